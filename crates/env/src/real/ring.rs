@@ -1,0 +1,370 @@
+//! io_uring, owned by the worker thread that parks in it.
+//!
+//! Every operation owns what the kernel may touch (buffers, file handles) until its completion is reaped, also when its
+//! future has been dropped.
+
+use super::WORKER;
+use crate::{BoxFuture, FileOps};
+use bytes::Bytes;
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use parking_lot::Mutex;
+use std::any::Any;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// Submission queue entries per ring.
+const ENTRIES: u32 = 256;
+/// Largest length that one kernel read or write takes.
+const LEN_MAX: usize = 1 << 30;
+const BELL: u64 = u64::MAX;
+const TIMEOUT: u64 = u64::MAX - 1;
+
+/// Wakes a parked worker from another thread.
+pub(super) struct Bell(Arc<OwnedFd>);
+
+impl Bell {
+    pub(super) fn new() -> io::Result<Bell> {
+        // SAFETY: eventfd has no memory arguments.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor was just made and nobody else owns it.
+        Ok(Bell(Arc::new(unsafe { OwnedFd::from_raw_fd(fd) })))
+    }
+    pub(super) fn ring(&self) {
+        let one = 1u64;
+        // SAFETY: the pointer is to eight readable bytes.
+        unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+}
+
+#[derive(Default)]
+struct OpState {
+    result: Option<i32>,
+    waker: Option<Waker>,
+}
+
+struct InFlight {
+    state: Arc<Mutex<OpState>>,
+    _owned: Box<dyn Any + Send>,
+}
+
+pub(super) struct Ring {
+    ring: IoUring<squeue::Entry128, cqueue::Entry>,
+    in_flight: Vec<Option<InFlight>>,
+    free: Vec<usize>,
+    waiting: VecDeque<squeue::Entry128>,
+    bell: Arc<OwnedFd>,
+    bell_value: Box<u64>,
+    bell_armed: bool,
+}
+
+impl Ring {
+    pub(super) fn new(bell: &Bell) -> io::Result<Ring> {
+        let ring = IoUring::builder()
+            .setup_coop_taskrun()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .build(ENTRIES)
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot set up an io_uring: {error}; Ashlar needs Linux 6.1 or newer with io_uring allowed (see /proc/sys/kernel/io_uring_disabled)")))?;
+        Ok(Ring {
+            ring,
+            in_flight: Vec::new(),
+            free: Vec::new(),
+            waiting: VecDeque::new(),
+            bell: bell.0.clone(),
+            bell_value: Box::new(0),
+            bell_armed: false,
+        })
+    }
+
+    fn push(&mut self, entry: squeue::Entry128) {
+        self.waiting.push_back(entry);
+        self.fill();
+    }
+
+    fn fill(&mut self) {
+        while let Some(entry) = self.waiting.pop_front() {
+            // SAFETY: what the entry points to is owned by `in_flight` (or by `self`, for the bell) until its completion.
+            if unsafe { self.ring.submission().push(&entry) }.is_err() {
+                self.waiting.push_front(entry);
+                if self.ring.submit().is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, entry: squeue::Entry128, owned: Box<dyn Any + Send>) -> Arc<Mutex<OpState>> {
+        let state = Arc::new(Mutex::new(OpState::default()));
+        let flight = Some(InFlight { state: state.clone(), _owned: owned });
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.in_flight[slot] = flight;
+                slot
+            }
+            None => {
+                self.in_flight.push(flight);
+                self.in_flight.len() - 1
+            }
+        };
+        self.push(entry.user_data(slot as u64));
+        state
+    }
+
+    /// Submits what is queued and collects completions; gives the wakers of those who waited.
+    pub(super) fn reap(&mut self) -> Vec<Waker> {
+        self.fill();
+        let pending = !self.ring.submission().is_empty();
+        if pending || self.in_flight.len() > self.free.len() || self.bell_armed {
+            let _ = self.ring.submit_and_wait(0);
+            // With deferred task work, completions appear only when asked for.
+            let args = types::SubmitArgs::new();
+            let zero = types::Timespec::new();
+            let _ = self.ring.submitter().submit_with_args(0, &args.timespec(&zero));
+        }
+        let mut wakers = Vec::new();
+        loop {
+            let Some(entry) = self.ring.completion().next() else { break };
+            match entry.user_data() {
+                BELL => self.bell_armed = false,
+                TIMEOUT => {}
+                slot => {
+                    let Some(flight) = self.in_flight.get_mut(slot as usize).and_then(Option::take) else { continue };
+                    self.free.push(slot as usize);
+                    let mut state = flight.state.lock();
+                    state.result = Some(entry.result());
+                    wakers.extend(state.waker.take());
+                }
+            }
+        }
+        wakers
+    }
+
+    /// Sleeps until something completes, the bell rings or the time is over.
+    pub(super) fn park(&mut self, timeout: Option<Duration>) {
+        if !self.bell_armed {
+            self.bell_armed = true;
+            let target: *mut u64 = &raw mut *self.bell_value;
+            let read = opcode::Read::new(types::Fd(self.bell.as_raw_fd()), target.cast(), 8).build();
+            self.push(squeue::Entry128::from(read.user_data(BELL)));
+        }
+        if !self.ring.completion().is_empty() {
+            return;
+        }
+        let _ = match timeout {
+            None => self.ring.submit_and_wait(1),
+            Some(timeout) => {
+                let time = types::Timespec::new().sec(timeout.as_secs()).nsec(timeout.subsec_nanos());
+                let args = types::SubmitArgs::new().timespec(&time);
+                self.ring.submitter().submit_with_args(1, &args)
+            }
+        };
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // The kernel may still write into buffers of operations in flight: wait for them before the buffers go.
+        let cancel = opcode::AsyncCancel2::new(types::CancelBuilder::any()).build();
+        self.push(squeue::Entry128::from(cancel.user_data(TIMEOUT)));
+        let second = types::Timespec::new().sec(1);
+        for _ in 0..5 {
+            if self.in_flight.len() == self.free.len() {
+                return;
+            }
+            let _ = self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&second));
+            self.reap();
+        }
+        // An operation that cannot be cancelled keeps its buffers for ever: leaking them is sound.
+        std::mem::forget(std::mem::take(&mut self.in_flight));
+    }
+}
+
+/// An operation that was handed to the current worker's ring.
+pub struct Op(Arc<Mutex<OpState>>);
+
+impl Future for Op {
+    type Output = i32;
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<i32> {
+        let mut state = self.0.lock();
+        if let Some(result) = state.result {
+            return Poll::Ready(result);
+        }
+        state.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// Starts an operation on the ring of the current worker. `None` outside a worker thread.
+///
+/// # Safety
+/// Everything that the entry points to must be owned by `owned` (at a stable address) or live for ever.
+pub unsafe fn submit(entry: squeue::Entry128, owned: Box<dyn Any + Send>) -> Option<Op> {
+    WORKER.with_borrow_mut(|local| Some(Op(local.as_mut()?.ring.start(entry, owned))))
+}
+
+/// A page-aligned buffer that the kernel may fill.
+pub struct AlignedBuf {
+    data: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the buffer is plain memory with one owner.
+unsafe impl Send for AlignedBuf {}
+// SAFETY: shared references only read.
+unsafe impl Sync for AlignedBuf {}
+
+impl AlignedBuf {
+    /// Alignment of every buffer, in bytes.
+    pub const ALIGN: usize = 4096;
+
+    /// A zeroed buffer.
+    pub fn zeroed(len: usize) -> AlignedBuf {
+        let layout = Self::layout(len);
+        // SAFETY: the layout's size is not zero.
+        let data = unsafe { std::alloc::alloc_zeroed(layout) };
+        if data.is_null() {
+            std::alloc::handle_alloc_error(layout);
+        }
+        AlignedBuf { data, len }
+    }
+    fn layout(len: usize) -> std::alloc::Layout {
+        std::alloc::Layout::from_size_align(len.max(1), Self::ALIGN).expect("buffers are far below isize::MAX")
+    }
+    /// Start of the buffer.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.data
+    }
+    /// Turns it into shared bytes, of which only the first `len` are kept.
+    pub fn freeze(self, len: usize) -> Bytes {
+        let len = len.min(self.len);
+        Bytes::from_owner(self).slice(..len)
+    }
+}
+impl AsRef<[u8]> for AlignedBuf {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: data points to len initialised bytes that this value owns.
+        unsafe { std::slice::from_raw_parts(self.data, self.len) }
+    }
+}
+impl AsMut<[u8]> for AlignedBuf {
+    fn as_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and the reference is unique.
+        unsafe { std::slice::from_raw_parts_mut(self.data, self.len) }
+    }
+}
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this very layout.
+        unsafe { std::alloc::dealloc(self.data, Self::layout(self.len)) }
+    }
+}
+
+/// File operations through the current worker's ring.
+pub(super) struct RingOps;
+
+fn outcome(result: i32) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
+}
+
+fn outside() -> io::Error {
+    io::Error::other("file operations run on executor threads only: spawn the work")
+}
+
+impl FileOps for RingOps {
+    fn read_at(&self, file: &Arc<OwnedFd>, offset: u64, len: usize) -> BoxFuture<'static, io::Result<Bytes>> {
+        let file = file.clone();
+        Box::pin(async move {
+            let mut done = 0;
+            let buffer = Arc::new(Mutex::new(AlignedBuf::zeroed(len)));
+            while done < len {
+                let op = {
+                    let start = buffer.lock().as_mut_ptr();
+                    let part = (len - done).min(LEN_MAX) as u32;
+                    // SAFETY: done < len, so the pointer stays inside the buffer.
+                    let target = unsafe { start.add(done) };
+                    let read =
+                        opcode::Read::new(types::Fd(file.as_raw_fd()), target, part).offset(offset + done as u64);
+                    let owned = Box::new((file.clone(), buffer.clone()));
+                    // SAFETY: buffer and file are owned by the operation; nobody touches the buffer until it ends.
+                    unsafe { submit(read.build().into(), owned) }.ok_or_else(outside)?
+                };
+                match outcome(op.await)? {
+                    0 => break,
+                    count => done += count,
+                }
+            }
+            // The operation's share was dropped when its completion was reaped.
+            let buffer = Arc::into_inner(buffer).expect("no operation is in flight").into_inner();
+            Ok(buffer.freeze(done))
+        })
+    }
+
+    fn write_at(&self, file: &Arc<OwnedFd>, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> {
+        struct Vectors(Vec<libc::iovec>);
+        // SAFETY: the vectors are only read by the kernel, and point into buffers owned beside them.
+        unsafe impl Send for Vectors {}
+        let file = file.clone();
+        Box::pin(async move {
+            let pieces = Arc::new(pieces);
+            let total: usize = pieces.iter().map(Bytes::len).sum();
+            let mut done = 0;
+            while done < total {
+                let op = {
+                    let mut skip = done;
+                    let mut vectors = Vec::new();
+                    for piece in pieces.iter() {
+                        let from = skip.min(piece.len());
+                        skip -= from;
+                        if from < piece.len() && vectors.len() < 1024 {
+                            let rest = &piece[from..];
+                            vectors
+                                .push(libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() });
+                        }
+                    }
+                    let vectors = Box::new(Vectors(vectors));
+                    let (start, count) = (vectors.0.as_ptr(), vectors.0.len() as u32);
+                    let write = opcode::Writev::new(types::Fd(file.as_raw_fd()), start, count)
+                        .offset(offset + done as u64)
+                        .build();
+                    // SAFETY: vectors, pieces and file are owned by the operation at stable addresses.
+                    unsafe { submit(write.into(), Box::new((file.clone(), pieces.clone(), vectors))) }
+                        .ok_or_else(outside)?
+                };
+                match outcome(op.await)? {
+                    0 => return Err(io::ErrorKind::WriteZero.into()),
+                    count => done += count,
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn sync(&self, file: &Arc<OwnedFd>) -> BoxFuture<'static, io::Result<()>> {
+        let file = file.clone();
+        Box::pin(async move {
+            let sync = opcode::Fsync::new(types::Fd(file.as_raw_fd())).flags(types::FsyncFlags::DATASYNC).build();
+            // SAFETY: the operation has no memory arguments.
+            let op = unsafe { submit(sync.into(), Box::new(file)) }.ok_or_else(outside)?;
+            outcome(op.await).map(drop)
+        })
+    }
+
+    fn fallocate(&self, file: &Arc<OwnedFd>, mode: i32, offset: u64, len: u64) -> BoxFuture<'static, io::Result<()>> {
+        let file = file.clone();
+        Box::pin(async move {
+            let call = opcode::Fallocate::new(types::Fd(file.as_raw_fd()), len).offset(offset).mode(mode).build();
+            // SAFETY: the operation has no memory arguments.
+            let op = unsafe { submit(call.into(), Box::new(file)) }.ok_or_else(outside)?;
+            outcome(op.await).map(drop)
+        })
+    }
+}

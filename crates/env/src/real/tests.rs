@@ -1,0 +1,44 @@
+use super::*;
+use bytes::Bytes;
+use std::os::fd::OwnedFd;
+
+#[test]
+fn tasks_timers_and_files_work_together() {
+    let real = Real::start(2).expect("io_uring is available");
+    let env = real.env();
+    let path = std::env::temp_dir().join(format!("ashlar-env-{}", std::process::id()));
+    let file = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
+    let file = Arc::new(OwnedFd::from(file.expect("a temporary file")));
+    std::fs::remove_file(&path).expect("just created");
+    let sum = real.block_on(async move {
+        let tasks: Vec<_> = (0..64u64)
+            .map(|n| {
+                let (env2, file) = (env.clone(), file.clone());
+                env.spawn(async move {
+                    let ops = env2.file_ops().expect("the real runtime has files");
+                    let pieces = vec![Bytes::from(vec![n as u8; 4096]), Bytes::from(vec![n as u8 + 1; 4096])];
+                    ops.write_at(&file, n * 8192, pieces).await.expect("write");
+                    ops.sync(&file).await.expect("sync");
+                    env2.sleep(Duration::from_micros(50 * (n % 7))).await;
+                    let back = ops.read_at(&file, n * 8192, 8192).await.expect("read");
+                    assert_eq!((back[0], back[4096], back.len()), (n as u8, n as u8 + 1, 8192));
+                    env2.unblock(move || n).await
+                })
+            })
+            .collect();
+        let mut sum = 0;
+        for task in tasks {
+            sum += task.await;
+        }
+        sum
+    });
+    assert_eq!(sum, 63 * 64 / 2);
+}
+
+#[test]
+fn a_panic_reaches_whoever_waits() {
+    let real = Real::start(1).expect("io_uring is available");
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| real.block_on(async { panic!("planted") })));
+    assert!(caught.is_err());
+    assert_eq!(real.block_on(async { 7 }), 7);
+}
