@@ -1,0 +1,11 @@
+//! Devices: memory, a host file or block device, several joined, and one that loses power.
+
+mod file;
+mod joined;
+mod memory;
+mod powercut;
+
+pub use file::{FileDevice, OpenOptions};
+pub use joined::Joined;
+pub use memory::Memory;
+pub use powercut::{PowerCut, Tearing};

@@ -1,0 +1,110 @@
+//! A device in memory: sparse, instant or with a delay, for tests and for measuring what our own code costs.
+
+use ashlar_block::{Capability, Durability, Geometry, IoContext, Layer, Result};
+use ashlar_env::Env;
+use ashlar_units::{BLOCK, BLOCK_LEN, Blocks, Lba};
+use bytes::{Bytes, BytesMut};
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Blocks of one shard; a shard has its own lock.
+const SHARD_BLOCKS: u64 = 256;
+
+/// A device in memory. Blocks hold references to what was written, so large writes are not copied.
+pub struct Memory {
+    capacity: Blocks,
+    shards: Box<[RwLock<BTreeMap<u32, Bytes>>]>,
+    delay: Option<(Env, Duration)>,
+}
+
+impl Memory {
+    /// An empty device that answers at once.
+    pub fn new(capacity: Blocks) -> Memory {
+        let shards = capacity.0.div_ceil(SHARD_BLOCKS).clamp(1, 1 << 16);
+        Memory { capacity, shards: (0..shards).map(|_| RwLock::default()).collect(), delay: None }
+    }
+    /// The same, but each operation takes between nothing and `delay` of the runtime's time, by its chance.
+    #[must_use]
+    pub fn with_delay(mut self, env: Env, delay: Duration) -> Memory {
+        self.delay = Some((env, delay));
+        self
+    }
+    async fn pause(&self) {
+        if let Some((env, delay)) = &self.delay {
+            let part = env.random() % (delay.as_nanos() as u64).max(1);
+            env.sleep(Duration::from_nanos(part)).await;
+        }
+    }
+    fn shard(&self, block: u64) -> (&RwLock<BTreeMap<u32, Bytes>>, u32) {
+        let (group, within) = (block / SHARD_BLOCKS, block % SHARD_BLOCKS);
+        let shards = self.shards.len() as u64;
+        (&self.shards[(group % shards) as usize], (group / shards * SHARD_BLOCKS + within) as u32)
+    }
+}
+
+impl Layer for Memory {
+    fn name(&self) -> String {
+        "memory".into()
+    }
+    fn geometry(&self) -> Geometry {
+        Geometry { capacity: self.capacity, atomic: BLOCK }
+    }
+    fn capability(&self) -> Capability {
+        Capability { discard: true, discard_zeroes: true, persistent: false }
+    }
+    async fn read(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
+        self.pause().await;
+        let get = |block| {
+            let (shard, key) = self.shard(block);
+            shard.read().get(&key).cloned()
+        };
+        if count.0 == 1 {
+            return Ok(get(at.0).unwrap_or_else(|| Bytes::from_static(&[0; BLOCK_LEN])));
+        }
+        let mut data = BytesMut::with_capacity(count.to_bytes().0 as usize);
+        for block in at.0..at.0 + count.0 {
+            match get(block) {
+                Some(block) => data.extend_from_slice(&block),
+                None => data.resize(data.len() + BLOCK_LEN, 0),
+            }
+        }
+        Ok(data.freeze())
+    }
+    async fn write(&self, _context: IoContext, at: Lba, pieces: Vec<Bytes>, _durability: Durability) -> Result<()> {
+        self.pause().await;
+        let mut block = at.0;
+        for mut piece in pieces {
+            while !piece.is_empty() {
+                let (shard, key) = self.shard(block);
+                shard.write().insert(key, piece.split_to(BLOCK_LEN));
+                block += 1;
+            }
+        }
+        Ok(())
+    }
+    async fn flush(&self, _context: IoContext) -> Result<()> {
+        self.pause().await;
+        Ok(())
+    }
+    async fn discard(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<()> {
+        self.pause().await;
+        for block in at.0..at.0 + count.0 {
+            let (shard, key) = self.shard(block);
+            shard.write().remove(&key);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ashlar_block::{Device, conformance};
+    use std::sync::Arc;
+
+    async fn delayed(env: Env) -> Device {
+        Arc::new(Memory::new(Blocks(700)).with_delay(env, Duration::from_micros(5)))
+    }
+    conformance!(memory, delayed);
+}

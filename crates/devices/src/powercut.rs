@@ -1,0 +1,288 @@
+//! A device that loses power: a memory device that remembers which writes are not yet durable.
+//!
+//! Every write and discard that no flush covers is kept in a list over the durable contents. A power cut keeps a random
+//! subset of that list, in random order where [`Tearing`] allows, with the last kept writes torn at block borders, and
+//! gives back a device that holds what a real one might.
+
+use ashlar_block::{Capability, Durability, Error, Geometry, IoContext, Kind, Layer, Result, blocks_of};
+use ashlar_env::Env;
+use ashlar_units::{BLOCK, BLOCK_LEN, Blocks, Lba};
+use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Which liberties a medium takes with writes that no flush covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tearing {
+    /// A write may be lost.
+    pub lose: bool,
+    /// A write may reach the medium in part, block by block.
+    pub tear: bool,
+    /// A later write may survive when an earlier one does not.
+    pub reorder: bool,
+}
+
+impl Tearing {
+    /// Everything that the contract allows.
+    pub const ALL: Tearing = Tearing { lose: true, tear: true, reorder: true };
+}
+
+type Contents = BTreeMap<u64, Bytes>;
+
+#[derive(Default, Clone)]
+struct State {
+    durable: Contents,
+    /// Block changes in the order of issue; each inner list is one operation. `None` is a discarded block.
+    pending: Vec<Vec<(u64, Option<Bytes>)>>,
+    /// What reads see: durable contents with all pending changes.
+    current: Contents,
+    /// Operations that have left `pending` because they became durable.
+    drained: u64,
+    flushes: u64,
+    operations: u64,
+    /// Operations after which the power fails.
+    fuse: Option<u64>,
+    dead: bool,
+}
+
+/// A device in memory that can lose power.
+pub struct PowerCut {
+    capacity: Blocks,
+    env: Env,
+    delay: Duration,
+    state: Mutex<State>,
+}
+
+impl PowerCut {
+    /// An empty device.
+    pub fn new(capacity: Blocks, env: Env, delay: Duration) -> PowerCut {
+        PowerCut { capacity, env, delay, state: Mutex::default() }
+    }
+
+    /// Lets the power fail after this many further writes, discards and flushes.
+    pub fn cut_after(&self, operations: u64) {
+        let mut state = self.state.lock();
+        state.fuse = Some(state.operations + operations);
+    }
+
+    /// Writes, discards and flushes so far.
+    pub fn operations(&self) -> u64 {
+        self.state.lock().operations
+    }
+
+    /// Flushes so far.
+    pub fn flushes(&self) -> u64 {
+        self.state.lock().flushes
+    }
+
+    /// Whether the power has failed.
+    pub fn is_dead(&self) -> bool {
+        self.state.lock().dead
+    }
+
+    /// What the medium holds after a power cut now: durable contents and some of the rest, by the chance of `env`.
+    #[must_use]
+    pub fn after_cut(&self, tearing: Tearing, env: Env) -> PowerCut {
+        let mut state = self.state.lock().clone();
+        let mut pending = std::mem::take(&mut state.pending);
+        // Often keep a prefix, sometimes everything or nothing, sometimes a scatter.
+        let style = env.random() % 4;
+        let kept = if style == 3 { pending.len() } else { (env.random() % (pending.len() as u64 + 1)) as usize };
+        if tearing.lose && !tearing.reorder {
+            pending.truncate(kept);
+        }
+        let last = pending.len().saturating_sub(1);
+        for (index, operation) in pending.into_iter().enumerate() {
+            if tearing.lose
+                && tearing.reorder
+                && !(style == 0 && index < kept)
+                && !(style == 3)
+                && env.random() % 2 == 0
+            {
+                continue;
+            }
+            let torn = tearing.tear && (tearing.reorder || index == last) && env.random() % 3 == 0;
+            for (block, data) in operation {
+                if torn && env.random() % 2 == 0 {
+                    continue;
+                }
+                apply(&mut state.durable, block, data);
+            }
+        }
+        let current = state.durable.clone();
+        let state = State { durable: state.durable, current, ..State::default() };
+        PowerCut { capacity: self.capacity, env, delay: self.delay, state: Mutex::new(state) }
+    }
+
+    /// Changes one stored byte, durably: damage that no one announced.
+    pub fn corrupt(&self, at: Lba, offset: usize) {
+        let mut state = self.state.lock();
+        for contents in [true, false] {
+            let contents = if contents { &mut state.durable } else { &mut state.current };
+            let mut block = contents.get(&at.0).map_or_else(|| vec![0; BLOCK_LEN], |block| block.to_vec());
+            block[offset % BLOCK_LEN] ^= 0x40;
+            contents.insert(at.0, block.into());
+        }
+    }
+
+    /// Blocks that hold data.
+    pub fn written_blocks(&self) -> Vec<Lba> {
+        self.state.lock().current.keys().map(|block| Lba(*block)).collect()
+    }
+
+    fn change(&self, blocks: Vec<(u64, Option<Bytes>)>, forced: bool) -> Result<()> {
+        let mut state = self.state.lock();
+        state.tick()?;
+        for (block, data) in &blocks {
+            apply(&mut state.current, *block, data.clone());
+            if forced {
+                apply(&mut state.durable, *block, data.clone());
+            }
+        }
+        if !forced {
+            state.pending.push(blocks);
+        }
+        Ok(())
+    }
+
+    async fn pause(&self) {
+        let part = self.env.random() % (self.delay.as_nanos() as u64).max(1);
+        self.env.sleep(Duration::from_nanos(part)).await;
+    }
+}
+
+fn apply(contents: &mut Contents, block: u64, data: Option<Bytes>) {
+    match data {
+        Some(data) => contents.insert(block, data),
+        None => contents.remove(&block),
+    };
+}
+
+impl State {
+    fn alive(&self) -> Result<()> {
+        if self.dead { Err(Error::new(Kind::Failed, "the power is cut")) } else { Ok(()) }
+    }
+    fn tick(&mut self) -> Result<()> {
+        self.alive()?;
+        if self.fuse == Some(self.operations) {
+            self.dead = true;
+            return self.alive();
+        }
+        self.operations += 1;
+        Ok(())
+    }
+}
+
+impl Layer for PowerCut {
+    fn name(&self) -> String {
+        "powercut".into()
+    }
+    fn geometry(&self) -> Geometry {
+        Geometry { capacity: self.capacity, atomic: BLOCK }
+    }
+    fn capability(&self) -> Capability {
+        Capability { discard: true, discard_zeroes: true, persistent: true }
+    }
+    async fn read(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
+        self.pause().await;
+        let state = self.state.lock();
+        state.alive()?;
+        let mut data = BytesMut::with_capacity(count.to_bytes().0 as usize);
+        for block in at.0..at.0 + count.0 {
+            match state.current.get(&block) {
+                Some(block) => data.extend_from_slice(block),
+                None => data.resize(data.len() + BLOCK_LEN, 0),
+            }
+        }
+        Ok(data.freeze())
+    }
+    async fn write(&self, _context: IoContext, at: Lba, pieces: Vec<Bytes>, durability: Durability) -> Result<()> {
+        // The medium may take the write at any moment of the call: half before the pause, half after.
+        let early = self.env.random() % 2 == 0;
+        if !early {
+            self.pause().await;
+        }
+        let mut changes = Vec::with_capacity(blocks_of(&pieces).0 as usize);
+        let mut block = at.0;
+        for mut piece in pieces {
+            while !piece.is_empty() {
+                changes.push((block, Some(piece.split_to(BLOCK_LEN))));
+                block += 1;
+            }
+        }
+        self.change(changes, durability == Durability::Forced)?;
+        if early {
+            self.pause().await;
+            self.state.lock().alive()?;
+        }
+        Ok(())
+    }
+    async fn flush(&self, _context: IoContext) -> Result<()> {
+        let covered = {
+            let mut state = self.state.lock();
+            state.tick()?;
+            state.drained + state.pending.len() as u64
+        };
+        self.pause().await;
+        let mut state = self.state.lock();
+        state.alive()?;
+        // A flush that ran beside this one may have drained part of it already.
+        let mine = covered.saturating_sub(state.drained) as usize;
+        let rest = state.pending.split_off(mine);
+        state.drained += mine as u64;
+        let done = std::mem::replace(&mut state.pending, rest);
+        for (block, data) in done.into_iter().flatten() {
+            apply(&mut state.durable, block, data);
+        }
+        state.flushes += 1;
+        Ok(())
+    }
+    async fn discard(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<()> {
+        self.pause().await;
+        self.change((at.0..at.0 + count.0).map(|block| (block, None)).collect(), false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ashlar_block::{Device, conformance};
+    use ashlar_env::sim::{Schedule, Sim};
+    use std::sync::Arc;
+
+    async fn empty(env: Env) -> Device {
+        Arc::new(PowerCut::new(Blocks(300), env, Duration::from_micros(3)))
+    }
+    conformance!(powercut, empty);
+
+    #[test]
+    fn flushed_writes_survive_and_others_are_lost_torn_or_reordered() {
+        let (mut lost, mut torn, mut kept) = (0, 0, 0);
+        for seed in 0..200 {
+            let sim = Sim::new(seed, Schedule::Random);
+            let env = sim.env();
+            let survivors = sim
+                .run(async move {
+                    const CONTEXT: IoContext = IoContext::foreground("test");
+                    let device = PowerCut::new(Blocks(16), env.clone(), Duration::from_nanos(10));
+                    let data = |value: u8, blocks: usize| vec![Bytes::from(vec![value; blocks * BLOCK_LEN])];
+                    device.write(CONTEXT, Lba(0), data(1, 4), Durability::Cached).await.expect("write");
+                    device.flush(CONTEXT).await.expect("flush");
+                    device.write(CONTEXT, Lba(4), data(2, 4), Durability::Cached).await.expect("write");
+                    device.write(CONTEXT, Lba(8), data(3, 1), Durability::Forced).await.expect("write");
+                    let after = device.after_cut(Tearing::ALL, env);
+                    let back = after.read(CONTEXT, Lba(0), Blocks(9)).await.expect("read");
+                    back.chunks(BLOCK_LEN).map(|block| block[0]).collect::<Vec<_>>()
+                })
+                .expect("no deadlock");
+            assert_eq!((&survivors[..4], survivors[8]), (&[1; 4][..], 3), "seed {seed}");
+            match survivors[4..8].iter().filter(|block| **block == 2).count() {
+                0 => lost += 1,
+                4 => kept += 1,
+                _ => torn += 1,
+            }
+        }
+        assert!(lost > 10 && torn > 10 && kept > 10, "lost {lost}, torn {torn}, kept {kept} of 200");
+    }
+}
