@@ -92,7 +92,7 @@ impl Layer for Checked {
     }
 
     async fn write(&self, context: IoContext, at: Lba, pieces: Vec<Bytes>, durability: Durability) -> Result<()> {
-        if pieces.iter().any(|piece| piece.len() as u64 % BLOCK.0 != 0) {
+        if pieces.iter().any(|piece| !(piece.len() as u64).is_multiple_of(BLOCK.0)) {
             let message = "a write must consist of pieces of whole 4 KiB blocks";
             return Err(Error::misuse(message).within(self.child.name()));
         }

@@ -97,14 +97,14 @@ impl PowerCut {
             if tearing.lose
                 && tearing.reorder
                 && !(style == 0 && index < kept)
-                && !(style == 3)
-                && env.random() % 2 == 0
+                && (style != 3)
+                && env.random().is_multiple_of(2)
             {
                 continue;
             }
-            let torn = tearing.tear && (tearing.reorder || index == last) && env.random() % 3 == 0;
+            let torn = tearing.tear && (tearing.reorder || index == last) && env.random().is_multiple_of(3);
             for (block, data) in operation {
-                if torn && env.random() % 2 == 0 {
+                if torn && env.random().is_multiple_of(2) {
                     continue;
                 }
                 apply(&mut state.durable, block, data);
@@ -199,7 +199,7 @@ impl Layer for PowerCut {
     }
     async fn write(&self, _context: IoContext, at: Lba, pieces: Vec<Bytes>, durability: Durability) -> Result<()> {
         // The medium may take the write at any moment of the call: half before the pause, half after.
-        let early = self.env.random() % 2 == 0;
+        let early = self.env.random().is_multiple_of(2);
         if !early {
             self.pause().await;
         }
