@@ -1,0 +1,471 @@
+//! Flushing: messages sink from the root towards the leaves, and every node that changes is written anew.
+
+use crate::node::{Child, Draft, Node, entry_len};
+use crate::{Key, Limits, Message, NodePtr, NodeStore, RangeSet, Semantics};
+use ashlar_block::{Error, Result};
+use std::collections::{BTreeMap, btree_map};
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// What a flush did.
+#[derive(Debug)]
+pub struct Flushed<L> {
+    /// The new root.
+    pub root: Option<NodePtr>,
+    /// Nodes that the new root no longer reaches.
+    pub replaced: Vec<NodePtr>,
+    /// What the messages made disappear.
+    pub lost: L,
+}
+
+/// Bytes that a pending range delete weighs: it may free much below, so it should sink soon.
+const RANGE_WEIGHT: usize = 4096;
+/// Tallest tree: with two children per node it would hold 2^24 leaves.
+const HEIGHT_MAX: u8 = 24;
+
+type Points = BTreeMap<Key, Message>;
+
+struct Flusher<'a, S: Semantics, N> {
+    store: &'a N,
+    semantics: &'a S,
+    limits: Limits,
+    tree: u64,
+    thorough: bool,
+    replaced: Vec<NodePtr>,
+    lost: S::Lost,
+}
+
+/// Messages for one subtree. Range deletes are older than points, as in every buffer.
+#[derive(Default)]
+struct Batch {
+    points: Points,
+    deleted: RangeSet,
+}
+
+#[allow(clippy::too_many_arguments, reason = "one call site, in `Tree::flush`")]
+pub(crate) async fn flush<S: Semantics>(
+    store: &impl NodeStore,
+    semantics: &S,
+    limits: Limits,
+    tree: u64,
+    root: Option<NodePtr>,
+    points: Vec<(Key, Message)>,
+    deleted: RangeSet,
+    thorough: bool,
+) -> Result<Flushed<S::Lost>> {
+    let lost = S::Lost::default();
+    let mut flusher = Flusher { store, semantics, limits, tree, thorough, replaced: Vec::new(), lost };
+    if points.is_empty() && deleted.is_empty() && !thorough {
+        return Ok(Flushed { root, replaced: Vec::new(), lost: flusher.lost });
+    }
+    let batch = Batch { points: points.into_iter().collect(), deleted };
+    let root = match root {
+        None => flusher.grow(batch.points, 0, &[]).await?,
+        Some(ptr) => {
+            let node = flusher.load(ptr).await?;
+            let level = node.level();
+            let children = flusher.push(ptr, node, Vec::new(), None, batch).await?;
+            flusher.crown(children, level).await?
+        }
+    };
+    Ok(Flushed { root, replaced: flusher.replaced, lost: flusher.lost })
+}
+
+impl Batch {
+    /// Takes out what concerns `low..high`.
+    fn split(&mut self, low: &[u8], high: Option<&[u8]>) -> Batch {
+        let mut points = self.points.split_off(low);
+        if let Some(high) = high {
+            let mut rest = points.split_off(high);
+            self.points.append(&mut rest);
+        }
+        let mut deleted = RangeSet::default();
+        let mut kept = RangeSet::default();
+        for (start, end) in self.deleted.within(low, high) {
+            deleted.insert(start, end);
+        }
+        for (start, end) in self.deleted.within(&[], Some(low)) {
+            kept.insert(start, end);
+        }
+        if let Some(high) = high {
+            for (start, end) in self.deleted.within(high, None) {
+                kept.insert(start, end);
+            }
+        }
+        self.deleted = kept;
+        Batch { points, deleted }
+    }
+}
+
+type Children<'a> = Pin<Box<dyn Future<Output = Result<Vec<Child>>> + Send + 'a>>;
+
+impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
+    async fn load(&self, ptr: NodePtr) -> Result<Arc<Node>> {
+        match self.store.cached(&ptr) {
+            Some(node) => Ok(node),
+            None => self.store.load(ptr).await,
+        }
+    }
+
+    /// A root above `children`, which all have `level`.
+    async fn crown(&mut self, mut children: Vec<Child>, mut level: u8) -> Result<Option<NodePtr>> {
+        while children.len() > 1 {
+            level += 1;
+            children = self.write_interior(level, children, Batch::default()).await?;
+        }
+        // A root with one child and nothing pending is not needed.
+        let Some(mut root) = children.pop().map(|child| child.ptr) else { return Ok(None) };
+        loop {
+            let node = self.load(root).await?;
+            if node.level() == 0 || node.children.len() > 1 || node.len() > 0 || !node.deleted.is_empty() {
+                return Ok(Some(root));
+            }
+            self.replaced.push(root);
+            root = node.children[0].ptr;
+        }
+    }
+
+    /// A new subtree for points with nothing below them.
+    async fn grow(&mut self, points: Points, level: u8, low: &[u8]) -> Result<Option<NodePtr>> {
+        let children = self.sprout(points, level, low).await?;
+        self.crown(children, level).await
+    }
+
+    /// New nodes of `level` for points with nothing below them.
+    async fn sprout(&mut self, points: Points, level: u8, low: &[u8]) -> Result<Vec<Child>> {
+        let mut entries = Vec::with_capacity(points.len());
+        for (key, message) in points {
+            self.settle(key, message, &mut entries);
+        }
+        let mut children = self.write_leaves(entries, low).await?;
+        for level in 1..=level {
+            if children.is_empty() {
+                break;
+            }
+            children = self.write_interior(level, children, Batch::default()).await?;
+        }
+        Ok(children)
+    }
+
+    fn settle(&self, key: Key, message: Message, entries: &mut Vec<(Key, Message)>) {
+        if let Some(value) = message.value(&key, self.semantics) {
+            entries.push((key, Message::Put(value)));
+        }
+    }
+
+    /// Applies `batch` to the node at `ptr`, whose range is `low..high`; gives the nodes of the same level that stand in
+    /// its place.
+    fn push<'b>(
+        &'b mut self,
+        ptr: NodePtr,
+        node: Arc<Node>,
+        low: Vec<u8>,
+        high: Option<Key>,
+        batch: Batch,
+    ) -> Children<'b> {
+        Box::pin(async move {
+            if node.level() == 0 {
+                return self.push_leaf(ptr, &node, &low, batch).await;
+            }
+            if node.level() > HEIGHT_MAX {
+                return Err(Error::corrupt("the index is taller than it can be"));
+            }
+            self.push_interior(ptr, &node, low, high, batch).await
+        })
+    }
+
+    async fn push_leaf(&mut self, ptr: NodePtr, node: &Node, low: &[u8], batch: Batch) -> Result<Vec<Child>> {
+        if batch.points.is_empty() && batch.deleted.is_empty() {
+            return Ok(vec![Child { low: Key::from_slice(low), ptr }]);
+        }
+        let mut entries = Vec::with_capacity(node.len() + batch.points.len());
+        let mut newer = batch.points.into_iter().peekable();
+        for index in 0..node.len() {
+            let key = node.key(index);
+            while let Some((key, message)) = newer.next_if(|(new, _)| new.as_slice() < key) {
+                self.settle(key, message, &mut entries);
+            }
+            let mut message = node.message(index);
+            if batch.deleted.contains(key) {
+                message.lose(key, self.semantics, &mut self.lost);
+                message = Message::Delete;
+            }
+            if let Some((_, newer)) = newer.next_if(|(new, _)| new.as_slice() == key) {
+                message = message.then(key, newer, self.semantics, &mut self.lost);
+            }
+            self.settle(Key::from_slice(key), message, &mut entries);
+        }
+        for (key, message) in newer {
+            self.settle(key, message, &mut entries);
+        }
+        self.replaced.push(ptr);
+        self.write_leaves(entries, low).await
+    }
+
+    async fn push_interior(
+        &mut self,
+        ptr: NodePtr,
+        node: &Node,
+        low: Vec<u8>,
+        high: Option<Key>,
+        batch: Batch,
+    ) -> Result<Vec<Child>> {
+        let level = node.level();
+        let untouched = batch.points.is_empty() && batch.deleted.is_empty();
+        if untouched && !(self.thorough && (node.len() > 0 || !node.deleted.is_empty() || level > 1)) {
+            return Ok(vec![Child { low: Key::from_slice(&low), ptr }]);
+        }
+        let mut pending = self.merge(node, batch);
+        let mut children = node.children.clone();
+        if let Some(first) = children.first_mut() {
+            first.low = Key::from_slice(&low);
+        }
+        self.prune(&mut children, high.as_deref(), &mut pending).await?;
+        if children.is_empty() {
+            self.replaced.push(ptr);
+            return self.sprout(pending.points, level, &low).await;
+        }
+        let before: Vec<NodePtr> = children.iter().map(|child| child.ptr).collect();
+        let claim_start = |children: &mut Vec<Child>| {
+            if let Some(first) = children.first_mut() {
+                first.low = Key::from_slice(&low);
+            }
+        };
+        claim_start(&mut children);
+        self.sink(level, &mut children, high.as_deref(), &mut pending).await?;
+        claim_start(&mut children);
+        self.join_small(&mut children, &before, level - 1).await?;
+        let unchanged = untouched && children == node.children && pending.points.len() == node.len();
+        if unchanged {
+            return Ok(vec![Child { low: Key::from_slice(&low), ptr }]);
+        }
+        self.replaced.push(ptr);
+        if children.is_empty() {
+            return self.sprout(pending.points, level, &low).await;
+        }
+        self.write_interior(level, children, pending).await
+    }
+
+    /// The node's buffer under the arriving batch.
+    fn merge(&mut self, node: &Node, batch: Batch) -> Batch {
+        let mut points = Points::new();
+        for index in 0..node.len() {
+            let (key, message) = (node.key(index), node.message(index));
+            if batch.deleted.contains(key) {
+                message.lose(key, self.semantics, &mut self.lost);
+            } else {
+                points.insert(Key::from_slice(key), message);
+            }
+        }
+        for (key, message) in batch.points {
+            // Below a range delete of this buffer a patch meets nothing.
+            match points.entry(key) {
+                btree_map::Entry::Vacant(entry) => {
+                    let bare = node.deleted.contains(entry.key()) || batch.deleted.contains(entry.key());
+                    entry.insert(if bare { message.closed() } else { message });
+                }
+                btree_map::Entry::Occupied(mut entry) => {
+                    let key = entry.key().clone();
+                    let older = std::mem::replace(entry.get_mut(), Message::Delete);
+                    *entry.get_mut() = older.then(&key, message, self.semantics, &mut self.lost);
+                }
+            }
+        }
+        let mut deleted = node.deleted.clone();
+        for (low, high) in batch.deleted.iter() {
+            deleted.insert(low, high);
+        }
+        Batch { points, deleted }
+    }
+
+    /// Drops children that a range delete covers wholly (leaf pruning, BetrFS §5.2), and the part of the range delete that
+    /// did it.
+    async fn prune(&mut self, children: &mut Vec<Child>, high: Option<&[u8]>, pending: &mut Batch) -> Result<()> {
+        if pending.deleted.is_empty() {
+            return Ok(());
+        }
+        let mut index = 0;
+        while index < children.len() {
+            let low = children[index].low.clone();
+            let end = children.get(index + 1).map(|child| child.low.clone()).or_else(|| high.map(Key::from_slice));
+            if pending.deleted.covers(&low, end.as_deref()) {
+                let child = children.remove(index);
+                self.drop_subtree(child.ptr).await?;
+                // No key remains there, so neither does the need for the range delete.
+                let gone = pending.split(&low, end.as_deref());
+                pending.points.extend(gone.points);
+            } else {
+                index += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything below `ptr` is lost.
+    fn drop_subtree<'b>(&'b mut self, ptr: NodePtr) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 'b>> {
+        Box::pin(async move {
+            let node = self.load(ptr).await?;
+            for (key, message) in node.messages() {
+                message.lose(key, self.semantics, &mut self.lost);
+            }
+            for child in node.child_pointers() {
+                self.drop_subtree(child).await?;
+            }
+            self.replaced.push(ptr);
+            Ok(())
+        })
+    }
+
+    /// Pushes pending messages to the children that have most of them, until the rest fits.
+    async fn sink(
+        &mut self,
+        level: u8,
+        children: &mut Vec<Child>,
+        high: Option<&[u8]>,
+        pending: &mut Batch,
+    ) -> Result<()> {
+        let mut weights = vec![0usize; children.len()];
+        let child_of = |key: &[u8]| children.partition_point(|child| child.low.as_slice() <= key).saturating_sub(1);
+        for (key, message) in &pending.points {
+            weights[child_of(key)] += entry_len(key, message);
+        }
+        for (low, end) in pending.deleted.iter() {
+            let (first, last) = (child_of(low), child_of(end));
+            weights[first..=last].iter_mut().for_each(|weight| *weight += RANGE_WEIGHT);
+        }
+        let mut total: usize = weights.iter().sum();
+        let mut heaviest: Vec<usize> = (0..children.len()).collect();
+        heaviest.sort_by_key(|index| std::cmp::Reverse(weights[*index]));
+        let mut chosen = vec![false; children.len()];
+        if total > self.limits.buffer_bytes {
+            for index in heaviest {
+                if total <= self.limits.buffer_bytes / 2 {
+                    break;
+                }
+                chosen[index] = true;
+                total -= weights[index];
+            }
+        }
+        if self.thorough {
+            // Whatever may hold pending messages: children that get some, and all interior ones.
+            chosen.iter_mut().zip(&weights).for_each(|(chosen, weight)| *chosen |= *weight > 0 || level > 1);
+        }
+        if chosen.iter().all(|chosen| !chosen) {
+            return Ok(());
+        }
+        let old = std::mem::take(children);
+        let ends: Vec<Option<Key>> =
+            old.iter().skip(1).map(|child| Some(child.low.clone())).chain([high.map(Key::from_slice)]).collect();
+        for ((child, end), chosen) in old.into_iter().zip(ends).zip(chosen) {
+            if !chosen {
+                children.push(child);
+                continue;
+            }
+            let batch = pending.split(&child.low, end.as_deref());
+            let node = self.load(child.ptr).await?;
+            let mut replacement = self.push(child.ptr, node, child.low.to_vec(), end, batch).await?;
+            children.append(&mut replacement);
+        }
+        Ok(())
+    }
+
+    /// Joins neighbours that together are less than half full, if one of them is new.
+    async fn join_small(&mut self, children: &mut Vec<Child>, before: &[NodePtr], level: u8) -> Result<()> {
+        let full = if level == 0 { self.limits.leaf_bytes } else { self.limits.buffer_bytes };
+        let mut index = 0;
+        while index + 1 < children.len() {
+            let (left, right) = (children[index].ptr, children[index + 1].ptr);
+            let small = (left.raw_len as usize + right.raw_len as usize) < full / 2;
+            if !small || (before.contains(&left) && before.contains(&right)) {
+                index += 1;
+                continue;
+            }
+            let (left_node, right_node) = (self.load(left).await?, self.load(right).await?);
+            if left_node.children.len() + right_node.children.len() > self.limits.fanout {
+                index += 1;
+                continue;
+            }
+            let low = children[index].low.clone();
+            let mut entries: Vec<(Key, Message)> = Vec::with_capacity(left_node.len() + right_node.len());
+            for node in [&left_node, &right_node] {
+                entries.extend(node.messages().map(|(key, message)| (Key::from_slice(key), message)));
+            }
+            let mut below = left_node.children.clone();
+            below.extend(right_node.children.iter().cloned());
+            if let Some(seam) = below.get_mut(left_node.children.len()) {
+                seam.low = children[index + 1].low.clone();
+            }
+            let mut deleted = left_node.deleted.clone();
+            for (start, end) in right_node.deleted.iter() {
+                deleted.insert(start, end);
+            }
+            let ptr = self.write(level, &low, &below, &deleted, &entries).await?;
+            self.replaced.extend([left, right]);
+            children[index].ptr = ptr;
+            children.remove(index + 1);
+        }
+        Ok(())
+    }
+
+    /// Leaves for sorted entries: full ones from the left, the last two of equal size.
+    async fn write_leaves(&mut self, entries: Vec<(Key, Message)>, low: &[u8]) -> Result<Vec<Child>> {
+        let mut children = Vec::new();
+        let mut rest = &entries[..];
+        let mut left: usize = rest.iter().map(|(key, message)| entry_len(key, message)).sum();
+        while !rest.is_empty() {
+            let target = if left >= 2 * self.limits.leaf_bytes {
+                self.limits.leaf_bytes
+            } else if left > self.limits.leaf_bytes {
+                left / 2
+            } else {
+                left
+            };
+            let (mut count, mut bytes) = (0, 0);
+            for (key, message) in rest {
+                let len = entry_len(key, message);
+                if count > 0 && bytes + len > target.max(1) {
+                    break;
+                }
+                (count, bytes) = (count + 1, bytes + len);
+            }
+            let (mine, others) = rest.split_at(count);
+            let low = if children.is_empty() { Key::from_slice(low) } else { mine[0].0.clone() };
+            let ptr = self.write(0, &low, &[], &RangeSet::default(), mine).await?;
+            children.push(Child { low, ptr });
+            (rest, left) = (others, left - bytes);
+        }
+        Ok(children)
+    }
+
+    /// Interior nodes over `children`, split evenly where there are too many.
+    async fn write_interior(&mut self, level: u8, children: Vec<Child>, mut pending: Batch) -> Result<Vec<Child>> {
+        let groups = children.len().div_ceil(self.limits.fanout);
+        let size = children.len().div_ceil(groups);
+        let mut written = Vec::with_capacity(groups);
+        let groups: Vec<&[Child]> = children.chunks(size).collect();
+        for (index, group) in groups.iter().enumerate() {
+            let low = group[0].low.clone();
+            let end = groups.get(index + 1).map(|next| next[0].low.clone());
+            let mine =
+                if groups.len() == 1 { std::mem::take(&mut pending) } else { pending.split(&low, end.as_deref()) };
+            let entries: Vec<(Key, Message)> = mine.points.into_iter().collect();
+            let ptr = self.write(level, &low, group, &mine.deleted, &entries).await?;
+            written.push(Child { low, ptr });
+        }
+        Ok(written)
+    }
+
+    async fn write(
+        &mut self,
+        level: u8,
+        low: &[u8],
+        children: &[Child],
+        deleted: &RangeSet,
+        entries: &[(Key, Message)],
+    ) -> Result<NodePtr> {
+        let birth = self.store.birth();
+        let draft = Draft { tree: self.tree, level, birth, low, children, deleted, entries };
+        let (image, node) = draft.encode()?;
+        self.store.append(image, node).await
+    }
+}

@@ -1,0 +1,420 @@
+//! Nodes: their form on the medium, and in memory the same bytes with a search index.
+//!
+//! A node is immutable. Leaves hold entries; interior nodes hold children and, as entries, the messages pending for them,
+//! and range deletes.
+
+use crate::{Key, Message, RangeSet};
+use ashlar_block::{Error, Result};
+use bytes::{BufMut, Bytes, BytesMut};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Where a node was born, and how to know it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct NodePtr {
+    /// Segment in which it was born.
+    pub uid: u64,
+    /// Byte offset in that segment.
+    pub offset: u32,
+    /// Bytes on the medium.
+    pub len: u32,
+    /// Bytes of the body in memory: how full the node is.
+    pub raw_len: u32,
+    /// CRC32C of the bytes on the medium.
+    pub crc: u32,
+    /// Checkpoint in which it was born.
+    pub birth: u64,
+}
+
+/// A pointer as it is stored.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]
+#[repr(C)]
+struct StoredPtr {
+    uid: U64,
+    birth: U64,
+    offset: U32,
+    len: U32,
+    raw_len: U32,
+    crc: U32,
+}
+
+/// Bytes of a stored pointer.
+pub const POINTER_LEN: usize = size_of::<StoredPtr>();
+const _: () = assert!(POINTER_LEN == 32, "superblocks and nodes lay pointers out in 32 bytes");
+
+impl NodePtr {
+    /// The stored form.
+    pub fn encode(&self) -> [u8; POINTER_LEN] {
+        let stored = StoredPtr {
+            uid: self.uid.into(),
+            birth: self.birth.into(),
+            offset: self.offset.into(),
+            len: self.len.into(),
+            raw_len: self.raw_len.into(),
+            crc: self.crc.into(),
+        };
+        zerocopy::transmute!(stored)
+    }
+    /// Reads the stored form.
+    pub fn decode(bytes: &[u8]) -> Result<NodePtr> {
+        let stored = StoredPtr::read_from_bytes(bytes).map_err(|_| Error::corrupt("a node pointer is cut short"))?;
+        Ok(NodePtr {
+            uid: stored.uid.get(),
+            birth: stored.birth.get(),
+            offset: stored.offset.get(),
+            len: stored.len.get(),
+            raw_len: stored.raw_len.get(),
+            crc: stored.crc.get(),
+        })
+    }
+}
+
+/// How large nodes become.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of entries in a leaf, before compression.
+    pub leaf_bytes: usize,
+    /// Bytes of pending messages in an interior node.
+    pub buffer_bytes: usize,
+    /// Children of an interior node.
+    pub fanout: usize,
+}
+
+impl Default for Limits {
+    /// Leaves of 64 KiB: a cold lookup costs one read that an SSD serves in about twice the time of 4 KiB and a disk in the
+    /// same. Buffers of 256 KiB for up to 64 children give each child 4 KiB of messages per flush, some 40 messages.
+    fn default() -> Limits {
+        Limits { leaf_bytes: 64 << 10, buffer_bytes: 256 << 10, fanout: 64 }
+    }
+}
+
+const MAGIC: [u8; 4] = *b"ASHN";
+const VERSION: u16 = 1;
+/// Largest body that a decoder accepts, far above any limit in use: a bound on allocation by damaged input.
+const RAW_LEN_MAX: usize = 64 << 20;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]
+#[repr(C)]
+struct Header {
+    magic: [u8; 4],
+    version: U16,
+    level: u8,
+    /// 0: body as it is; 1: lz4 block.
+    compression: u8,
+    tree: U64,
+    birth: U64,
+    raw_len: U32,
+    stored_len: U32,
+    children: U32,
+    ranges: U32,
+    entries: U32,
+    reserved: [u8; 20],
+}
+const HEADER_LEN: usize = size_of::<Header>();
+const _: () = assert!(HEADER_LEN == 64);
+
+const TAG_PUT: u8 = 0;
+const TAG_DELETE: u8 = 1;
+const TAG_PATCH: u8 = 2;
+const ENTRY_HEADER_LEN: usize = 7;
+
+/// A child of an interior node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Child {
+    /// Smallest key that belongs to it (the first child also takes all smaller keys of the node's range).
+    pub(crate) low: Key,
+    pub(crate) ptr: NodePtr,
+}
+
+/// A node in memory.
+pub struct Node {
+    tree: u64,
+    level: u8,
+    birth: u64,
+    low: Key,
+    body: Bytes,
+    entries_at: Vec<u32>,
+    /// First eight bytes of each key behind the common prefix, big-endian: most of a search happens here.
+    heads: Vec<u64>,
+    prefix_len: usize,
+    pub(crate) children: Vec<Child>,
+    pub(crate) deleted: RangeSet,
+}
+
+/// What is needed to write a node.
+pub(crate) struct Draft<'a> {
+    pub(crate) tree: u64,
+    pub(crate) level: u8,
+    pub(crate) birth: u64,
+    pub(crate) low: &'a [u8],
+    pub(crate) children: &'a [Child],
+    pub(crate) deleted: &'a RangeSet,
+    pub(crate) entries: &'a [(Key, Message)],
+}
+
+/// Bytes that an entry takes in a node.
+pub(crate) fn entry_len(key: &[u8], message: &Message) -> usize {
+    ENTRY_HEADER_LEN + key.len() + message.len()
+}
+
+fn put_key(body: &mut BytesMut, key: &[u8]) {
+    body.put_u16_le(key.len() as u16);
+    body.put_slice(key);
+}
+
+impl Draft<'_> {
+    /// The node's bytes for the medium and the node itself.
+    pub(crate) fn encode(&self) -> Result<(Bytes, Node)> {
+        let entries_len: usize = self.entries.iter().map(|(key, message)| entry_len(key, message)).sum();
+        let mut body = BytesMut::with_capacity(entries_len + self.children.len() * (POINTER_LEN + 26) + 64);
+        put_key(&mut body, self.low);
+        for child in self.children {
+            put_key(&mut body, &child.low);
+            body.put_slice(&child.ptr.encode());
+        }
+        for (low, high) in self.deleted.iter() {
+            put_key(&mut body, low);
+            put_key(&mut body, high);
+        }
+        for (key, message) in self.entries {
+            let (tag, value): (u8, &[u8]) = match message {
+                Message::Put(value) => (TAG_PUT, value),
+                Message::Delete => (TAG_DELETE, &[]),
+                Message::Patch(value) => (TAG_PATCH, value),
+            };
+            body.put_u8(tag);
+            body.put_u16_le(key.len() as u16);
+            body.put_u32_le(value.len() as u32);
+            body.put_slice(key);
+            body.put_slice(value);
+        }
+        let body = body.freeze();
+        let packed = lz4_flex::block::compress(&body);
+        let (compression, stored): (u8, &[u8]) = if packed.len() < body.len() { (1, &packed) } else { (0, &body) };
+        let header = Header {
+            magic: MAGIC,
+            version: VERSION.into(),
+            level: self.level,
+            compression,
+            tree: self.tree.into(),
+            birth: self.birth.into(),
+            raw_len: (body.len() as u32).into(),
+            stored_len: (stored.len() as u32).into(),
+            children: (self.children.len() as u32).into(),
+            ranges: (self.deleted.len() as u32).into(),
+            entries: (self.entries.len() as u32).into(),
+            reserved: [0; 20],
+        };
+        let mut image = BytesMut::with_capacity(HEADER_LEN + stored.len());
+        image.put_slice(header.as_bytes());
+        image.put_slice(stored);
+        let node = Node::index(&header, body)?;
+        Ok((image.freeze(), node))
+    }
+}
+
+/// Reads from a body that may be damaged.
+struct Reader<'a> {
+    body: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8]> {
+        let rest = self.body.get(self.at..).unwrap_or_default();
+        let taken = rest.get(..len).ok_or_else(|| Error::corrupt("an index node ends in the middle of an item"))?;
+        self.at += len;
+        Ok(taken)
+    }
+    fn number<const N: usize>(&mut self) -> Result<u32> {
+        let mut bytes = [0u8; 4];
+        let taken = self.take(N)?;
+        bytes.iter_mut().zip(taken).for_each(|(to, from)| *to = *from);
+        Ok(u32::from_le_bytes(bytes))
+    }
+    fn key(&mut self) -> Result<&'a [u8]> {
+        let len = self.number::<2>()? as usize;
+        self.take(len)
+    }
+}
+
+fn head(rest: &[u8]) -> u64 {
+    let mut bytes = [0u8; 8];
+    bytes.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+    u64::from_be_bytes(bytes)
+}
+
+impl Node {
+    /// Reads a node from the medium's bytes, whose checksum has been verified.
+    pub fn decode(image: &[u8]) -> Result<Node> {
+        let (header, stored) =
+            Header::read_from_prefix(image).map_err(|_| Error::corrupt("an index node is cut short"))?;
+        if header.magic != MAGIC {
+            return Err(Error::corrupt("what should be an index node does not begin like one"));
+        }
+        if header.version.get() != VERSION {
+            let message = format!("index node of version {}; this build reads {VERSION}", header.version.get());
+            return Err(Error::new(ashlar_block::Kind::Unsupported, message));
+        }
+        let raw_len = header.raw_len.get() as usize;
+        let stored = stored.get(..header.stored_len.get() as usize);
+        let stored = stored.ok_or_else(|| Error::corrupt("an index node is cut short"))?;
+        if raw_len > RAW_LEN_MAX {
+            return Err(Error::corrupt(format!("an index node claims {raw_len} bytes")));
+        }
+        let body = match header.compression {
+            0 => Bytes::copy_from_slice(stored),
+            1 => lz4_flex::block::decompress(stored, raw_len)
+                .map_err(|error| Error::corrupt(format!("an index node does not decompress: {error}")))?
+                .into(),
+            other => return Err(Error::corrupt(format!("an index node has unknown compression {other}"))),
+        };
+        if body.len() != raw_len {
+            return Err(Error::corrupt("an index node has another length than it says"));
+        }
+        Node::index(&header, body)
+    }
+
+    fn index(header: &Header, body: Bytes) -> Result<Node> {
+        let mut reader = Reader { body: &body, at: 0 };
+        let low = Key::from_slice(reader.key()?);
+        let mut children = Vec::new();
+        for _ in 0..header.children.get() {
+            let low = Key::from_slice(reader.key()?);
+            children.push(Child { low, ptr: NodePtr::decode(reader.take(POINTER_LEN)?)? });
+        }
+        let mut deleted = RangeSet::default();
+        for _ in 0..header.ranges.get() {
+            let low = reader.key()?;
+            deleted.insert(low, reader.key()?);
+        }
+        let mut entries_at = Vec::new();
+        let mut previous: Option<&[u8]> = None;
+        let mut first: &[u8] = &[];
+        let mut prefix_len = 0;
+        for _ in 0..header.entries.get() {
+            entries_at.push(reader.at as u32);
+            let tag = reader.number::<1>()? as u8;
+            let key_len = reader.number::<2>()? as usize;
+            let value_len = reader.number::<4>()? as usize;
+            let key = reader.take(key_len)?;
+            reader.take(value_len)?;
+            if tag > TAG_PATCH || previous.is_some_and(|previous| previous >= key) {
+                return Err(Error::corrupt("an index node has entries out of order or of an unknown kind"));
+            }
+            match previous {
+                None => (first, prefix_len) = (key, key.len()),
+                Some(_) => prefix_len = first[..prefix_len].iter().zip(key).take_while(|(a, b)| a == b).count(),
+            }
+            previous = Some(key);
+        }
+        let level = header.level;
+        if (level == 0) != children.is_empty() || children.windows(2).any(|pair| pair[0].low >= pair[1].low) {
+            return Err(Error::corrupt("an index node has children where it should not, or out of order"));
+        }
+        let mut node = Node {
+            tree: header.tree.get(),
+            level,
+            birth: header.birth.get(),
+            low,
+            body: body.clone(),
+            entries_at,
+            heads: Vec::new(),
+            prefix_len,
+            children,
+            deleted,
+        };
+        node.heads = (0..node.len()).map(|index| head(&node.key(index)[prefix_len..])).collect();
+        Ok(node)
+    }
+
+    /// Tree that the node belongs to.
+    pub fn tree(&self) -> u64 {
+        self.tree
+    }
+    /// Height above the leaves.
+    pub fn level(&self) -> u8 {
+        self.level
+    }
+    /// Checkpoint in which it was written.
+    pub fn birth(&self) -> u64 {
+        self.birth
+    }
+    /// A key in the node's range, by which it is found again.
+    pub fn low(&self) -> &[u8] {
+        &self.low
+    }
+    /// Bytes of memory that the node takes, estimated.
+    pub fn memory(&self) -> usize {
+        self.body.len() + self.entries_at.len() * 12 + self.children.len() * size_of::<Child>() + size_of::<Node>()
+    }
+    /// Pointers to its children.
+    pub fn child_pointers(&self) -> impl Iterator<Item = NodePtr> + '_ {
+        self.children.iter().map(|child| child.ptr)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries_at.len()
+    }
+    fn entry(&self, index: usize) -> (u8, usize, usize, usize) {
+        let at = self.entries_at[index] as usize;
+        let bytes = &self.body[at..at + ENTRY_HEADER_LEN];
+        let key_len = u16::from_le_bytes([bytes[1], bytes[2]]) as usize;
+        let value_len = u32::from_le_bytes([bytes[3], bytes[4], bytes[5], bytes[6]]) as usize;
+        (bytes[0], at + ENTRY_HEADER_LEN, key_len, value_len)
+    }
+    pub(crate) fn key(&self, index: usize) -> &[u8] {
+        let (_, at, key_len, _) = self.entry(index);
+        &self.body[at..at + key_len]
+    }
+    /// The message at `index`; its payload shares the node's memory.
+    pub(crate) fn message(&self, index: usize) -> Message {
+        let (tag, at, key_len, value_len) = self.entry(index);
+        let value = || self.body.slice(at + key_len..at + key_len + value_len);
+        match tag {
+            TAG_PUT => Message::Put(value()),
+            TAG_PATCH => Message::Patch(value()),
+            _ => Message::Delete,
+        }
+    }
+    /// Every message in the node with its key: a leaf's values as puts.
+    pub fn messages(&self) -> impl Iterator<Item = (&[u8], Message)> {
+        (0..self.len()).map(|index| (self.key(index), self.message(index)))
+    }
+    /// Index of the first entry at or behind `key`.
+    pub(crate) fn position(&self, key: &[u8]) -> usize {
+        if self.entries_at.is_empty() {
+            return 0;
+        }
+        let prefix = &self.key(0)[..self.prefix_len];
+        match key.get(..self.prefix_len).unwrap_or(key).cmp(&prefix[..self.prefix_len.min(key.len())]) {
+            std::cmp::Ordering::Less => return 0,
+            std::cmp::Ordering::Greater => return self.len(),
+            std::cmp::Ordering::Equal if key.len() < self.prefix_len => return 0,
+            std::cmp::Ordering::Equal => {}
+        }
+        let rest = &key[self.prefix_len..];
+        let wanted = head(rest);
+        let start = self.heads.partition_point(|head| *head < wanted);
+        let equal = self.heads[start..].partition_point(|head| *head == wanted);
+        if equal <= 1 {
+            // The usual case: at most one candidate.
+            return if equal == 1 && self.key(start) < key { start + 1 } else { start };
+        }
+        let (mut low, mut high) = (start, start + equal);
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.key(middle) < key { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+    /// The message for exactly this key.
+    pub(crate) fn find(&self, key: &[u8]) -> Option<Message> {
+        let index = self.position(key);
+        (index < self.len() && self.key(index) == key).then(|| self.message(index))
+    }
+    /// Index of the child to which `key` belongs.
+    pub(crate) fn child_for(&self, key: &[u8]) -> usize {
+        self.children.partition_point(|child| child.low.as_slice() <= key).saturating_sub(1)
+    }
+}

@@ -1,0 +1,232 @@
+//! The tree against a model, with tiny nodes so that every path of the flush runs.
+
+use crate::*;
+use ashlar_block::Result;
+use ashlar_env::sim::{Schedule, Sim};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Nodes in a map; nothing is ever cached, so that every read decodes.
+#[derive(Default)]
+struct Nodes {
+    images: Mutex<HashMap<u64, Bytes>>,
+    next: AtomicU64,
+    births: AtomicU64,
+}
+
+impl NodeStore for Nodes {
+    fn cached(&self, _ptr: &NodePtr) -> Option<Arc<Node>> {
+        None
+    }
+    async fn load(&self, ptr: NodePtr) -> Result<Arc<Node>> {
+        let image = self.images.lock().get(&ptr.uid).cloned().expect("a node that is still referred to");
+        Ok(Arc::new(Node::decode(&image)?))
+    }
+    async fn append(&self, image: Bytes, node: Node) -> Result<NodePtr> {
+        let uid = self.next.fetch_add(1, Ordering::Relaxed);
+        let raw_len = node.memory() as u32;
+        let birth = self.birth();
+        let ptr = NodePtr { uid, offset: 0, len: image.len() as u32, raw_len, crc: 0, birth };
+        self.images.lock().insert(uid, image);
+        Ok(ptr)
+    }
+    fn birth(&self) -> u64 {
+        self.births.load(Ordering::Relaxed)
+    }
+}
+
+/// Values are slots of one byte with a token of four; every token that enters must be present or lost, once.
+struct Slots;
+
+fn slots(value: &[u8]) -> BTreeMap<u8, u32> {
+    value.chunks(5).map(|c| (c[0], u32::from_le_bytes(c[1..].try_into().expect("four bytes")))).collect()
+}
+fn pack(slots: &BTreeMap<u8, u32>) -> Bytes {
+    slots.iter().flat_map(|(slot, token)| std::iter::once(*slot).chain(token.to_le_bytes())).collect()
+}
+
+impl Semantics for Slots {
+    type Lost = Vec<u32>;
+    fn overlay(&self, _key: &[u8], older: &[u8], newer: &[u8], lost: &mut Vec<u32>) -> Bytes {
+        let mut combined = slots(older);
+        for (slot, token) in slots(newer) {
+            lost.extend(combined.insert(slot, token));
+        }
+        pack(&combined)
+    }
+    fn settle(&self, _key: &[u8], value: Bytes) -> Option<Bytes> {
+        (!value.is_empty()).then_some(value)
+    }
+    fn lose(&self, _key: &[u8], value: &[u8], lost: &mut Vec<u32>) {
+        lost.extend(slots(value).values());
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(u16, u8),
+    Patch(u16, u8),
+    Delete(u16),
+    DeleteRange(u16, u16),
+    Checkpoint(bool),
+    Read(u16),
+    Scan(u16, u16, u8),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let key = 0..400u16;
+    let step = prop_oneof![
+        8 => (key.clone(), 0..4u8).prop_map(|(k, s)| Step::Put(k, s)),
+        8 => (key.clone(), 0..4u8).prop_map(|(k, s)| Step::Patch(k, s)),
+        3 => key.clone().prop_map(Step::Delete),
+        1 => (key.clone(), 0..200u16).prop_map(|(k, n)| Step::DeleteRange(k, k + n)),
+        1 => proptest::bool::weighted(0.2).prop_map(Step::Checkpoint),
+        3 => key.clone().prop_map(Step::Read),
+        1 => (key.clone(), 0..400u16, 1..40u8).prop_map(|(k, n, l)| Step::Scan(k, k + n, l)),
+    ];
+    proptest::collection::vec(step, 0..400)
+}
+
+fn key(number: u16) -> Key {
+    let mut key = Key::from_slice(b"k/");
+    key.extend_from_slice(&number.to_be_bytes());
+    if number % 7 == 0 {
+        key.extend_from_slice(b"/a longer key than fits inline");
+    }
+    key
+}
+
+async fn everything(
+    tree: &Tree<Slots>,
+    nodes: &Nodes,
+    low: &[u8],
+    high: Option<&[u8]>,
+    limit: usize,
+) -> Vec<(Key, Bytes)> {
+    let mut all = Vec::new();
+    let mut low = Key::from_slice(low);
+    loop {
+        let page = tree.page(nodes, &low, high, limit).await.expect("page");
+        all.extend(page.entries);
+        match page.next {
+            Some(next) => {
+                assert!(next > low, "a page moves on");
+                low = next;
+            }
+            None => return all,
+        }
+    }
+}
+
+async fn run(steps: Vec<Step>) {
+    let nodes = Nodes::default();
+    let limits = Limits { leaf_bytes: 300, buffer_bytes: 400, fanout: 4 };
+    let tree = Tree::open(9, None, Arc::new(Slots));
+    let mut model: BTreeMap<Key, BTreeMap<u8, u32>> = BTreeMap::new();
+    let mut lost: Vec<u32> = Vec::new();
+    let mut entered: BTreeSet<u32> = BTreeSet::new();
+    for (index, step) in steps.into_iter().enumerate() {
+        let token = index as u32;
+        let one = |slot: u8| BTreeMap::from([(slot, token)]);
+        match step {
+            Step::Put(k, slot) => {
+                entered.insert(token);
+                tree.apply(key(k), Message::Put(pack(&one(slot))), &mut lost);
+                model.insert(key(k), one(slot));
+            }
+            Step::Patch(k, slot) => {
+                entered.insert(token);
+                tree.apply(key(k), Message::Patch(pack(&one(slot))), &mut lost);
+                model.entry(key(k)).or_default().insert(slot, token);
+            }
+            Step::Delete(k) => {
+                tree.apply(key(k), Message::Delete, &mut lost);
+                model.remove(&key(k));
+            }
+            Step::DeleteRange(low, high) => {
+                tree.delete_range(&key(low), &key(high), &mut lost);
+                let gone: Vec<Key> = model.range(key(low)..key(high)).map(|(k, _)| k.clone()).collect();
+                gone.iter().for_each(|k| drop(model.remove(k)));
+            }
+            Step::Checkpoint(thorough) => {
+                nodes.births.fetch_add(1, Ordering::Relaxed);
+                tree.freeze();
+                let flushed = tree.flush(&nodes, limits, thorough).await.expect("flush");
+                tree.install(flushed.root);
+                lost.extend(flushed.lost);
+                for ptr in flushed.replaced {
+                    assert!(nodes.images.lock().remove(&ptr.uid).is_some(), "a node is replaced once");
+                }
+                assert_eq!(reachable(&nodes, tree.root()).await, nodes.images.lock().len(), "no node leaks");
+            }
+            Step::Read(k) => {
+                let seen = tree.get(&nodes, &key(k)).await.expect("get");
+                assert_eq!(seen.map(|value| slots(&value)), model.get(&key(k)).cloned(), "key {k}");
+            }
+            Step::Scan(low, high, limit) => {
+                let seen = everything(&tree, &nodes, &key(low), Some(&key(high)), limit as usize).await;
+                let seen: Vec<_> = seen.into_iter().map(|(k, value)| (k, slots(&value))).collect();
+                let expected: Vec<_> =
+                    model.range(key(low)..key(high).max(key(low))).map(|(k, v)| (k.clone(), v.clone())).collect();
+                assert_eq!(seen, expected);
+            }
+        }
+    }
+    let present = everything(&tree, &nodes, &[], None, 10).await;
+    let seen: BTreeMap<Key, _> = present.into_iter().map(|(k, value)| (k, slots(&value))).collect();
+    assert_eq!(seen, model);
+    // A thorough flush leaves nothing pending, so by then every loss has been reported, once.
+    tree.freeze();
+    let flushed = tree.flush(&nodes, limits, true).await.expect("flush");
+    tree.install(flushed.root);
+    lost.extend(flushed.lost);
+    let present: Vec<u32> = model.values().flat_map(|slots| slots.values().copied()).collect();
+    let mut accounted: Vec<u32> = lost.into_iter().chain(present).collect();
+    accounted.sort_unstable();
+    assert_eq!(accounted, entered.into_iter().collect::<Vec<_>>(), "each token is present or was lost once");
+}
+
+async fn reachable(nodes: &Nodes, root: Option<NodePtr>) -> usize {
+    let mut count = 0;
+    let mut next: Vec<NodePtr> = root.into_iter().collect();
+    while let Some(ptr) = next.pop() {
+        count += 1;
+        next.extend(nodes.load(ptr).await.expect("reachable node").child_pointers());
+    }
+    count
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+    #[test]
+    fn the_tree_is_a_dictionary(steps in steps()) {
+        Sim::new(0, Schedule::Fifo).run(run(steps)).expect("no deadlock");
+    }
+
+    #[test]
+    fn damaged_nodes_are_refused_without_panic(flips in proptest::collection::vec((0usize..600, 0u8..8), 1..6), cut in 0usize..700) {
+        let sim = Sim::new(0, Schedule::Fifo);
+        let image = sim.run(async {
+            let nodes = Nodes::default();
+            let tree = Tree::open(9, None, Arc::new(Slots));
+            for k in 0..40 {
+                tree.apply(key(k), Message::Put(Bytes::from(vec![k as u8; 5])), &mut Vec::new());
+            }
+            tree.freeze();
+            let limits = Limits::default();
+            let root = tree.flush(&nodes, limits, false).await.expect("flush").root.expect("a root");
+            nodes.images.lock().get(&root.uid).cloned().expect("the root")
+        }).expect("no deadlock");
+        let mut image = image.to_vec();
+        for (at, bit) in flips {
+            let at = at % image.len();
+            image[at] ^= 1 << bit;
+        }
+        image.truncate(cut.max(1));
+        let _ = Node::decode(&image);
+    }
+}

@@ -1,0 +1,325 @@
+//! A tree: memtables over nodes. Lookups, pages of a range, and the two halves of a checkpoint.
+
+use crate::flush::{Flushed, flush};
+use crate::memtable::Verdict;
+use crate::node::Node;
+use crate::{Key, Limits, Memtable, Message, NodePtr, RangeSet, Semantics};
+use ashlar_block::Result;
+use bytes::Bytes;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+
+/// Where nodes live.
+pub trait NodeStore: Send + Sync {
+    /// A node that is in memory.
+    fn cached(&self, ptr: &NodePtr) -> Option<Arc<Node>>;
+    /// A node, from memory or the medium, verified.
+    fn load(&self, ptr: NodePtr) -> impl Future<Output = Result<Arc<Node>>> + Send;
+    /// Appends a node. It need not be durable before the checkpoint's flush.
+    fn append(&self, image: Bytes, node: Node) -> impl Future<Output = Result<NodePtr>> + Send;
+    /// Number of the checkpoint that is being written: the birth of appended nodes.
+    fn birth(&self) -> u64;
+}
+
+/// A tree that takes messages.
+pub struct Tree<S: Semantics> {
+    id: u64,
+    semantics: Arc<S>,
+    view: RwLock<View>,
+}
+
+/// A tree at one moment: what a reader needs.
+#[derive(Clone, Default)]
+pub struct View {
+    active: Arc<Memtable>,
+    frozen: Option<Arc<Memtable>>,
+    root: Option<NodePtr>,
+}
+
+/// Part of a range in key order.
+#[derive(Debug, Default)]
+pub struct Page {
+    /// Keys and values.
+    pub entries: Vec<(Key, Bytes)>,
+    /// Where the rest begins; `None` at the end of the range.
+    pub next: Option<Key>,
+}
+
+impl<S: Semantics> Tree<S> {
+    /// A tree with this root, and no messages yet.
+    pub fn open(id: u64, root: Option<NodePtr>, semantics: Arc<S>) -> Tree<S> {
+        Tree { id, semantics, view: RwLock::new(View { root, ..View::default() }) }
+    }
+    /// Its number, which its nodes bear.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+    /// Adds a message. Messages to one tree must be applied in the order in which they are logged.
+    pub fn apply(&self, key: Key, message: Message, lost: &mut S::Lost) {
+        self.view.read().active.insert(key, message, &*self.semantics, lost);
+    }
+    /// Deletes every key in `low..high`.
+    pub fn delete_range(&self, low: &[u8], high: &[u8], lost: &mut S::Lost) {
+        self.view.read().active.delete_range(low, high, &*self.semantics, lost);
+    }
+    /// Bytes of messages in memory: newest, and being flushed.
+    pub fn memory(&self) -> (usize, usize) {
+        let view = self.view.read();
+        (view.active.bytes(), view.frozen.as_ref().map_or(0, |frozen| frozen.bytes()))
+    }
+    /// Whether messages wait in memory.
+    pub fn is_dirty(&self) -> bool {
+        let view = self.view.read();
+        !view.active.is_empty() || view.frozen.is_some()
+    }
+    /// The tree as it is now; later messages to the active memtable remain visible through it.
+    pub fn view(&self) -> View {
+        self.view.read().clone()
+    }
+    /// The root as of the last checkpoint.
+    pub fn root(&self) -> Option<NodePtr> {
+        self.view.read().root
+    }
+
+    /// The value of `key`.
+    pub async fn get(&self, store: &impl NodeStore, key: &[u8]) -> Result<Option<Bytes>> {
+        let mut open = Vec::new();
+        let root = {
+            let view = self.view.read();
+            match look_in_memory(&view, key, &mut open) {
+                Some(closed) => return Ok(self.compose(key, closed, open)),
+                None => view.root,
+            }
+        };
+        let closed = look_below(store, root, key, &mut open).await?;
+        Ok(self.compose(key, closed, open))
+    }
+
+    /// The value of `key` if it can be had without I/O.
+    #[allow(clippy::option_option, reason = "outer: known; inner: present")]
+    pub fn get_cached(&self, store: &impl NodeStore, key: &[u8]) -> Option<Option<Bytes>> {
+        let mut open = Vec::new();
+        let mut next = {
+            let view = self.view.read();
+            if let Some(closed) = look_in_memory(&view, key, &mut open) {
+                return Some(self.compose(key, closed, open));
+            }
+            view.root
+        };
+        while let Some(ptr) = next {
+            match look_in_node(&*store.cached(&ptr)?, key, &mut open) {
+                Step::Closed(message) => return Some(self.compose(key, message, open)),
+                Step::Below(ptr) => next = Some(ptr),
+            }
+        }
+        Some(self.compose(key, Message::Delete, open))
+    }
+
+    fn compose(&self, key: &[u8], closed: Message, open: Vec<Message>) -> Option<Bytes> {
+        let mut lost = S::Lost::default();
+        let message =
+            open.into_iter().rev().fold(closed, |below, patch| below.then(key, patch, &*self.semantics, &mut lost));
+        message.value(key, &*self.semantics)
+    }
+
+    /// Entries from `low` on and below `high`, up to about `limit`; see [`Page::next`]. Pages may be empty before the end.
+    pub async fn page(&self, store: &impl NodeStore, low: &[u8], high: Option<&[u8]>, limit: usize) -> Result<Page> {
+        self.view().page(&*self.semantics, store, low, high, limit).await
+    }
+
+    /// First half of a checkpoint: later messages go to a new memtable. The caller keeps messages out meanwhile.
+    ///
+    /// # Panics
+    /// If a frozen memtable is still there.
+    pub fn freeze(&self) {
+        let mut view = self.view.write();
+        assert!(view.frozen.is_none(), "one checkpoint at a time");
+        if !view.active.is_empty() {
+            view.frozen = Some(std::mem::take(&mut view.active));
+        }
+    }
+
+    /// Pushes the frozen memtable's messages into nodes. Readers are not disturbed; [`Tree::install`] shows the result.
+    pub async fn flush(&self, store: &impl NodeStore, limits: Limits, thorough: bool) -> Result<Flushed<S::Lost>> {
+        let (frozen, root) = {
+            let view = self.view.read();
+            (view.frozen.clone(), view.root)
+        };
+        let (points, deleted) = frozen.map(|frozen| frozen.contents()).unwrap_or_default();
+        flush(store, &*self.semantics, limits, self.id, root, points, deleted, thorough).await
+    }
+
+    /// Second half of a checkpoint: the flushed root replaces the frozen memtable.
+    pub fn install(&self, root: Option<NodePtr>) {
+        let mut view = self.view.write();
+        view.frozen = None;
+        view.root = root;
+    }
+}
+
+/// Looks through the memtables. `Some`: decided.
+fn look_in_memory(view: &View, key: &[u8], open: &mut Vec<Message>) -> Option<Message> {
+    for memtable in std::iter::once(&view.active).chain(&view.frozen) {
+        match memtable.get(key) {
+            Verdict::Silent => {}
+            Verdict::Says(message) if message.is_open() => open.push(message),
+            Verdict::Says(message) => return Some(message),
+        }
+    }
+    None
+}
+
+enum Step {
+    Closed(Message),
+    Below(NodePtr),
+}
+
+fn look_in_node(node: &Node, key: &[u8], open: &mut Vec<Message>) -> Step {
+    match node.find(key) {
+        Some(message) if message.is_open() && node.level() > 0 => open.push(message),
+        Some(message) => return Step::Closed(message),
+        None => {}
+    }
+    if node.level() == 0 || (!node.deleted.is_empty() && node.deleted.contains(key)) {
+        return Step::Closed(Message::Delete);
+    }
+    Step::Below(node.children[node.child_for(key)].ptr)
+}
+
+async fn look_below(
+    store: &impl NodeStore,
+    root: Option<NodePtr>,
+    key: &[u8],
+    open: &mut Vec<Message>,
+) -> Result<Message> {
+    let mut next = root;
+    while let Some(ptr) = next {
+        let node = match store.cached(&ptr) {
+            Some(node) => node,
+            None => store.load(ptr).await?,
+        };
+        match look_in_node(&node, key, open) {
+            Step::Closed(message) => return Ok(message),
+            Step::Below(ptr) => next = Some(ptr),
+        }
+    }
+    Ok(Message::Delete)
+}
+
+impl View {
+    /// A view of nodes alone, such as a snapshot's.
+    pub fn of_root(root: Option<NodePtr>) -> View {
+        View { root, ..View::default() }
+    }
+
+    /// The value of `key` in this view.
+    pub async fn get<S: Semantics>(&self, semantics: &S, store: &impl NodeStore, key: &[u8]) -> Result<Option<Bytes>> {
+        let mut open = Vec::new();
+        let closed = match look_in_memory(self, key, &mut open) {
+            Some(closed) => closed,
+            None => look_below(store, self.root, key, &mut open).await?,
+        };
+        let mut lost = S::Lost::default();
+        let message = open.into_iter().rev().fold(closed, |below, patch| below.then(key, patch, semantics, &mut lost));
+        Ok(message.value(key, semantics))
+    }
+
+    /// See [`Tree::page`].
+    pub async fn page<S: Semantics>(
+        &self,
+        semantics: &S,
+        store: &impl NodeStore,
+        low: &[u8],
+        high: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Page> {
+        // Find the leaf that holds `low`; the page ends where that leaf ends.
+        let mut path: Vec<Arc<Node>> = Vec::new();
+        let mut bound: Option<Key> = high.map(Key::from_slice);
+        let mut next = self.root;
+        while let Some(ptr) = next.take() {
+            let node = match store.cached(&ptr) {
+                Some(node) => node,
+                None => store.load(ptr).await?,
+            };
+            if node.level() > 0 {
+                let index = node.child_for(low);
+                if let Some(sibling) = node.children.get(index + 1) {
+                    lower(&mut bound, &sibling.low);
+                }
+                next = Some(node.children[index].ptr);
+            }
+            path.push(node);
+        }
+        // From the oldest layer to the newest; each may shorten the page.
+        let mut merged: BTreeMap<Key, Message> = BTreeMap::new();
+        let mut lost = S::Lost::default();
+        for node in path.iter().rev() {
+            let start = node.position(low);
+            let mut points = Vec::new();
+            for index in start..node.len() {
+                if beyond(&bound, node.key(index)) {
+                    break;
+                }
+                if points.len() == limit {
+                    lower(&mut bound, node.key(index));
+                    break;
+                }
+                points.push((Key::from_slice(node.key(index)), node.message(index)));
+            }
+            overlay(&mut merged, points, &node.deleted, low, &bound, semantics, &mut lost);
+        }
+        for memtable in self.frozen.iter().chain(std::iter::once(&self.active)) {
+            let mut points = memtable.points_in(low, bound.as_deref(), limit + 1);
+            if points.len() > limit
+                && let Some((key, _)) = points.pop()
+            {
+                lower(&mut bound, &key);
+            }
+            let deleted = memtable.deleted_in(low, bound.as_deref());
+            overlay(&mut merged, points, &deleted, low, &bound, semantics, &mut lost);
+        }
+        let entries = merged
+            .into_iter()
+            .filter(|(key, _)| !beyond(&bound, key))
+            .filter_map(|(key, message)| message.value(&key, semantics).map(|value| (key, value)))
+            .collect();
+        let at_end = bound.as_deref() == high;
+        Ok(Page { entries, next: if at_end { None } else { bound } })
+    }
+}
+
+fn lower(bound: &mut Option<Key>, to: &[u8]) {
+    if bound.as_deref().is_none_or(|bound| to < bound) {
+        *bound = Some(Key::from_slice(to));
+    }
+}
+
+fn beyond(bound: &Option<Key>, key: &[u8]) -> bool {
+    bound.as_deref().is_some_and(|bound| key >= bound)
+}
+
+fn overlay<S: Semantics>(
+    merged: &mut BTreeMap<Key, Message>,
+    points: Vec<(Key, Message)>,
+    deleted: &RangeSet,
+    low: &[u8],
+    bound: &Option<Key>,
+    semantics: &S,
+    lost: &mut S::Lost,
+) {
+    for (start, end) in deleted.within(low, bound.as_deref()) {
+        let gone: Vec<Key> =
+            merged.range(Key::from_slice(start)..Key::from_slice(end)).map(|(k, _)| k.clone()).collect();
+        for key in gone {
+            merged.remove(&key);
+        }
+    }
+    for (key, message) in points {
+        let below = merged.remove(&key).unwrap_or(Message::Delete);
+        let combined = below.then(&key, message, semantics, lost);
+        merged.insert(key, combined);
+    }
+}
