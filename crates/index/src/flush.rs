@@ -18,8 +18,8 @@ pub struct Flushed<L> {
     pub lost: L,
 }
 
-/// Bytes that a pending range delete weighs: it may free much below, so it should sink soon.
-const RANGE_WEIGHT: usize = 4096;
+/// Share of a buffer that one pending range delete weighs: it may free much below, so it should sink soon.
+const RANGE_SHARE: usize = 64;
 /// Tallest tree: with two children per node it would hold 2^24 leaves.
 const HEIGHT_MAX: u8 = 24;
 
@@ -331,7 +331,7 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         }
         for (low, end) in pending.deleted.iter() {
             let (first, last) = (child_of(low), child_of(end));
-            weights[first..=last].iter_mut().for_each(|weight| *weight += RANGE_WEIGHT);
+            weights[first..=last].iter_mut().for_each(|weight| *weight += self.limits.buffer_bytes / RANGE_SHARE);
         }
         let mut total: usize = weights.iter().sum();
         let mut heaviest: Vec<usize> = (0..children.len()).collect();
