@@ -258,12 +258,8 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
             }
         }
         for (key, message) in batch.points {
-            // Below a range delete of this buffer a patch meets nothing.
             match points.entry(key) {
-                btree_map::Entry::Vacant(entry) => {
-                    let bare = node.deleted.contains(entry.key()) || batch.deleted.contains(entry.key());
-                    entry.insert(if bare { message.closed() } else { message });
-                }
+                btree_map::Entry::Vacant(entry) => drop(entry.insert(message)),
                 btree_map::Entry::Occupied(mut entry) => {
                     let key = entry.key().clone();
                     let older = std::mem::replace(entry.get_mut(), Message::Delete);
