@@ -1,0 +1,321 @@
+//! The block map: chunks of 32 aligned blocks, each a short list of runs.
+//!
+//! A chunk's value and a patch to it have the same form, a list of disjoint runs in order of their first block. A run is a
+//! hole or part of an extent. Overlaying a patch cuts the runs below it; what is cut off is lost.
+
+use ashlar_block::{Error, Result};
+use ashlar_index::{Key, Semantics};
+use bytes::{BufMut, Bytes, BytesMut};
+
+/// Blocks of a chunk.
+pub const CHUNK_BLOCKS: u64 = 32;
+/// First byte of every map key; all other keys belong to the volume's dictionary.
+pub const MAP_PREFIX: u8 = 0x01;
+const _: () = assert!(CHUNK_BLOCKS <= u8::MAX as u64, "runs count blocks of a chunk in a byte");
+
+/// How an extent is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Nothing is stored: zeros.
+    Hole,
+    /// Bytes as they are; the last block may be cut short, the rest of it is zeros. One CRC32C per block.
+    Raw,
+    /// One lz4 block. One CRC32C.
+    Lz4,
+}
+
+/// Part of an extent, or a hole, in a chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// First block in the chunk.
+    pub start: u8,
+    /// Blocks.
+    pub count: u8,
+    /// Blocks of the extent before this part.
+    pub skip: u8,
+    /// Blocks of the whole extent.
+    pub total: u8,
+    /// How it is stored.
+    pub form: Form,
+    /// Segment where the extent was born.
+    pub uid: u64,
+    /// Byte offset there.
+    pub offset: u32,
+    /// Bytes stored for the whole extent.
+    pub stored: u32,
+    /// Checkpoint in which this reference was made.
+    pub birth: u64,
+    /// Checksums: one per block of this part if raw, else one.
+    pub crcs: Vec<u32>,
+}
+
+const HOLE_LEN: usize = 3;
+const RUN_LEN: usize = 29;
+
+impl Run {
+    /// A hole.
+    pub fn hole(start: u8, count: u8) -> Run {
+        Run { start, count, skip: 0, total: 0, form: Form::Hole, uid: 0, offset: 0, stored: 0, birth: 0, crcs: Vec::new() }
+    }
+    /// Block behind the last.
+    pub fn end(&self) -> u8 {
+        self.start + self.count
+    }
+    /// Bytes of the device that this part keeps alive. The parts of an extent add up to the extent however it is cut.
+    pub fn weight(&self) -> u64 {
+        if self.form == Form::Hole {
+            return 0;
+        }
+        let (stored, total) = (u64::from(self.stored), u64::from(self.total));
+        let up_to = |block: u64| stored * block / total;
+        let skip = u64::from(self.skip);
+        up_to(skip + u64::from(self.count)) - up_to(skip)
+    }
+    /// The part of this run within `start..end`.
+    fn cut(&self, start: u8, end: u8) -> Option<Run> {
+        let (start, end) = (start.max(self.start), end.min(self.end()));
+        if start >= end {
+            return None;
+        }
+        let before = start - self.start;
+        let mut part = Run { start, count: end - start, ..self.clone() };
+        if self.form != Form::Hole {
+            part.skip += before;
+        }
+        if self.form == Form::Raw {
+            part.crcs = self.crcs[before as usize..(before + part.count) as usize].to_vec();
+        }
+        Some(part)
+    }
+    fn encoded_len(&self) -> usize {
+        if self.form == Form::Hole { HOLE_LEN } else { RUN_LEN + 4 * self.crcs.len() }
+    }
+    fn encode(&self, to: &mut BytesMut) {
+        let form = match self.form {
+            Form::Hole => 0,
+            Form::Raw => 1,
+            Form::Lz4 => 2,
+        };
+        to.put_slice(&[form, self.start, self.count]);
+        if self.form != Form::Hole {
+            to.put_slice(&[self.skip, self.total]);
+            to.put_u64_le(self.uid);
+            to.put_u64_le(self.birth);
+            to.put_u32_le(self.offset);
+            to.put_u32_le(self.stored);
+            self.crcs.iter().for_each(|crc| to.put_u32_le(*crc));
+        }
+    }
+}
+
+/// Encodes runs, which must be in order and disjoint.
+pub fn encode(runs: &[Run]) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(runs.iter().map(Run::encoded_len).sum());
+    runs.iter().for_each(|run| run.encode(&mut bytes));
+    bytes.freeze()
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[..4]);
+    u32::from_le_bytes(word)
+}
+fn long(bytes: &[u8]) -> u64 {
+    u64::from(word(bytes)) | u64::from(word(&bytes[4..])) << 32
+}
+
+/// Reads a chunk's value or patch.
+pub fn decode(mut bytes: &[u8]) -> Result<Vec<Run>> {
+    let mut runs = Vec::with_capacity(1);
+    let mut end = 0;
+    while !bytes.is_empty() {
+        let refuse = |why: &str| Error::corrupt(format!("a chunk of the block map {why}"));
+        if bytes.len() < HOLE_LEN {
+            return Err(refuse("is cut short"));
+        }
+        let (form, start, count) = (bytes[0], bytes[1], bytes[2]);
+        if count == 0 || start < end || u64::from(start) + u64::from(count) > CHUNK_BLOCKS {
+            return Err(refuse("has runs out of order or out of range"));
+        }
+        end = start + count;
+        if form == 0 {
+            runs.push(Run::hole(start, count));
+            bytes = &bytes[HOLE_LEN..];
+            continue;
+        }
+        let (form, crcs_count) = match form {
+            1 => (Form::Raw, count as usize),
+            2 => (Form::Lz4, 1),
+            _ => return Err(refuse("has a run of unknown form")),
+        };
+        let len = RUN_LEN + 4 * crcs_count;
+        if bytes.len() < len {
+            return Err(refuse("is cut short"));
+        }
+        let run = Run {
+            start,
+            count,
+            skip: bytes[3],
+            total: bytes[4],
+            form,
+            uid: long(&bytes[5..]),
+            birth: long(&bytes[13..]),
+            offset: word(&bytes[21..]),
+            stored: word(&bytes[25..]),
+            crcs: bytes[RUN_LEN..len].chunks_exact(4).map(word).collect(),
+        };
+        if u64::from(run.skip) + u64::from(count) > u64::from(run.total) || u64::from(run.total) > CHUNK_BLOCKS {
+            return Err(refuse("has a run that passes its extent"));
+        }
+        runs.push(run);
+        bytes = &bytes[len..];
+    }
+    Ok(runs)
+}
+
+/// Key of the chunk that holds `block`.
+pub fn chunk_key(block: u64) -> Key {
+    let mut key = Key::from_slice(&[MAP_PREFIX]);
+    key.extend_from_slice(&(block / CHUNK_BLOCKS).to_be_bytes());
+    key
+}
+
+/// First block of the chunk with this key; `None` if it is not a map key.
+pub fn chunk_start(key: &[u8]) -> Option<u64> {
+    let number: [u8; 8] = key.strip_prefix(&[MAP_PREFIX])?.try_into().ok()?;
+    u64::from_be_bytes(number).checked_mul(CHUNK_BLOCKS)
+}
+
+/// What disappears from a tree: references to extents.
+#[derive(Default, Debug)]
+pub struct Lost {
+    /// The parts of extents that lost this reference.
+    pub runs: Vec<Run>,
+    /// A value that could not be read, for the log.
+    pub damaged: u64,
+}
+
+/// How values of a volume's tree overlay: chunks by their runs; dictionary values are only put and deleted.
+#[derive(Default)]
+pub struct Map;
+
+impl Map {
+    fn runs(value: &[u8], lost: &mut Lost) -> Vec<Run> {
+        // Values were verified by their node's checksum, so a bad one is our own bug; it must not take more with it.
+        decode(value).unwrap_or_else(|_| {
+            lost.damaged += 1;
+            Vec::new()
+        })
+    }
+}
+
+impl Semantics for Map {
+    type Lost = Lost;
+
+    fn overlay(&self, _key: &[u8], older: &[u8], newer: &[u8], lost: &mut Lost) -> Bytes {
+        let newer = Map::runs(newer, lost);
+        let older = Map::runs(older, lost);
+        let mut combined = newer.clone();
+        for run in older {
+            let mut at = run.start;
+            for cover in &newer {
+                combined.extend(run.cut(at, cover.start));
+                lost.runs.extend(run.cut(cover.start, cover.end()).filter(|part| part.form != Form::Hole));
+                at = at.max(cover.end());
+            }
+            combined.extend(run.cut(at, run.end()));
+        }
+        combined.sort_by_key(|run| run.start);
+        encode(&combined)
+    }
+
+    fn settle(&self, key: &[u8], value: Bytes) -> Option<Bytes> {
+        if key.first() != Some(&MAP_PREFIX) {
+            return Some(value);
+        }
+        let mut ignored = Lost::default();
+        let runs = Map::runs(&value, &mut ignored);
+        if runs.iter().all(|run| run.form != Form::Hole) {
+            return (!runs.is_empty()).then_some(value);
+        }
+        let solid: Vec<Run> = runs.into_iter().filter(|run| run.form != Form::Hole).collect();
+        (!solid.is_empty()).then(|| encode(&solid))
+    }
+
+    fn lose(&self, key: &[u8], value: &[u8], lost: &mut Lost) {
+        if key.first() == Some(&MAP_PREFIX) {
+            let runs = Map::runs(value, lost);
+            lost.runs.extend(runs.into_iter().filter(|run| run.form != Form::Hole));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn run() -> impl Strategy<Value = Run> {
+        (0u8..32, 1u8..=32, 0u8..3, 0u8..4, any::<u64>(), any::<u32>(), 1u32..200_000).prop_map(
+            |(start, count, form, skip, uid, offset, stored)| {
+                let count = count.min(32 - start);
+                if form == 0 {
+                    return Run::hole(start, count);
+                }
+                let form = if form == 1 { Form::Raw } else { Form::Lz4 };
+                let skip = skip.min(32 - count);
+                let total = skip + count;
+                let crcs = (0..if form == Form::Raw { count } else { 1 }).map(u32::from).collect();
+                Run { start, count, skip, total, form, uid, offset, stored, birth: 7, crcs }
+            },
+        )
+    }
+
+    /// Per block of the chunk: which block of which extent.
+    fn blocks(value: &[u8]) -> Vec<Option<(u64, u8)>> {
+        let mut blocks = vec![None; 32];
+        for run in decode(value).expect("valid") {
+            for index in 0..run.count {
+                let place = &mut blocks[(run.start + index) as usize];
+                *place = (run.form != Form::Hole).then_some((run.uid, run.skip + index));
+            }
+        }
+        blocks
+    }
+
+    proptest! {
+        #[test]
+        fn overlay_acts_block_by_block_and_loses_exactly_what_it_covers(runs in proptest::collection::vec(run(), 1..8)) {
+            let (mut value, mut model) = (Bytes::new(), vec![None; 32]);
+            let (mut lost, mut weight_in) = (Lost::default(), 0);
+            for run in runs {
+                weight_in += run.weight();
+                let patch = encode(std::slice::from_ref(&run));
+                prop_assert_eq!(decode(&patch).expect("valid"), vec![run.clone()]);
+                for index in 0..run.count {
+                    model[(run.start + index) as usize] =
+                        (run.form != Form::Hole).then_some((run.uid, run.skip + index));
+                }
+                value = Map.overlay(b"\x01", &value, &patch, &mut lost);
+                prop_assert_eq!(blocks(&value), model.clone());
+            }
+            Map.lose(b"\x01", &value, &mut lost);
+            let weight_out: u64 = lost.runs.iter().map(Run::weight).sum();
+            prop_assert_eq!(weight_in, weight_out);
+        }
+
+        #[test]
+        fn overlay_is_associative(a in run(), b in run(), c in run()) {
+            let [a, b, c] = [a, b, c].map(|run| encode(&[run]));
+            let mut lost = Lost::default();
+            let left = Map.overlay(b"\x01", &Map.overlay(b"\x01", &a, &b, &mut lost), &c, &mut lost);
+            let right = Map.overlay(b"\x01", &a, &Map.overlay(b"\x01", &b, &c, &mut lost), &mut lost);
+            prop_assert_eq!(left, right);
+        }
+
+        #[test]
+        fn damaged_chunks_are_refused_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode(&bytes);
+        }
+    }
+}
