@@ -328,6 +328,10 @@ impl Node {
         Ok(node)
     }
 
+    /// Bytes of the body: how full the node is.
+    pub fn raw_len(&self) -> usize {
+        self.body.len()
+    }
     /// Tree that the node belongs to.
     pub fn tree(&self) -> u64 {
         self.tree

@@ -1,1 +1,202 @@
-pub mod map; pub mod format;
+//! Pool: volumes on append-only segments.
+//!
+//! A volume is a sparse space of 4 KiB blocks and a dictionary beside it, both in one tree; a transaction changes blocks
+//! and keys of any volumes, all or nothing.
+//!
+//! Invariants
+//!  1. What a commit did is in memory at once, in the log in commit order, and after [`Pool::sync`] survives any crash.
+//!  2. Recovery yields a prefix of the commits that contains every synced one.
+//!  3. Nothing that the newest durable superblock, or the log behind it, refers to is ever overwritten.
+//!  4. Every byte read is verified against a checksum that its parent holds.
+//!
+//! Layout    [`format`].
+//! Needs     a device flush is a barrier; a block of 4 KiB may tear, a batch too: checksums find it.
+//! Costs     a sync writes one batch and flushes once, for all who wait; a checkpoint flushes twice.
+
+pub mod format;
+pub mod map;
+
+mod checkpoint;
+mod commit;
+mod open;
+mod space;
+mod store;
+mod stream;
+mod volume;
+
+#[cfg(test)]
+mod tests;
+
+pub use commit::{Txn, TxnData};
+pub use open::{Config, Creation};
+pub use volume::Volume;
+
+use crate::format::{DeviceRecord, Stream};
+use crate::map::Map;
+use crate::space::{Layout, Space, Usage};
+use crate::stream::StreamState;
+use ashlar_block::{Error, Kind, Result};
+use ashlar_env::Env;
+use ashlar_index::{Limits, Node, Tree};
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Tree of the catalog: segments and volumes.
+pub(crate) const CATALOG: u64 = 0;
+
+/// An open pool. Cheap to clone.
+#[derive(Clone)]
+pub struct Pool(Arc<Shared>);
+
+/// A transaction's place in the log; see [`Pool::sync`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Seq(pub(crate) u64);
+
+/// What the log's lock protects.
+struct Log {
+    stream: StreamState,
+    /// Live bytes that commits since the last freeze added.
+    usage: Usage,
+    /// References that commits since the last freeze removed from memtables.
+    lost: Vec<map::Run>,
+    /// Bytes of log since the last checkpoint.
+    bytes: u64,
+}
+
+/// Batches of one stream that are sealed and not yet on the device.
+#[derive(Default)]
+struct Outstanding {
+    tickets: Mutex<BTreeSet<u64>>,
+    done: tokio::sync::Notify,
+}
+
+pub(crate) struct Shared {
+    env: Env,
+    config: Config,
+    limits: Limits,
+    layout: Layout,
+    pool: u64,
+    session: u64,
+    records: Vec<DeviceRecord>,
+    space: Space,
+    log: Mutex<Log>,
+    /// Nodes, then cold data.
+    side: [Mutex<StreamState>; 2],
+    outstanding: [Outstanding; 3],
+    /// Devices written to since their last flush.
+    dirty: Vec<AtomicBool>,
+    /// Extents and nodes that are not yet on the device, by birth address.
+    in_flight: RwLock<HashMap<(u64, u32), Bytes>>,
+    in_flight_bytes: AtomicUsize,
+    /// Batches of the log up to this number are durable.
+    durable: AtomicU64,
+    syncing: tokio::sync::Mutex<()>,
+    checkpointing: tokio::sync::Mutex<()>,
+    /// Generation of the newest superblock.
+    generation: AtomicU64,
+    cache: quick_cache::sync::Cache<(u64, u32), Arc<Node>, NodeWeight>,
+    trees: RwLock<BTreeMap<u64, Arc<Tree<Map>>>>,
+    names: RwLock<BTreeMap<String, u64>>,
+    semantics: Arc<Map>,
+    poison: OnceLock<Error>,
+    /// Readers hold the current epoch; slots that a checkpoint emptied wait for the epochs before it.
+    epoch: RwLock<Arc<Epoch>>,
+    draining: Mutex<VecDeque<(Arc<Epoch>, Vec<u32>)>>,
+    /// Rung when a checkpoint is due.
+    due: tokio::sync::Notify,
+    stopped: AtomicBool,
+}
+
+/// Kept by readers; see `Shared::epoch`.
+pub(crate) struct Epoch;
+
+#[derive(Clone)]
+pub(crate) struct NodeWeight;
+impl quick_cache::Weighter<(u64, u32), Arc<Node>> for NodeWeight {
+    fn weight(&self, _: &(u64, u32), node: &Arc<Node>) -> u64 {
+        node.memory() as u64
+    }
+}
+
+/// How a pool fares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Bytes that segments can hold.
+    pub capacity: u64,
+    /// Bytes in use, with metadata.
+    pub used: u64,
+    /// Bytes that ordinary writes can still take.
+    pub free: u64,
+    /// Bytes of memtables, node cache and unwritten batches.
+    pub memory: u64,
+    /// Checkpoints since creation.
+    pub generation: u64,
+}
+
+impl Pool {
+    /// Numbers for people.
+    pub fn status(&self) -> Status {
+        let shared = &*self.0;
+        let segment = shared.layout.segment_bytes();
+        let (mut used, mut free) = (0u64, 0u64);
+        for slot in shared.space.slots() {
+            match slot.state {
+                space::State::Free => free += segment,
+                _ => used += slot.live.max(0) as u64,
+            }
+        }
+        let fresh: i64 = shared.log.lock().usage.values().sum();
+        let memtables: usize = shared.trees.read().values().map(|tree| tree.memory().0 + tree.memory().1).sum();
+        let memory = memtables as u64 + shared.cache.weight() + shared.in_flight_bytes.load(Ordering::Relaxed) as u64;
+        let capacity = u64::from(shared.layout.slots_count()) * segment;
+        let used = used.saturating_add_signed(fresh).min(capacity);
+        let reserve = shared.space.reserve() as u64 * segment;
+        let free = free.saturating_sub(reserve).min((capacity - used).saturating_sub(reserve));
+        Status { capacity, used, free, memory, generation: shared.generation.load(Ordering::Relaxed) }
+    }
+
+    /// The runtime.
+    pub fn env(&self) -> &Env {
+        &self.0.env
+    }
+}
+
+impl Shared {
+    /// Refuses everything after a device failed in the middle of a write.
+    fn admit(&self) -> Result<()> {
+        match self.poison.get() {
+            Some(error) => {
+                let message = format!("the pool stopped accepting changes after: {error}; close it and open it again");
+                Err(Error::new(Kind::Poisoned, message))
+            }
+            None => Ok(()),
+        }
+    }
+    fn poisoned(&self, error: Error) -> Error {
+        let _ = self.poison.set(error.clone());
+        for outstanding in &self.outstanding {
+            outstanding.done.notify_waiters();
+        }
+        error
+    }
+    fn pin(&self) -> Arc<Epoch> {
+        self.epoch.read().clone()
+    }
+    fn tree(&self, id: u64) -> Result<Arc<Tree<Map>>> {
+        let tree = self.trees.read().get(&id).cloned();
+        tree.ok_or_else(|| Error::misuse(format!("there is no volume {id}")))
+    }
+    fn outstanding(&self, stream: Stream) -> &Outstanding {
+        &self.outstanding[stream.code() as usize]
+    }
+    fn side(&self, stream: Stream) -> &Mutex<StreamState> {
+        match stream {
+            Stream::Nodes => &self.side[0],
+            Stream::Cold => &self.side[1],
+            Stream::Log => unreachable!("the log has a lock of its own"),
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Commits: the short critical section, the writing of sealed batches, and group sync.
+
+use crate::format::Stream;
+use crate::map::{CHUNK_BLOCKS, Form, Lost, Run, chunk_key, encode};
+use crate::space::Claim;
+use crate::stream::Sealed;
+use crate::{Pool, Seq, Shared};
+use ashlar_block::{Durability, Error, IoContext, Result};
+use ashlar_index::{Key, Message};
+use ashlar_units::BLOCK_LEN;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const WRITE: IoContext = IoContext::foreground("pool-write");
+const SYNC: IoContext = IoContext::foreground("pool-sync");
+
+/// Unwritten batches may take this share of the memory budget before writers wait.
+pub(crate) const IN_FLIGHT_SHARE: usize = 8;
+/// Operations of one transaction, in bytes; it must fit a batch's body.
+const OPERATIONS_BYTES_MAX: usize = 512 << 10;
+
+/// One extent to write: its bytes as stored, with checksums made before the lock is taken.
+#[derive(Clone, Debug)]
+pub struct TxnData {
+    tree: u64,
+    key: Key,
+    run: Run,
+    stored: Bytes,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Put(u64, Key, Bytes),
+    Delete(u64, Key),
+    DeleteRange(u64, Key, Key),
+    Patch(u64, Key, Bytes),
+    Write(TxnData),
+}
+
+/// Changes that happen together or not at all.
+#[derive(Clone, Debug, Default)]
+pub struct Txn {
+    changes: Vec<Change>,
+    deletes_only: bool,
+}
+
+impl Txn {
+    /// An empty transaction.
+    pub fn new() -> Txn {
+        Txn::default()
+    }
+    /// Lets the transaction use the reserve: for deletions, which must work on a full pool.
+    pub fn deleting(mut self) -> Txn {
+        self.deletes_only = true;
+        self
+    }
+    /// Whether nothing would change.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+    pub(crate) fn put(&mut self, tree: u64, key: Key, value: Bytes) {
+        self.changes.push(Change::Put(tree, key, value));
+    }
+    pub(crate) fn delete(&mut self, tree: u64, key: Key) {
+        self.changes.push(Change::Delete(tree, key));
+    }
+    pub(crate) fn delete_range(&mut self, tree: u64, low: Key, high: Key) {
+        self.changes.push(Change::DeleteRange(tree, low, high));
+    }
+    pub(crate) fn patch(&mut self, tree: u64, key: Key, value: Bytes) {
+        self.changes.push(Change::Patch(tree, key, value));
+    }
+
+    /// Stores `data` from `block` on; the last block may be short, the rest of it is zeros.
+    pub(crate) fn write(&mut self, tree: u64, block: u64, data: &Bytes, compress: bool) {
+        let mut at = block;
+        let mut rest = data.clone();
+        while !rest.is_empty() {
+            let room = (CHUNK_BLOCKS - at % CHUNK_BLOCKS) as usize * BLOCK_LEN;
+            let part = rest.split_to(room.min(rest.len()));
+            let count = part.len().div_ceil(BLOCK_LEN) as u8;
+            let start = (at % CHUNK_BLOCKS) as u8;
+            self.changes.push(Change::Write(extent(tree, chunk_key(at), start, count, part, compress)));
+            at += u64::from(count);
+        }
+    }
+}
+
+/// Prepares one extent: compressed if that saves at least an eighth, else as it is without trailing zeros.
+fn extent(tree: u64, key: Key, start: u8, count: u8, data: Bytes, compress: bool) -> TxnData {
+    let mut run = Run { total: count, form: Form::Raw, ..Run::hole(start, count) };
+    let packed = compress.then(|| lz4_flex::block::compress(&data)).filter(|packed| packed.len() < data.len() / 8 * 7);
+    if let Some(packed) = packed {
+        run.form = Form::Lz4;
+        run.stored = packed.len() as u32;
+        run.crcs = vec![crate::format::crc(&packed)];
+        return TxnData { tree, key, run, stored: packed.into() };
+    }
+    run.crcs = data.chunks(BLOCK_LEN).map(crate::format::crc).collect();
+    run.stored = data.len() as u32;
+    TxnData { tree, key, run, stored: data }
+}
+
+impl Change {
+    fn operation_len(&self) -> usize {
+        32 + match self {
+            Change::Put(_, key, value) | Change::Patch(_, key, value) => key.len() + value.len(),
+            Change::Delete(_, key) => key.len(),
+            Change::DeleteRange(_, low, high) => low.len() + high.len(),
+            // The operation, and the item in the batch where the extent lies.
+            Change::Write(data) => 2 * data.key.len() + 64 + 4 * data.run.crcs.len(),
+        }
+    }
+}
+
+impl Pool {
+    /// Applies a transaction: visible when this returns, durable after [`Pool::sync`].
+    pub async fn commit(&self, txn: Txn) -> Result<Seq> {
+        let shared = &self.0;
+        shared.admit()?;
+        let limit = shared.config.memory.0 as usize / IN_FLIGHT_SHARE;
+        while shared.in_flight_bytes.load(Ordering::Relaxed) > limit {
+            shared.wait_for_writes(Stream::Log).await?;
+        }
+        let mut tries = 0;
+        let (seq, sealed) = loop {
+            match shared.apply(&txn) {
+                Err(error) if error.kind() == ashlar_block::Kind::NoSpace && tries < 2 => {
+                    tries += 1;
+                    self.make_space().await?;
+                }
+                other => break other?,
+            }
+        };
+        shared.start_writes(sealed);
+        if shared.memtables_full() {
+            shared.due.notify_one();
+            if shared.memtables_overfull() {
+                self.checkpoint().await?;
+            }
+        }
+        Ok(seq)
+    }
+
+    /// Returns when everything up to `seq` is durable: one batch and one flush per device for all who wait.
+    pub async fn sync(&self, seq: Seq) -> Result<()> {
+        let shared = &self.0;
+        if shared.durable.load(Ordering::Acquire) >= seq.0 {
+            return Ok(());
+        }
+        let _leader = shared.syncing.lock().await;
+        if shared.durable.load(Ordering::Acquire) >= seq.0 {
+            return Ok(());
+        }
+        shared.admit()?;
+        let (sealed, newest, ticket) = {
+            let mut log = shared.log.lock();
+            let mut sealed = Vec::new();
+            if log.stream.has_open_batch() {
+                log.stream.seal(&shared.layout, &mut sealed);
+                shared.expect(Stream::Log, &sealed);
+            }
+            (sealed, log.stream.chain.seq - 1, log.stream.last_ticket())
+        };
+        for batch in sealed {
+            shared.write(Stream::Log, batch).await?;
+        }
+        shared.written(Stream::Log, ticket).await?;
+        shared.flush_devices().await?;
+        shared.durable.fetch_max(newest, Ordering::AcqRel);
+        shared.log.lock().stream.chain.durable = newest;
+        Ok(())
+    }
+
+    /// Makes every commit so far durable.
+    pub async fn sync_all(&self) -> Result<()> {
+        let newest = {
+            let log = self.0.log.lock();
+            // The open batch, if there is one, has the chain's next number.
+            log.stream.chain.seq - u64::from(!log.stream.has_open_batch())
+        };
+        self.sync(Seq(newest)).await
+    }
+}
+
+impl Shared {
+    /// The critical section: places extents, logs operations, applies them to memtables.
+    fn apply(self: &Arc<Self>, txn: &Txn) -> Result<(Seq, Vec<Sealed>)> {
+        let claim = if txn.deletes_only { Claim::Reserve } else { Claim::Ordinary };
+        let operations_len: usize = txn.changes.iter().map(Change::operation_len).sum();
+        if operations_len > OPERATIONS_BYTES_MAX {
+            return Err(Error::misuse(format!("a transaction of {operations_len} bytes of operations is too large")));
+        }
+        let trees = self.trees.read();
+        let tree = |id: u64| trees.get(&id).ok_or_else(|| Error::misuse(format!("there is no volume {id}")));
+        for change in &txn.changes {
+            let (Change::Put(id, ..)
+            | Change::Delete(id, ..)
+            | Change::DeleteRange(id, ..)
+            | Change::Patch(id, ..)
+            | Change::Write(TxnData { tree: id, .. })) = change;
+            tree(*id)?;
+        }
+        let birth = self.generation.load(Ordering::Relaxed) + 1;
+        let mut log = self.log.lock();
+        let mut sealed = Vec::new();
+        let placed = self.place(&mut log, txn, operations_len, claim, birth, &mut sealed);
+        let placed = match placed {
+            Ok(placed) => placed,
+            Err(error) => {
+                // Batches sealed on the way hold nothing of this transaction that anybody refers to.
+                self.expect(Stream::Log, &sealed);
+                drop(log);
+                self.start_writes(sealed);
+                return Err(error);
+            }
+        };
+        let mut lost = Lost::default();
+        let mut placed = placed.into_iter();
+        for change in &txn.changes {
+            let body = log.stream.body();
+            match change {
+                Change::Put(id, key, value) => {
+                    body.put(*id, key, value);
+                    tree(*id)?.apply(key.clone(), Message::Put(value.clone()), &mut lost);
+                }
+                Change::Delete(id, key) => {
+                    body.delete(*id, key);
+                    tree(*id)?.apply(key.clone(), Message::Delete, &mut lost);
+                }
+                Change::DeleteRange(id, low, high) => {
+                    body.delete_range(*id, low, high);
+                    tree(*id)?.delete_range(low, high, &mut lost);
+                }
+                Change::Patch(id, key, value) => {
+                    body.patch(*id, key, value);
+                    tree(*id)?.apply(key.clone(), Message::Patch(value.clone()), &mut lost);
+                }
+                Change::Write(data) => {
+                    let (slot, run) = placed.next().expect("each extent was placed");
+                    let patch = encode(std::slice::from_ref(&run));
+                    body.patch(data.tree, &data.key, &patch);
+                    *log.usage.entry(slot).or_default() += run.weight() as i64;
+                    tree(data.tree)?.apply(data.key.clone(), Message::Patch(patch), &mut lost);
+                }
+            }
+        }
+        log.lost.append(&mut lost.runs);
+        let seq = Seq(log.stream.chain.seq);
+        self.expect(Stream::Log, &sealed);
+        Ok((seq, sealed))
+    }
+
+    /// Finds places for a transaction's extents, and room for its operations in one batch.
+    fn place(
+        &self,
+        log: &mut crate::Log,
+        txn: &Txn,
+        operations_len: usize,
+        claim: Claim,
+        birth: u64,
+        sealed: &mut Vec<Sealed>,
+    ) -> Result<Vec<(u32, Run)>> {
+        let mut placed = Vec::new();
+        for change in &txn.changes {
+            let Change::Write(data) = change else { continue };
+            let len = data.stored.len() as u64;
+            log.stream.make_room(len, data.key.len() + 32, &self.space, &self.layout, claim, sealed)?;
+            let (segment, offset) = log.stream.append(data.tree, &data.key, None, data.stored.clone());
+            self.in_flight.write().insert((segment.uid, offset), data.stored.clone());
+            self.in_flight_bytes.fetch_add(data.stored.len(), Ordering::Relaxed);
+            log.bytes += len;
+            placed.push((segment.slot, Run { uid: segment.uid, offset, birth, ..data.run.clone() }));
+        }
+        log.stream.make_room(0, operations_len, &self.space, &self.layout, claim, sealed)?;
+        log.bytes += operations_len as u64;
+        Ok(placed)
+    }
+
+    /// Notes batches that must be written before a sync of their stream is done. Call it under the stream's lock.
+    pub(crate) fn expect(&self, stream: Stream, sealed: &[Sealed]) {
+        let mut tickets = self.outstanding(stream).tickets.lock();
+        tickets.extend(sealed.iter().map(|batch| batch.ticket));
+    }
+
+    /// Writes batches in the background.
+    pub(crate) fn start_writes(self: &Arc<Self>, sealed: Vec<Sealed>) {
+        self.start_stream_writes(Stream::Log, sealed);
+    }
+
+    pub(crate) fn start_stream_writes(self: &Arc<Self>, stream: Stream, sealed: Vec<Sealed>) {
+        for batch in sealed {
+            let shared = self.clone();
+            // A failure poisons the pool; whoever waits for the batch learns it from there.
+            self.env.spawn(async move { drop(shared.write(stream, batch).await) });
+        }
+    }
+
+    pub(crate) async fn write(&self, stream: Stream, mut batch: Sealed) -> Result<()> {
+        let image = batch.image();
+        let device = &self.layout.devices[batch.device];
+        let result = device.write(WRITE, batch.address, image, Durability::Cached).await;
+        self.dirty[batch.device].store(true, Ordering::Release);
+        if let Err(error) = result {
+            return Err(self.poisoned(error));
+        }
+        let mut freed = 0;
+        {
+            let mut in_flight = self.in_flight.write();
+            for offset in &batch.keys {
+                freed += in_flight.remove(&(batch.uid, *offset)).map_or(0, |stored| stored.len());
+            }
+        }
+        self.in_flight_bytes.fetch_sub(freed, Ordering::Relaxed);
+        let outstanding = self.outstanding(stream);
+        outstanding.tickets.lock().remove(&batch.ticket);
+        outstanding.done.notify_waiters();
+        Ok(())
+    }
+
+    /// Waits until every batch of the stream up to `ticket` is on its device.
+    pub(crate) async fn written(&self, stream: Stream, ticket: u64) -> Result<()> {
+        let outstanding = self.outstanding(stream);
+        loop {
+            let mut done = std::pin::pin!(outstanding.done.notified());
+            done.as_mut().enable();
+            self.admit()?;
+            if outstanding.tickets.lock().first().is_none_or(|first| *first > ticket) {
+                return Ok(());
+            }
+            done.await;
+        }
+    }
+
+    /// Waits until some unwritten batch is written; seals the open one if that is all there is.
+    async fn wait_for_writes(self: &Arc<Self>, stream: Stream) -> Result<()> {
+        let outstanding = self.outstanding(stream);
+        let mut done = std::pin::pin!(outstanding.done.notified());
+        done.as_mut().enable();
+        self.admit()?;
+        if outstanding.tickets.lock().is_empty() {
+            let mut sealed = Vec::new();
+            {
+                let mut log = self.log.lock();
+                if log.stream.has_open_batch() {
+                    log.stream.seal(&self.layout, &mut sealed);
+                    self.expect(stream, &sealed);
+                }
+            }
+            for batch in sealed {
+                self.write(stream, batch).await?;
+            }
+            return Ok(());
+        }
+        done.await;
+        Ok(())
+    }
+
+    pub(crate) async fn flush_devices(&self) -> Result<()> {
+        for (device, dirty) in self.layout.devices.iter().zip(&self.dirty) {
+            if dirty.swap(false, Ordering::AcqRel)
+                && let Err(error) = device.flush(SYNC).await
+            {
+                return Err(self.poisoned(error));
+            }
+        }
+        Ok(())
+    }
+
+    fn memtable_bytes(&self) -> usize {
+        self.trees.read().values().map(|tree| tree.memory().0).sum()
+    }
+    fn memtables_full(&self) -> bool {
+        self.memtable_bytes() > self.config.memory.0 as usize / 16 || self.log.lock().bytes > self.config.log_bytes.0
+    }
+    fn memtables_overfull(&self) -> bool {
+        self.memtable_bytes() > self.config.memory.0 as usize / 8
+    }
+}

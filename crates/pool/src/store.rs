@@ -1,0 +1,129 @@
+//! Reading: extents and nodes by their birth address, verified.
+
+use crate::format::{Stream, crc};
+use crate::map::{Form, Run};
+use crate::space::{Claim, cover};
+use crate::{Pool, Shared};
+use ashlar_block::{Error, IoContext, Result, ResultExt};
+use ashlar_index::{Node, NodePtr, NodeStore};
+use ashlar_units::BLOCK_LEN;
+use bytes::{Bytes, BytesMut};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const READ: IoContext = IoContext::foreground("pool-read");
+
+impl Shared {
+    /// Bytes at a birth address, unverified.
+    async fn fetch(&self, uid: u64, offset: u32, len: u32) -> Result<Bytes> {
+        let slot = self.space.place(uid).ok_or_else(|| Error::corrupt(format!("segment {uid:#x} is gone")))?;
+        let (block, count, skip) = cover(offset, len);
+        let (device, address) = self.layout.locate(slot, block);
+        let data = self.layout.devices[device].read(READ, address, count).await?;
+        Ok(data.slice(skip..skip + len as usize))
+    }
+
+    /// The blocks of one run, verified; the last may be short.
+    pub(crate) async fn read_run(&self, run: &Run) -> Result<Bytes> {
+        let whole = self.in_flight.read().get(&(run.uid, run.offset)).cloned();
+        let start = run.skip as usize * BLOCK_LEN;
+        let end = (start + run.count as usize * BLOCK_LEN).min(run.stored as usize);
+        match run.form {
+            Form::Hole => Ok(Bytes::new()),
+            Form::Raw => {
+                if start >= end {
+                    return Ok(Bytes::new());
+                }
+                if let Some(whole) = whole {
+                    return Ok(whole.slice(start..end));
+                }
+                let offset = run.offset + start as u32;
+                let data = self.fetch(run.uid, offset, (end - start) as u32).await?;
+                for (index, (block, expected)) in data.chunks(BLOCK_LEN).zip(&run.crcs).enumerate() {
+                    if crc(block) != *expected {
+                        let at = offset as usize + index * BLOCK_LEN;
+                        return Err(Error::corrupt(format!("segment {:#x} at byte {at}: wrong checksum", run.uid)));
+                    }
+                }
+                Ok(data)
+            }
+            Form::Lz4 => {
+                let stored = match whole {
+                    Some(whole) => whole,
+                    None => {
+                        let stored = self.fetch(run.uid, run.offset, run.stored).await?;
+                        if run.crcs.first() != Some(&crc(&stored)) {
+                            let message = format!("segment {:#x} at byte {}: wrong checksum", run.uid, run.offset);
+                            return Err(Error::corrupt(message));
+                        }
+                        stored
+                    }
+                };
+                let data = lz4_flex::block::decompress(&stored, run.total as usize * BLOCK_LEN)
+                    .map_err(|error| Error::corrupt(format!("an extent does not decompress: {error}")))?;
+                let end = (start + run.count as usize * BLOCK_LEN).min(data.len());
+                Ok(Bytes::from(data).slice(start.min(end)..end))
+            }
+        }
+    }
+}
+
+impl NodeStore for Pool {
+    fn cached(&self, ptr: &NodePtr) -> Option<Arc<Node>> {
+        self.0.cache.get(&(ptr.uid, ptr.offset))
+    }
+
+    async fn load(&self, ptr: NodePtr) -> Result<Arc<Node>> {
+        let shared = &self.0;
+        let whole = shared.in_flight.read().get(&(ptr.uid, ptr.offset)).cloned();
+        let image = match whole {
+            Some(image) => image,
+            None => shared.fetch(ptr.uid, ptr.offset, ptr.len).await?,
+        };
+        let place = || format!("index node in segment {:#x} at byte {}", ptr.uid, ptr.offset);
+        if crc(&image) != ptr.crc {
+            return Err(Error::corrupt("wrong checksum").within(place()));
+        }
+        let node = Arc::new(Node::decode(&image).within(place)?);
+        shared.cache.insert((ptr.uid, ptr.offset), node.clone());
+        Ok(node)
+    }
+
+    async fn append(&self, image: Bytes, node: Node) -> Result<NodePtr> {
+        let shared = &self.0;
+        let len = image.len() as u32;
+        let mut sealed = Vec::new();
+        let (segment, offset) = {
+            let mut stream = shared.side(Stream::Nodes).lock();
+            let body = node.low().len() + 32;
+            stream.make_room(u64::from(len), body, &shared.space, &shared.layout, Claim::Reserve, &mut sealed)?;
+            let (segment, offset) = stream.append(node.tree(), node.low(), Some(node.level()), image.clone());
+            shared.in_flight.write().insert((segment.uid, offset), image.clone());
+            shared.expect(Stream::Nodes, &sealed);
+            (segment, offset)
+        };
+        shared.in_flight_bytes.fetch_add(image.len(), Ordering::Relaxed);
+        for batch in sealed {
+            shared.write(Stream::Nodes, batch).await?;
+        }
+        let raw_len = node.raw_len() as u32;
+        let ptr = NodePtr { uid: segment.uid, offset, len, raw_len, crc: crc(&image), birth: node.birth() };
+        shared.cache.insert((ptr.uid, ptr.offset), Arc::new(node));
+        Ok(ptr)
+    }
+
+    fn birth(&self) -> u64 {
+        self.0.generation.load(Ordering::Relaxed) + 1
+    }
+}
+
+/// Fills a block range from pieces that may be short.
+pub(crate) fn pad(piece: Bytes, len: usize) -> Bytes {
+    if piece.len() == len {
+        return piece;
+    }
+    let mut padded = BytesMut::with_capacity(len);
+    padded.extend_from_slice(&piece);
+    padded.resize(len, 0);
+    padded.freeze()
+}

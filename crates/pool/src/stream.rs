@@ -1,0 +1,236 @@
+//! Streams: batches that fill segments front to back.
+//!
+//! A stream's state is changed under its lock only, in memory; what is sealed there is written by the caller afterwards.
+
+use crate::format::{BodyWriter, INLINE_BODY_LEN, Lead, OpenSegment, Stream, crc};
+use crate::space::{Claim, Layout, Space};
+use ashlar_block::{Error, Result};
+use ashlar_units::{BLOCK_LEN, Lba};
+use bytes::{Bytes, BytesMut};
+
+/// A batch is sealed when its payload passes this, so that sequential writes leave in large pieces.
+const BATCH_PAYLOAD_BYTES: u64 = 1 << 20;
+/// A batch is sealed when its body passes this.
+const BATCH_BODY_BYTES: usize = 128 << 10;
+
+enum Piece {
+    /// Whole blocks, as they came.
+    Blocks(Bytes),
+    /// Small things one behind another.
+    Packed(BytesMut),
+}
+
+/// What has been appended since the last batch was sealed.
+#[derive(Default)]
+struct Open {
+    pieces: Vec<Piece>,
+    /// Bytes of payload; a multiple of the block size unless the last piece is packed.
+    payload: u64,
+    body: BodyWriter,
+    /// Offsets of extents, by which the in-flight table knows them.
+    keys: Vec<u32>,
+}
+
+/// A batch that must be written.
+pub(crate) struct Sealed {
+    lead: Lead,
+    body: Bytes,
+    pieces: Vec<Bytes>,
+    pub(crate) device: usize,
+    pub(crate) address: Lba,
+    pub(crate) uid: u64,
+    pub(crate) keys: Vec<u32>,
+    /// Orders batches of one stream for those who wait until they are written.
+    pub(crate) ticket: u64,
+}
+
+impl Sealed {
+    /// Number in the log.
+    pub(crate) fn seq(&self) -> u64 {
+        self.lead.seq
+    }
+    /// The bytes, with checksums over all of them.
+    pub(crate) fn image(&mut self) -> Vec<Bytes> {
+        let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+        self.pieces.iter().for_each(|piece| digest.update(piece));
+        self.lead.payload_crc = digest.finalize() as u32;
+        let (lead, _) = self.lead.encode(&self.body);
+        let mut image = Vec::with_capacity(self.pieces.len() + 2);
+        image.push(lead.freeze());
+        image.append(&mut self.pieces);
+        if self.lead.tail_blocks() > 0 {
+            let mut tail = BytesMut::from(&self.body[..]);
+            tail.resize(self.lead.tail_blocks() as usize * BLOCK_LEN, 0);
+            image.push(tail.freeze());
+        }
+        image
+    }
+}
+
+/// Where a batch of the log goes and what it follows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Chain {
+    /// Number of the next batch.
+    pub(crate) seq: u64,
+    /// Checksum over all batches so far.
+    pub(crate) link: u32,
+    /// The newest durable batch.
+    pub(crate) durable: u64,
+}
+
+impl Chain {
+    /// The link after a batch with this body.
+    pub(crate) fn after(self, body_crc: u32) -> u32 {
+        let mut bytes = [0u8; 16];
+        bytes[..8].copy_from_slice(&self.seq.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.link.to_le_bytes());
+        bytes[12..].copy_from_slice(&body_crc.to_le_bytes());
+        crc(&bytes)
+    }
+}
+
+pub(crate) struct StreamState {
+    stream: Stream,
+    pool: u64,
+    /// The segment that is being filled.
+    pub(crate) segment: Option<OpenSegment>,
+    /// The log names its next segment ahead, so that recovery finds it.
+    pub(crate) next: Option<OpenSegment>,
+    pub(crate) chain: Chain,
+    open: Open,
+    tickets: u64,
+}
+
+impl StreamState {
+    pub(crate) fn new(stream: Stream, pool: u64, chain: Chain) -> StreamState {
+        StreamState { stream, pool, segment: None, next: None, chain, open: Open::default(), tickets: 0 }
+    }
+
+    pub(crate) fn last_ticket(&self) -> u64 {
+        self.tickets
+    }
+    pub(crate) fn has_open_batch(&self) -> bool {
+        !self.open.body.is_empty()
+    }
+
+    /// Makes sure that `payload` more bytes and `body` more bytes of body fit into the current batch.
+    pub(crate) fn make_room(
+        &mut self,
+        payload: u64,
+        body: usize,
+        space: &Space,
+        layout: &Layout,
+        claim: Claim,
+        sealed: &mut Vec<Sealed>,
+    ) -> Result<()> {
+        let block = BLOCK_LEN as u64;
+        let needed = |open: &Open| {
+            let blocks = (open.payload.next_multiple_of(block) + payload).div_ceil(block);
+            let body = open.body.len() + body;
+            let tail = if body > INLINE_BODY_LEN { body.div_ceil(BLOCK_LEN) } else { 0 };
+            1 + blocks + tail as u64
+        };
+        let full = self.open.payload + payload > BATCH_PAYLOAD_BYTES || self.open.body.len() + body > BATCH_BODY_BYTES;
+        if full && self.has_open_batch() {
+            self.seal(layout, sealed);
+        }
+        let left = |segment: &OpenSegment| layout.segment.0 - u64::from(segment.used);
+        if self.segment.as_ref().is_some_and(|segment| needed(&self.open) <= left(segment)) {
+            return Ok(());
+        }
+        if needed(&Open::default()) > layout.segment.0 {
+            return Err(Error::misuse("a transaction is larger than a segment"));
+        }
+        // Find the successor first: on failure nothing has changed.
+        let (successor, after) = match self.stream {
+            Stream::Log => {
+                let successor = match self.next {
+                    Some(next) => next,
+                    None => space.allocate(self.stream, claim)?,
+                };
+                let after = space.allocate(self.stream, claim);
+                if after.is_err() {
+                    self.next = Some(successor);
+                }
+                (successor, Some(after?))
+            }
+            _ => (space.allocate(self.stream, claim)?, None),
+        };
+        if self.has_open_batch() {
+            self.seal(layout, sealed);
+        }
+        if let Some(full) = self.segment.replace(successor) {
+            space.seal(full);
+        }
+        self.next = after;
+        Ok(())
+    }
+
+    /// Adds an extent or node for which there is room; gives its byte offset in the segment.
+    pub(crate) fn append(&mut self, tree: u64, key: &[u8], level: Option<u8>, stored: Bytes) -> (OpenSegment, u32) {
+        let segment = self.segment.expect("room was made");
+        let len = stored.len();
+        let whole = len.is_multiple_of(BLOCK_LEN);
+        if whole {
+            self.open.payload = self.open.payload.next_multiple_of(BLOCK_LEN as u64);
+        }
+        let offset = (u64::from(segment.used) + 1) * BLOCK_LEN as u64 + self.open.payload;
+        match self.open.pieces.last_mut() {
+            _ if whole => self.open.pieces.push(Piece::Blocks(stored)),
+            Some(Piece::Packed(packed)) => packed.extend_from_slice(&stored),
+            _ => self.open.pieces.push(Piece::Packed(BytesMut::from(&stored[..]))),
+        }
+        self.open.payload += len as u64;
+        self.open.body.item(tree, key, level, offset as u32, len as u32);
+        self.open.keys.push(offset as u32);
+        (segment, offset as u32)
+    }
+
+    /// The body of the open batch, for operations.
+    pub(crate) fn body(&mut self) -> &mut BodyWriter {
+        &mut self.open.body
+    }
+
+    /// Ends the open batch.
+    pub(crate) fn seal(&mut self, layout: &Layout, sealed: &mut Vec<Sealed>) {
+        let open = std::mem::take(&mut self.open);
+        let segment = self.segment.as_mut().expect("a batch lies in a segment");
+        let pieces: Vec<Bytes> = open
+            .pieces
+            .into_iter()
+            .map(|piece| match piece {
+                Piece::Blocks(blocks) => blocks,
+                Piece::Packed(mut packed) => {
+                    packed.resize(packed.len().next_multiple_of(BLOCK_LEN), 0);
+                    packed.freeze()
+                }
+            })
+            .collect();
+        let payload: usize = pieces.iter().map(Bytes::len).sum();
+        let (items, operations, body) = open.body.finish();
+        let body_crc = crc(&body);
+        let lead = Lead {
+            stream: self.stream,
+            pool: self.pool,
+            uid: segment.uid,
+            at: segment.used,
+            payload_blocks: (payload / BLOCK_LEN) as u32,
+            body_len: body.len() as u32,
+            items,
+            operations,
+            seq: if self.stream == Stream::Log { self.chain.seq } else { 0 },
+            chain: self.chain.link,
+            durable: self.chain.durable,
+            next: self.next.unwrap_or_default(),
+            body_crc,
+            payload_crc: 0,
+        };
+        self.chain.link = self.chain.after(body_crc);
+        self.chain.seq += 1;
+        self.tickets += 1;
+        let (device, address) = layout.locate(segment.slot, segment.used);
+        let ticket = self.tickets;
+        sealed.push(Sealed { lead, body, pieces, device, address, uid: segment.uid, keys: open.keys, ticket });
+        segment.used += lead.blocks();
+    }
+}
