@@ -71,8 +71,8 @@ impl Run {
         let skip = u64::from(self.skip);
         up_to(skip + u64::from(self.count)) - up_to(skip)
     }
-    /// The part of this run within `start..end`.
-    fn cut(&self, start: u8, end: u8) -> Option<Run> {
+    /// The part of this run within blocks `start..end` of the chunk.
+    pub fn part(&self, start: u8, end: u8) -> Option<Run> {
         let (start, end) = (start.max(self.start), end.min(self.end()));
         if start >= end {
             return None;
@@ -219,11 +219,11 @@ impl Semantics for Map {
         for run in older {
             let mut at = run.start;
             for cover in &newer {
-                combined.extend(run.cut(at, cover.start));
-                lost.runs.extend(run.cut(cover.start, cover.end()).filter(|part| part.form != Form::Hole));
+                combined.extend(run.part(at, cover.start));
+                lost.runs.extend(run.part(cover.start, cover.end()).filter(|part| part.form != Form::Hole));
                 at = at.max(cover.end());
             }
-            combined.extend(run.cut(at, run.end()));
+            combined.extend(run.part(at, run.end()));
         }
         combined.sort_by_key(|run| run.start);
         encode(&combined)

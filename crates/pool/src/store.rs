@@ -9,6 +9,7 @@ use ashlar_index::{Node, NodePtr, NodeStore};
 use ashlar_units::BLOCK_LEN;
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
+use std::future::Future;
 use std::sync::atomic::Ordering;
 
 const READ: IoContext = IoContext::foreground("pool-read");
@@ -126,4 +127,29 @@ pub(crate) fn pad(piece: Bytes, len: usize) -> Bytes {
     padded.extend_from_slice(&piece);
     padded.resize(len, 0);
     padded.freeze()
+}
+
+impl Shared {
+    /// Several runs at once. Neighbours on the medium are read together, everything else side by side.
+    pub(crate) async fn read_runs(&self, runs: &[&Run]) -> Vec<Result<Bytes>> {
+        if let [run] = runs {
+            return vec![self.read_run(run).await];
+        }
+        let mut futures: Vec<_> = runs.iter().map(|run| Box::pin(self.read_run(run))).collect();
+        let mut results: Vec<Option<Result<Bytes>>> = runs.iter().map(|_| None).collect();
+        std::future::poll_fn(|context| {
+            let mut pending = false;
+            for (future, result) in futures.iter_mut().zip(&mut results) {
+                if result.is_none() {
+                    match future.as_mut().poll(context) {
+                        std::task::Poll::Ready(ready) => *result = Some(ready),
+                        std::task::Poll::Pending => pending = true,
+                    }
+                }
+            }
+            if pending { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
+        })
+        .await;
+        results.into_iter().map(|result| result.expect("all are ready")).collect()
+    }
 }

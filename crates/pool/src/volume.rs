@@ -1,0 +1,226 @@
+//! A volume: a sparse block space and a dictionary.
+
+use crate::commit::Txn;
+use crate::map::{CHUNK_BLOCKS, Form, MAP_PREFIX, Map, Run, chunk_key, chunk_start, decode, encode};
+use crate::store::pad;
+use crate::{Pool, Seq};
+use ashlar_block::{Error, Result, ResultExt};
+use ashlar_index::{Key, Page, Tree};
+use ashlar_units::{BLOCK_LEN, Blocks, Lba};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// An open volume.
+#[derive(Clone)]
+pub struct Volume {
+    pub(crate) pool: Pool,
+    pub(crate) tree: Arc<Tree<Map>>,
+}
+
+/// A dictionary key: any bytes that do not begin with [`MAP_PREFIX`].
+fn check_key(key: &[u8]) {
+    debug_assert!(key.first() != Some(&MAP_PREFIX) && key.len() <= ashlar_index::KEY_LEN_MAX);
+}
+
+impl Volume {
+    /// Number of the volume.
+    pub fn id(&self) -> u64 {
+        self.tree.id()
+    }
+    /// The pool that holds it.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Value of a key of the dictionary.
+    pub async fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        check_key(key);
+        if let Some(value) = self.tree.get_cached(&self.pool, key) {
+            return Ok(value);
+        }
+        let _pin = self.pool.0.pin();
+        self.tree.get(&self.pool, key).await
+    }
+    /// Part of a range of the dictionary.
+    pub async fn page(&self, low: &[u8], high: Option<&[u8]>, limit: usize) -> Result<Page> {
+        let _pin = self.pool.0.pin();
+        self.tree.page(&self.pool, low, high, limit).await
+    }
+    /// Sets a key in `txn`.
+    pub fn put(&self, txn: &mut Txn, key: &[u8], value: impl Into<Bytes>) {
+        check_key(key);
+        txn.put(self.id(), Key::from_slice(key), value.into());
+    }
+    /// Deletes a key in `txn`.
+    pub fn delete(&self, txn: &mut Txn, key: &[u8]) {
+        check_key(key);
+        txn.delete(self.id(), Key::from_slice(key));
+    }
+    /// Deletes the keys in `low..high` in `txn`.
+    pub fn delete_range(&self, txn: &mut Txn, low: &[u8], high: &[u8]) {
+        check_key(low);
+        txn.delete_range(self.id(), Key::from_slice(low), Key::from_slice(high));
+    }
+
+    /// Stores data from `at` on, in `txn`. The last block may be short: the rest of it is zeros.
+    pub fn write(&self, txn: &mut Txn, at: Lba, data: &Bytes) {
+        let compress = self.pool.0.config.compress;
+        txn.write(self.id(), at.0, data, compress);
+    }
+
+    /// Makes a range read as zeros and gives up its space, in `txn`.
+    pub fn discard(&self, txn: &mut Txn, at: Lba, count: Blocks) {
+        let (start, end) = (at.0, at.0.saturating_add(count.0));
+        let (first, last) = (start.div_ceil(CHUNK_BLOCKS), end / CHUNK_BLOCKS);
+        let mut hole = |from: u64, to: u64| {
+            if from < to {
+                let run = Run::hole((from % CHUNK_BLOCKS) as u8, (to - from) as u8);
+                txn.patch(self.id(), chunk_key(from), encode(&[run]));
+            }
+        };
+        if first > last {
+            return hole(start, end); // within one chunk
+        }
+        hole(start, first * CHUNK_BLOCKS);
+        hole(last * CHUNK_BLOCKS, end);
+        if first < last {
+            // A few chunks are cheaper to delete one by one: no range delete has to sink through the tree for them.
+            const FEW: u64 = 8;
+            if last - first <= FEW {
+                (first..last).for_each(|chunk| txn.delete(self.id(), chunk_key(chunk * CHUNK_BLOCKS)));
+            } else {
+                txn.delete_range(self.id(), chunk_key(first * CHUNK_BLOCKS), chunk_key(last * CHUNK_BLOCKS));
+            }
+        }
+    }
+
+    /// Runs that overlap `at..at+count`, in order, with the block where each begins; holes are left out.
+    pub async fn runs(&self, at: Lba, count: Blocks) -> Result<Vec<(Lba, Run)>> {
+        let _pin = self.pool.0.pin();
+        self.runs_pinned(at, count).await
+    }
+
+    async fn runs_pinned(&self, at: Lba, count: Blocks) -> Result<Vec<(Lba, Run)>> {
+        let (start, end) = (at.0, at.0 + count.0);
+        let mut found = Vec::new();
+        let mut add = |first: u64, value: &[u8]| -> Result<()> {
+            for run in decode(value)? {
+                let (from, to) = (first + u64::from(run.start), first + u64::from(run.end()));
+                if run.form == Form::Hole || to <= start || from >= end {
+                    continue;
+                }
+                let low = start.max(from) - first;
+                let high = end.min(to) - first;
+                found.extend(run.part(low as u8, high as u8).map(|part| (Lba(first + low), part)));
+            }
+            Ok(())
+        };
+        let (first, last) = (start / CHUNK_BLOCKS, end.div_ceil(CHUNK_BLOCKS));
+        if last - first <= 16 {
+            for chunk in first..last {
+                let key = chunk_key(chunk * CHUNK_BLOCKS);
+                let value = match self.tree.get_cached(&self.pool, &key) {
+                    Some(value) => value,
+                    None => self.tree.get(&self.pool, &key).await?,
+                };
+                if let Some(value) = value {
+                    add(chunk * CHUNK_BLOCKS, &value)?;
+                }
+            }
+            return Ok(found);
+        }
+        let (mut low, high) = (chunk_key(start), chunk_key(last * CHUNK_BLOCKS));
+        loop {
+            let page = self.tree.page(&self.pool, &low, Some(&high), 1024).await?;
+            for (key, value) in &page.entries {
+                let first = chunk_start(key).ok_or_else(|| Error::corrupt("a map key of the wrong length"))?;
+                add(first, value)?;
+            }
+            match page.next {
+                Some(next) => low = next,
+                None => return Ok(found),
+            }
+        }
+    }
+
+    /// Reads a range as pieces that follow each other; what was never written is zeros.
+    pub async fn read(&self, at: Lba, count: Blocks) -> Result<Vec<Bytes>> {
+        let shared = &self.pool.0;
+        let _pin = shared.pin();
+        let runs = self.runs_pinned(at, count).await?;
+        let mut pieces = Vec::with_capacity(runs.len() + 1);
+        let mut next = at;
+        let parts: Vec<&Run> = runs.iter().map(|(_, run)| run).collect();
+        let datas = shared.read_runs(&parts).await;
+        for ((from, run), data) in runs.iter().zip(datas) {
+            zeros(&mut pieces, *from - next);
+            let data = data.within(|| format!("volume {} at {from}", self.id()))?;
+            pieces.push(pad(data, run.count as usize * BLOCK_LEN));
+            next = *from + Blocks(u64::from(run.count));
+        }
+        zeros(&mut pieces, at + count - next);
+        Ok(pieces)
+    }
+
+    /// The first block at or behind `at`, before `end`, that is stored (or is not, with `hole`).
+    pub async fn seek(&self, at: Lba, end: Lba, hole: bool) -> Result<Option<Lba>> {
+        // In steps, so that a hole at the start of a huge file is found without reading its whole map.
+        const STEP: u64 = 1 << 15;
+        let mut next = at;
+        while next < end {
+            let step = Blocks(STEP.min(end.0 - next.0));
+            let runs = self.runs(next, step).await?;
+            if !hole {
+                if let Some((first, _)) = runs.first() {
+                    return Ok(Some(*first));
+                }
+                // Skip over emptiness to the next chunk that exists at all.
+                let (low, high) = (chunk_key((next + step).0), chunk_key(end.0.next_multiple_of(CHUNK_BLOCKS)));
+                match self.next_key(&low, &high).await?.and_then(|key| chunk_start(&key)) {
+                    Some(start) => next = Lba(start.max((next + step).0)),
+                    None => return Ok(None),
+                }
+                continue;
+            }
+            for (first, run) in runs {
+                if first > next {
+                    return Ok(Some(next));
+                }
+                next = first + Blocks(u64::from(run.count));
+            }
+            if next.0 % STEP != 0 && next < end && self.runs(next, Blocks(1)).await?.is_empty() {
+                return Ok(Some(next));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn next_key(&self, low: &[u8], high: &[u8]) -> Result<Option<Key>> {
+        let mut low = Key::from_slice(low);
+        while low.as_slice() < high {
+            let page = self.page(&low, Some(high), 1).await?;
+            if let Some((key, _)) = page.entries.first() {
+                return Ok(Some(key.clone()));
+            }
+            match page.next {
+                Some(next) => low = next,
+                None => break,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Applies a transaction.
+    pub async fn commit(&self, txn: Txn) -> Result<Seq> {
+        self.pool.commit(txn).await
+    }
+}
+
+fn zeros(pieces: &mut Vec<Bytes>, mut count: Blocks) {
+    static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+    while count > Blocks(0) {
+        let part = (count.to_bytes().0 as usize).min(ZEROS.len());
+        pieces.push(Bytes::from_static(&ZEROS[..part]));
+        count -= Blocks((part / BLOCK_LEN) as u64);
+    }
+}
