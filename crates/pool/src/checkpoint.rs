@@ -1,12 +1,12 @@
 //! Checkpoints: memtables become nodes, a superblock makes them the truth, and space that nothing needs is freed.
 
-use crate::format::{LogPosition, OPEN_SEGMENTS_MAX, OpenSegment, Stream, Superblock, superblock_slots};
-use crate::map::{Lost, Run};
-use crate::open::VolumeRecord;
-use crate::space::{SlotRecord, Usage};
-use crate::{CATALOG, Epoch, Pool, Shared};
+use crate::format::{LogPosition, SlotRecord, Stream, Superblock, VolumeRecord, superblock_slots};
+use crate::map::{Lost, Map, Run};
+use crate::space::{Claim, Usage, slot_of};
+use crate::{Epoch, Pool, Shared};
 use ashlar_block::{Durability, Error, IoContext, Kind, Result};
-use ashlar_index::{Key, Message, NodePtr};
+use ashlar_index::{Message, NodePtr, Tree};
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -50,11 +50,11 @@ impl Pool {
         let shared = &self.0;
         shared.admit()?;
         let generation = shared.generation.load(Ordering::Relaxed) + 1;
-        let frozen = shared.freeze(generation)?;
+        let frozen = shared.freeze()?;
         let mut usage = frozen.usage;
         shared.subtract(&mut usage, &frozen.lost);
 
-        let trees: Vec<_> = shared.trees.read().values().cloned().collect();
+        let trees: Vec<_> = shared.volumes.read().values().map(|volume| volume.tree.clone()).collect();
         let mut roots = Vec::new();
         for tree in trees.iter().filter(|tree| tree.is_dirty() || thorough) {
             let flushed = tree.flush(self, shared.limits, thorough).await?;
@@ -76,29 +76,20 @@ impl Pool {
             tree.install(root);
         }
         shared.generation.store(generation, Ordering::Relaxed);
-        shared.retire(&usage, &catalog_usage, generation);
+        shared.durable.fetch_max(frozen.position.seq - 1, Ordering::AcqRel);
+        shared.retire(&usage, &catalog_usage);
         Ok(())
     }
 
     /// Volume roots and segment records go into the catalog, and the catalog onto the medium.
-    async fn write_catalog(
-        &self,
-        roots: &[(Arc<ashlar_index::Tree<crate::map::Map>>, Option<NodePtr>)],
-        usage: &Usage,
-    ) -> Result<Usage> {
+    async fn write_catalog(&self, roots: &[(Arc<Tree<Map>>, Option<NodePtr>)], usage: &Usage) -> Result<Usage> {
         let shared = &self.0;
-        let catalog = shared.catalog();
+        let catalog = &shared.catalog;
         let mut ignored = Lost::default();
-        let names: Vec<(String, u64)> = shared.names.read().iter().map(|(name, id)| (name.clone(), *id)).collect();
-        for (name, id) in names {
-            let changed = roots.iter().find(|(tree, _)| tree.id() == id).map(|(_, root)| *root);
-            let fresh = !shared.recorded.lock().contains(&id);
-            if changed.is_some() || fresh {
-                let root = changed.unwrap_or_else(|| shared.tree(id).ok().and_then(|tree| tree.root()));
-                let record = VolumeRecord { name, root };
-                catalog.apply(VolumeRecord::key(id), Message::Put(record.encode()), &mut ignored);
-                shared.recorded.lock().insert(id);
-            }
+        for (tree, root) in roots {
+            let name = shared.volumes.read().get(&tree.id()).map(|volume| volume.name.clone());
+            let record = VolumeRecord { name: name.unwrap_or_default(), root: *root };
+            catalog.apply(VolumeRecord::key(tree.id()), Message::Put(record.encode()), &mut ignored);
         }
         for (slot, record) in shared.space.records(usage) {
             let message = record.map_or(Message::Delete, |record| Message::Put(record.encode()));
@@ -115,21 +106,16 @@ impl Pool {
 
     async fn write_superblock(&self, generation: u64, log: LogPosition) -> Result<()> {
         let shared = &self.0;
-        let open = shared.space.unrecorded();
-        if open.len() > OPEN_SEGMENTS_MAX {
-            return Err(Error::new(Kind::Failed, format!("a checkpoint opened {} segments at once", open.len())));
-        }
         for (index, device) in shared.layout.devices.iter().enumerate() {
             let superblock = Superblock {
                 pool: shared.pool,
                 generation,
-                session: shared.session,
+                born: shared.space.born(),
                 device: index as u32,
                 devices: shared.records.clone(),
                 segment: shared.layout.segment,
-                catalog: shared.catalog().root(),
+                catalog: shared.catalog.root(),
                 log,
-                open: open.clone(),
             };
             let image = superblock.encode();
             for slot in superblock_slots(shared.records[index].capacity, generation) {
@@ -157,7 +143,7 @@ impl Pool {
                 .await
             };
             quiet += 1;
-            let dirty = shared.trees.read().values().any(|tree| tree.is_dirty());
+            let dirty = shared.volumes.read().values().any(|volume| volume.tree.is_dirty());
             let result = if due || (dirty && quiet >= CHECKPOINT_INTERVALS) {
                 quiet = 0;
                 self.checkpoint().await
@@ -184,16 +170,19 @@ impl Pool {
 
 impl Shared {
     /// Ends the epoch: the log's open batch is sealed, memtables freeze, and replay would begin here.
-    fn freeze(self: &Arc<Self>, generation: u64) -> Result<Frozen> {
-        let trees = self.trees.read();
+    fn freeze(self: &Arc<Self>) -> Result<Frozen> {
+        let volumes = self.volumes.read();
         let mut log = self.log.lock();
         let mut sealed = Vec::new();
+        if log.stream.segment.is_none() {
+            log.stream.make_room(0, 0, &self.space, &self.layout, Claim::Reserve, &mut sealed)?;
+        }
         if log.stream.has_open_batch() {
             log.stream.seal(&self.layout, &mut sealed);
             self.expect(Stream::Log, &sealed);
         }
-        trees.values().for_each(|tree| tree.freeze());
-        self.space.begin_epoch(generation);
+        volumes.values().for_each(|volume| volume.tree.freeze());
+        self.space.begin_epoch();
         log.bytes = 0;
         let position = LogPosition {
             at: log.stream.segment.unwrap_or_default(),
@@ -205,28 +194,20 @@ impl Shared {
         let lost = std::mem::take(&mut log.lost);
         let ticket = log.stream.last_ticket();
         drop(log);
-        drop(trees);
+        drop(volumes);
         self.start_writes(sealed);
         Ok(Frozen { usage, lost, position, ticket })
     }
 
-    pub(crate) fn catalog(&self) -> &ashlar_index::Tree<crate::map::Map> {
-        &self.catalog
-    }
-
     fn subtract(&self, usage: &mut Usage, runs: &[Run]) {
         for run in runs {
-            if let Some(slot) = self.space.place(run.uid) {
-                *usage.entry(slot).or_default() -= run.weight() as i64;
-            }
+            *usage.entry(slot_of(run.uid)).or_default() -= run.weight() as i64;
         }
     }
     fn subtract_nodes(&self, usage: &mut Usage, nodes: &[NodePtr]) {
         for node in nodes {
             self.cache.remove(&(node.uid, node.offset));
-            if let Some(slot) = self.space.place(node.uid) {
-                *usage.entry(slot).or_default() -= i64::from(node.len);
-            }
+            *usage.entry(slot_of(node.uid)).or_default() -= i64::from(node.len);
         }
     }
     fn take_node_usage(&self, usage: &mut Usage) {
@@ -253,8 +234,8 @@ impl Shared {
     }
 
     /// After the superblock: emptied segments wait for readers of older epochs.
-    fn retire(&self, usage: &Usage, catalog_usage: &Usage, generation: u64) {
-        let emptied = self.space.settle(usage, catalog_usage, generation);
+    fn retire(&self, usage: &Usage, catalog_usage: &Usage) {
+        let emptied = self.space.settle(usage, catalog_usage);
         let old = std::mem::replace(&mut *self.epoch.write(), Arc::new(Epoch));
         self.draining.lock().push_back((old, emptied));
         self.release_drained();
@@ -267,23 +248,5 @@ impl Shared {
                 self.space.release(&slots);
             }
         }
-    }
-}
-
-impl SlotRecord {
-    /// Key of a slot's record in the catalog.
-    pub(crate) fn key(slot: u32) -> Key {
-        let mut key = Key::from_slice(b"S");
-        key.extend_from_slice(&slot.to_be_bytes());
-        key
-    }
-}
-
-/// Only for the documentation of what a pool's catalog holds.
-const _: u64 = CATALOG;
-
-impl From<(u32, u64)> for OpenSegment {
-    fn from((slot, uid): (u32, u64)) -> OpenSegment {
-        OpenSegment { uid, slot, used: 0 }
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::format::Stream;
 use crate::map::{CHUNK_BLOCKS, Form, Lost, Run, chunk_key, encode};
-use crate::space::Claim;
+use crate::space::{Claim, slot_of};
 use crate::stream::Sealed;
-use crate::{Pool, Seq, Shared};
+use crate::{Compression, Pool, Seq, Shared};
 use ashlar_block::{Durability, Error, IoContext, Result};
 use ashlar_index::{Key, Message};
 use ashlar_units::BLOCK_LEN;
@@ -43,6 +43,8 @@ enum Change {
 pub struct Txn {
     changes: Vec<Change>,
     deletes_only: bool,
+    /// May change a volume that is being destroyed.
+    pub(crate) closing: bool,
 }
 
 impl Txn {
@@ -73,7 +75,7 @@ impl Txn {
     }
 
     /// Stores `data` from `block` on; the last block may be short, the rest of it is zeros.
-    pub(crate) fn write(&mut self, tree: u64, block: u64, data: &Bytes, compress: bool) {
+    pub(crate) fn write(&mut self, tree: u64, block: u64, data: &Bytes, compression: Compression) {
         let mut at = block;
         let mut rest = data.clone();
         while !rest.is_empty() {
@@ -81,18 +83,22 @@ impl Txn {
             let part = rest.split_to(room.min(rest.len()));
             let count = part.len().div_ceil(BLOCK_LEN) as u8;
             let start = (at % CHUNK_BLOCKS) as u8;
-            self.changes.push(Change::Write(extent(tree, chunk_key(at), start, count, part, compress)));
+            self.changes.push(Change::Write(extent(tree, chunk_key(at), start, count, part, compression)));
             at += u64::from(count);
         }
     }
 }
 
-/// Prepares one extent: compressed if that saves at least an eighth, else as it is without trailing zeros.
-fn extent(tree: u64, key: Key, start: u8, count: u8, data: Bytes, compress: bool) -> TxnData {
+/// Prepares one extent: compressed if that saves at least an eighth, else as it is.
+fn extent(tree: u64, key: Key, start: u8, count: u8, data: Bytes, compression: Compression) -> TxnData {
     let mut run = Run { total: count, form: Form::Raw, ..Run::hole(start, count) };
-    let packed = compress.then(|| lz4_flex::block::compress(&data)).filter(|packed| packed.len() < data.len() / 8 * 7);
-    if let Some(packed) = packed {
-        run.form = Form::Lz4;
+    let packed = match compression {
+        Compression::Off => None,
+        Compression::Lz4 => Some((Form::Lz4, lz4_flex::block::compress(&data))),
+        Compression::Zstd(level) => zstd::bulk::compress(&data, level).ok().map(|packed| (Form::Zstd, packed)),
+    };
+    if let Some((form, packed)) = packed.filter(|(_, packed)| packed.len() < data.len() / 8 * 7) {
+        run.form = form;
         run.stored = packed.len() as u32;
         run.crcs = vec![crate::format::crc(&packed)];
         return TxnData { tree, key, run, stored: packed.into() };
@@ -192,8 +198,11 @@ impl Shared {
         if operations_len > OPERATIONS_BYTES_MAX {
             return Err(Error::misuse(format!("a transaction of {operations_len} bytes of operations is too large")));
         }
-        let trees = self.trees.read();
-        let tree = |id: u64| trees.get(&id).ok_or_else(|| Error::misuse(format!("there is no volume {id}")));
+        let volumes = self.volumes.read();
+        let tree = |id: u64| match volumes.get(&id) {
+            Some(volume) if !volume.closing || txn.closing => Ok(&volume.tree),
+            _ => Err(Error::misuse(format!("there is no volume {id}"))),
+        };
         for change in &txn.changes {
             let (Change::Put(id, ..)
             | Change::Delete(id, ..)
@@ -238,10 +247,10 @@ impl Shared {
                     tree(*id)?.apply(key.clone(), Message::Patch(value.clone()), &mut lost);
                 }
                 Change::Write(data) => {
-                    let (slot, run) = placed.next().expect("each extent was placed");
+                    let run = placed.next().expect("each extent was placed");
                     let patch = encode(std::slice::from_ref(&run));
                     body.patch(data.tree, &data.key, &patch);
-                    *log.usage.entry(slot).or_default() += run.weight() as i64;
+                    *log.usage.entry(slot_of(run.uid)).or_default() += run.weight() as i64;
                     tree(data.tree)?.apply(data.key.clone(), Message::Patch(patch), &mut lost);
                 }
             }
@@ -261,7 +270,7 @@ impl Shared {
         claim: Claim,
         birth: u64,
         sealed: &mut Vec<Sealed>,
-    ) -> Result<Vec<(u32, Run)>> {
+    ) -> Result<Vec<Run>> {
         let mut placed = Vec::new();
         for change in &txn.changes {
             let Change::Write(data) = change else { continue };
@@ -271,7 +280,7 @@ impl Shared {
             self.in_flight.write().insert((segment.uid, offset), data.stored.clone());
             self.in_flight_bytes.fetch_add(data.stored.len(), Ordering::Relaxed);
             log.bytes += len;
-            placed.push((segment.slot, Run { uid: segment.uid, offset, birth, ..data.run.clone() }));
+            placed.push(Run { uid: segment.uid, offset, birth, ..data.run.clone() });
         }
         log.stream.make_room(0, operations_len, &self.space, &self.layout, claim, sealed)?;
         log.bytes += operations_len as u64;
@@ -369,7 +378,7 @@ impl Shared {
     }
 
     fn memtable_bytes(&self) -> usize {
-        self.trees.read().values().map(|tree| tree.memory().0).sum()
+        self.volumes.read().values().map(|volume| volume.tree.memory().0).sum()
     }
     fn memtables_full(&self) -> bool {
         self.memtable_bytes() > self.config.memory.0 as usize / 16 || self.log.lock().bytes > self.config.log_bytes.0

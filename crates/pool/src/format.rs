@@ -9,7 +9,7 @@
 //! the lead behind its header if it fits, else in the tail.
 
 use ashlar_block::{Error, Kind, Result};
-use ashlar_index::NodePtr;
+use ashlar_index::{Key, NodePtr};
 use ashlar_units::{BLOCK_LEN, Blocks, Lba};
 use bytes::{BufMut, Bytes, BytesMut};
 use zerocopy::little_endian::{U16, U32, U64};
@@ -25,8 +25,6 @@ pub const SUPERBLOCK_BLOCKS: u64 = 2;
 pub const SEGMENTS_AT: Lba = Lba(256);
 /// Most devices of a pool.
 pub const DEVICES_MAX: usize = 64;
-/// Most segments that may be named in a superblock as open.
-pub const OPEN_SEGMENTS_MAX: usize = 64;
 
 const RING_BLOCKS: u64 = RING_SLOTS * SUPERBLOCK_BLOCKS;
 const SUPERBLOCK_LEN: usize = (SUPERBLOCK_BLOCKS as usize) * BLOCK_LEN;
@@ -73,10 +71,8 @@ pub struct LogPosition {
 /// A segment that is being written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct OpenSegment {
-    /// Its number, unique for ever.
+    /// Its number, unique for ever; the low 22 bits are its slot. 0: none.
     pub uid: u64,
-    /// Its place.
-    pub slot: u32,
     /// Blocks written.
     pub used: u32,
 }
@@ -97,8 +93,8 @@ pub struct Superblock {
     pub pool: u64,
     /// Counts checkpoints.
     pub generation: u64,
-    /// Counts openings for writing.
-    pub session: u64,
+    /// Segments ever begun.
+    pub born: u64,
     /// Which of the devices this is.
     pub device: u32,
     /// All devices.
@@ -109,16 +105,14 @@ pub struct Superblock {
     pub catalog: Option<NodePtr>,
     /// Where replay begins.
     pub log: LogPosition,
-    /// Segments that the catalog cannot know yet.
-    pub open: Vec<OpenSegment>,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]
 #[repr(C)]
 struct StoredOpen {
     uid: U64,
-    slot: U32,
     used: U32,
+    reserved: U32,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]
@@ -132,12 +126,12 @@ struct StoredSuperblock {
     incompatible: U64,
     pool: U64,
     generation: U64,
-    session: U64,
+    born: U64,
     device: U32,
     devices_count: U32,
     segment_blocks: U64,
     has_catalog: U32,
-    open_count: U32,
+    reserved3: U32,
     catalog: [u8; 32],
     log_at: StoredOpen,
     log_next: StoredOpen,
@@ -149,19 +143,18 @@ struct StoredSuperblock {
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"ASHLARSB";
 const DEVICE_LEN: usize = 16;
 const _: () = assert!(
-    size_of::<StoredSuperblock>() + DEVICES_MAX * DEVICE_LEN + OPEN_SEGMENTS_MAX * size_of::<StoredOpen>()
-        <= SUPERBLOCK_LEN,
+    size_of::<StoredSuperblock>() + DEVICES_MAX * DEVICE_LEN <= SUPERBLOCK_LEN,
     "a full superblock fits its slot"
 );
 
 impl OpenSegment {
     fn store(self) -> StoredOpen {
-        StoredOpen { uid: self.uid.into(), slot: self.slot.into(), used: self.used.into() }
+        StoredOpen { uid: self.uid.into(), used: self.used.into(), reserved: 0.into() }
     }
 }
 impl StoredOpen {
     fn load(self) -> OpenSegment {
-        OpenSegment { uid: self.uid.get(), slot: self.slot.get(), used: self.used.get() }
+        OpenSegment { uid: self.uid.get(), used: self.used.get() }
     }
 }
 
@@ -177,12 +170,12 @@ impl Superblock {
             incompatible: 0.into(),
             pool: self.pool.into(),
             generation: self.generation.into(),
-            session: self.session.into(),
+            born: self.born.into(),
             device: self.device.into(),
             devices_count: (self.devices.len() as u32).into(),
             segment_blocks: self.segment.0.into(),
             has_catalog: u32::from(self.catalog.is_some()).into(),
-            open_count: (self.open.len() as u32).into(),
+            reserved3: 0.into(),
             catalog: self.catalog.unwrap_or_default().encode(),
             log_at: self.log.at.store(),
             log_next: self.log.next.store(),
@@ -195,7 +188,6 @@ impl Superblock {
             rest.put_u64_le(device.id);
             rest.put_u64_le(device.capacity.0);
         }
-        self.open.iter().for_each(|open| rest.put_slice(open.store().as_bytes()));
         let head = size_of::<StoredSuperblock>();
         bytes[head..head + rest.len()].copy_from_slice(&rest);
         bytes[..head].copy_from_slice(stored.as_bytes());
@@ -226,9 +218,9 @@ impl Superblock {
             return Err(Error::new(Kind::Unsupported, message));
         }
         let refuse = || Error::corrupt("a superblock holds impossible values under a good checksum");
-        let (devices_count, open_count) = (stored.devices_count.get() as usize, stored.open_count.get() as usize);
+        let devices_count = stored.devices_count.get() as usize;
         let devices_len = devices_count.checked_mul(DEVICE_LEN).filter(|_| devices_count <= DEVICES_MAX);
-        let (devices, rest) = rest.split_at_checked(devices_len.ok_or_else(refuse)?).ok_or_else(refuse)?;
+        let devices = rest.get(..devices_len.ok_or_else(refuse)?).ok_or_else(refuse)?;
         let devices = devices
             .chunks_exact(DEVICE_LEN)
             .map(|device| {
@@ -236,16 +228,14 @@ impl Superblock {
                 DeviceRecord { id: number(0), capacity: Blocks(number(8)) }
             })
             .collect();
-        if open_count > OPEN_SEGMENTS_MAX || !stored.segment_blocks.get().is_power_of_two() {
+        if stored.device.get() as usize >= devices_count || !stored.segment_blocks.get().is_power_of_two() {
             return Err(refuse());
         }
-        let open = rest.chunks_exact(size_of::<StoredOpen>()).take(open_count);
-        let open = open.map(|open| StoredOpen::read_from_bytes(open).expect("of this size").load()).collect();
         let catalog = NodePtr::decode(&stored.catalog)?;
         Ok(Some(Superblock {
             pool: stored.pool.get(),
             generation: stored.generation.get(),
-            session: stored.session.get(),
+            born: stored.born.get(),
             device: stored.device.get(),
             devices,
             segment: Blocks(stored.segment_blocks.get()),
@@ -256,8 +246,80 @@ impl Superblock {
                 seq: stored.log_seq.get(),
                 chain: stored.log_chain.get(),
             },
-            open,
         }))
+    }
+}
+
+/// What the catalog says about a segment that holds live bytes, under the key `S` and its slot (big-endian, 4 bytes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotRecord {
+    /// The segment.
+    pub uid: u64,
+    /// Live bytes of volumes; nodes of the catalog itself are not counted.
+    pub live: u64,
+}
+
+impl SlotRecord {
+    /// First byte of the keys.
+    pub const PREFIX: u8 = b'S';
+    /// Key of a slot's record.
+    pub fn key(slot: u32) -> Key {
+        let mut key = Key::from_slice(&[Self::PREFIX]);
+        key.extend_from_slice(&slot.to_be_bytes());
+        key
+    }
+    /// The stored form.
+    pub fn encode(&self) -> Bytes {
+        let mut bytes = BytesMut::with_capacity(16);
+        bytes.put_u64_le(self.uid);
+        bytes.put_u64_le(self.live);
+        bytes.freeze()
+    }
+    /// Reads the stored form.
+    pub fn decode(bytes: &Bytes) -> Result<SlotRecord> {
+        let mut reader = Reader { rest: bytes.clone() };
+        Ok(SlotRecord { uid: reader.u64()?, live: reader.u64()? })
+    }
+}
+
+/// What the catalog says about a volume, under the key `V` and its number (big-endian, 8 bytes).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeRecord {
+    /// Its name, unique in the pool.
+    pub name: String,
+    /// Root of its tree.
+    pub root: Option<NodePtr>,
+}
+
+impl VolumeRecord {
+    /// First byte of the keys.
+    pub const PREFIX: u8 = b'V';
+    /// Key of a volume's record.
+    pub fn key(id: u64) -> Key {
+        let mut key = Key::from_slice(&[Self::PREFIX]);
+        key.extend_from_slice(&id.to_be_bytes());
+        key
+    }
+    /// The number in a key.
+    pub fn id(key: &[u8]) -> Option<u64> {
+        key.strip_prefix(&[Self::PREFIX])?.try_into().ok().map(u64::from_be_bytes)
+    }
+    /// The stored form.
+    pub fn encode(&self) -> Bytes {
+        let mut bytes = BytesMut::new();
+        bytes.put_u8(u8::from(self.root.is_some()));
+        bytes.put_slice(&self.root.unwrap_or_default().encode());
+        put_short(&mut bytes, self.name.as_bytes());
+        bytes.freeze()
+    }
+    /// Reads the stored form.
+    pub fn decode(bytes: &Bytes) -> Result<VolumeRecord> {
+        let mut reader = Reader { rest: bytes.clone() };
+        let has_root = reader.u8()? != 0;
+        let root = NodePtr::decode(&reader.array::<32>()?)?;
+        let name =
+            String::from_utf8(reader.short()?.to_vec()).map_err(|_| Error::corrupt("a volume's name is no text"))?;
+        Ok(VolumeRecord { name, root: has_root.then_some(root) })
     }
 }
 
@@ -342,7 +404,12 @@ struct StoredLead {
 }
 
 const LEAD_MAGIC: [u8; 4] = *b"ASHB";
-const LEAD_LEN: usize = size_of::<StoredLead>();
+/// Bytes of a lead's header; an inline body follows.
+pub const LEAD_LEN: usize = size_of::<StoredLead>();
+/// Largest payload that a reader accepts, in blocks: 4 GiB, far above what is written.
+const BATCH_BLOCKS_MAX: u32 = 1 << 20;
+/// Largest body that a reader accepts.
+const BATCH_BODY_LEN_MAX: u32 = 64 << 20;
 /// Bytes of body that fit into the lead block.
 pub const INLINE_BODY_LEN: usize = BLOCK_LEN - LEAD_LEN;
 
@@ -355,8 +422,8 @@ impl Lead {
     pub fn blocks(&self) -> u32 {
         1 + self.payload_blocks + self.tail_blocks()
     }
-    /// The lead block, with the body if it fits; and the lead's own checksum.
-    pub fn encode(&self, body: &[u8]) -> (BytesMut, u32) {
+    /// The lead block, with the body if it fits.
+    pub fn encode(&self, body: &[u8]) -> BytesMut {
         let mut stored = StoredLead {
             magic: LEAD_MAGIC,
             crc: 0.into(),
@@ -378,18 +445,17 @@ impl Lead {
             payload_crc: self.payload_crc.into(),
             reserved2: [0; 4],
         };
-        let own = crc(stored.as_bytes());
-        stored.crc = own.into();
+        stored.crc = crc(stored.as_bytes()).into();
         let mut block = BytesMut::zeroed(BLOCK_LEN);
         block[..LEAD_LEN].copy_from_slice(stored.as_bytes());
         if body.len() <= INLINE_BODY_LEN {
             block[LEAD_LEN..LEAD_LEN + body.len()].copy_from_slice(body);
         }
-        (block, own)
+        block
     }
-    /// Reads a lead block: the lead, its checksum, and what may be an inline body. `None`: this is no lead.
-    pub fn decode(block: &[u8]) -> Option<(Lead, u32, &[u8])> {
-        let (mut stored, inline) = StoredLead::read_from_prefix(block).ok()?;
+    /// Reads a lead block. `None`: this is no lead.
+    pub fn decode(block: &[u8]) -> Option<Lead> {
+        let (mut stored, _) = StoredLead::read_from_prefix(block).ok()?;
         if stored.magic != LEAD_MAGIC || stored.version.get() != VERSION {
             return None;
         }
@@ -397,7 +463,10 @@ impl Lead {
         if crc(stored.as_bytes()) != own {
             return None;
         }
-        let lead = Lead {
+        if stored.payload_blocks.get() > BATCH_BLOCKS_MAX || stored.body_len.get() > BATCH_BODY_LEN_MAX {
+            return None;
+        }
+        Some(Lead {
             stream: Stream::from_code(stored.stream)?,
             pool: stored.pool.get(),
             uid: stored.uid.get(),
@@ -412,8 +481,7 @@ impl Lead {
             next: stored.next.load(),
             body_crc: stored.body_crc.get(),
             payload_crc: stored.payload_crc.get(),
-        };
-        Some((lead, own, inline))
+        })
     }
 }
 

@@ -19,16 +19,19 @@ pub mod map;
 mod checkpoint;
 mod commit;
 mod open;
+mod replay;
+mod scan;
 mod space;
 mod store;
 mod stream;
 mod volume;
+mod volumes;
 
 #[cfg(test)]
 mod tests;
 
 pub use commit::{Txn, TxnData};
-pub use open::{Config, Creation};
+pub use open::{Compression, Config, Creation};
 pub use volume::Volume;
 
 use crate::format::{DeviceRecord, Stream};
@@ -66,6 +69,13 @@ struct Log {
     bytes: u64,
 }
 
+struct VolumeState {
+    name: String,
+    tree: Arc<Tree<Map>>,
+    /// It is being destroyed: it takes no more changes.
+    closing: bool,
+}
+
 /// Batches of one stream that are sealed and not yet on the device.
 #[derive(Default)]
 struct Outstanding {
@@ -79,7 +89,6 @@ pub(crate) struct Shared {
     limits: Limits,
     layout: Layout,
     pool: u64,
-    session: u64,
     records: Vec<DeviceRecord>,
     space: Space,
     log: Mutex<Log>,
@@ -98,8 +107,11 @@ pub(crate) struct Shared {
     /// Generation of the newest superblock.
     generation: AtomicU64,
     cache: quick_cache::sync::Cache<(u64, u32), Arc<Node>, NodeWeight>,
-    trees: RwLock<BTreeMap<u64, Arc<Tree<Map>>>>,
-    names: RwLock<BTreeMap<String, u64>>,
+    volumes: RwLock<BTreeMap<u64, VolumeState>>,
+    /// Segments and volumes; see [`format::SlotRecord`] and [`format::VolumeRecord`]. Only checkpoints change it.
+    catalog: Tree<Map>,
+    /// Live bytes of nodes appended and not yet attributed to a checkpoint.
+    node_usage: Mutex<Usage>,
     semantics: Arc<Map>,
     poison: OnceLock<Error>,
     /// Readers hold the current epoch; slots that a checkpoint emptied wait for the epochs before it.
@@ -145,13 +157,14 @@ impl Pool {
         for slot in shared.space.slots() {
             match slot.state {
                 space::State::Free => free += segment,
-                _ => used += slot.live.max(0) as u64,
+                _ => used += (slot.live + slot.catalog).max(0) as u64,
             }
         }
         let fresh: i64 = shared.log.lock().usage.values().sum();
-        let memtables: usize = shared.trees.read().values().map(|tree| tree.memory().0 + tree.memory().1).sum();
+        let memory = |volume: &VolumeState| volume.tree.memory().0 + volume.tree.memory().1;
+        let memtables: usize = shared.volumes.read().values().map(memory).sum();
         let memory = memtables as u64 + shared.cache.weight() + shared.in_flight_bytes.load(Ordering::Relaxed) as u64;
-        let capacity = u64::from(shared.layout.slots_count()) * segment;
+        let capacity = u64::from(shared.layout.slots_count) * segment;
         let used = used.saturating_add_signed(fresh).min(capacity);
         let reserve = shared.space.reserve() as u64 * segment;
         let free = free.saturating_sub(reserve).min((capacity - used).saturating_sub(reserve));
@@ -186,7 +199,7 @@ impl Shared {
         self.epoch.read().clone()
     }
     fn tree(&self, id: u64) -> Result<Arc<Tree<Map>>> {
-        let tree = self.trees.read().get(&id).cloned();
+        let tree = self.volumes.read().get(&id).map(|volume| volume.tree.clone());
         tree.ok_or_else(|| Error::misuse(format!("there is no volume {id}")))
     }
     fn outstanding(&self, stream: Stream) -> &Outstanding {

@@ -22,6 +22,8 @@ pub enum Form {
     Raw,
     /// One lz4 block. One CRC32C.
     Lz4,
+    /// One zstd frame. One CRC32C.
+    Zstd,
 }
 
 /// Part of an extent, or a hole, in a chunk.
@@ -55,7 +57,18 @@ const RUN_LEN: usize = 29;
 impl Run {
     /// A hole.
     pub fn hole(start: u8, count: u8) -> Run {
-        Run { start, count, skip: 0, total: 0, form: Form::Hole, uid: 0, offset: 0, stored: 0, birth: 0, crcs: Vec::new() }
+        Run {
+            start,
+            count,
+            skip: 0,
+            total: 0,
+            form: Form::Hole,
+            uid: 0,
+            offset: 0,
+            stored: 0,
+            birth: 0,
+            crcs: Vec::new(),
+        }
     }
     /// Block behind the last.
     pub fn end(&self) -> u8 {
@@ -95,6 +108,7 @@ impl Run {
             Form::Hole => 0,
             Form::Raw => 1,
             Form::Lz4 => 2,
+            Form::Zstd => 3,
         };
         to.put_slice(&[form, self.start, self.count]);
         if self.form != Form::Hole {
@@ -146,6 +160,7 @@ pub fn decode(mut bytes: &[u8]) -> Result<Vec<Run>> {
         let (form, crcs_count) = match form {
             1 => (Form::Raw, count as usize),
             2 => (Form::Lz4, 1),
+            3 => (Form::Zstd, 1),
             _ => return Err(refuse("has a run of unknown form")),
         };
         let len = RUN_LEN + 4 * crcs_count;
@@ -256,13 +271,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn run() -> impl Strategy<Value = Run> {
-        (0u8..32, 1u8..=32, 0u8..3, 0u8..4, any::<u64>(), any::<u32>(), 1u32..200_000).prop_map(
+        (0u8..32, 1u8..=32, 0u8..4, 0u8..4, any::<u64>(), any::<u32>(), 1u32..200_000).prop_map(
             |(start, count, form, skip, uid, offset, stored)| {
                 let count = count.min(32 - start);
                 if form == 0 {
                     return Run::hole(start, count);
                 }
-                let form = if form == 1 { Form::Raw } else { Form::Lz4 };
+                let form = [Form::Raw, Form::Lz4, Form::Zstd][form as usize - 1];
                 let skip = skip.min(32 - count);
                 let total = skip + count;
                 let crcs = (0..if form == Form::Raw { count } else { 1 }).map(u32::from).collect();

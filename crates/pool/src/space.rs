@@ -4,15 +4,25 @@
 //!  1. A slot is Free only if the newest durable superblock, with the log after it, reaches nothing in it, and no reader
 //!     that began before can still want it.
 //!  2. `live` counts what the last checkpoint reaches; changes since are in the epoch's deltas ([`Usage`]).
+//!  3. A segment's number (*uid*) names its slot in the low bits, so that a place is found without a table; the high
+//!     bits count segments and are never used twice.
 
-use crate::format::{OpenSegment, SEGMENTS_AT, Stream, segments_on};
+use crate::format::{DeviceRecord, OpenSegment, SEGMENTS_AT, SlotRecord, Stream, segments_on};
 use ashlar_block::{Device, Error, Kind, Result};
 use ashlar_units::{BLOCK_LEN, Blocks, Lba};
-use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Changes of live bytes by slot.
 pub(crate) type Usage = BTreeMap<u32, i64>;
+
+/// Bits of a uid that name its slot: 64 devices of 65,536 segments.
+const SLOT_BITS: u32 = 22;
+
+/// The slot of a segment.
+pub(crate) fn slot_of(uid: u64) -> u32 {
+    (uid & ((1 << SLOT_BITS) - 1)) as u32
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -30,52 +40,63 @@ pub(crate) enum State {
 pub(crate) struct Slot {
     pub(crate) state: State,
     pub(crate) uid: u64,
+    /// Live bytes of volumes.
     pub(crate) live: i64,
-    pub(crate) used: u32,
+    /// Live bytes of the catalog's own nodes, which no catalog can count.
+    pub(crate) catalog: i64,
+    /// When it was sealed, in checkpoints of this opening.
+    pub(crate) sealed: u64,
 }
+
+const EMPTY: Slot = Slot { state: State::Free, uid: 0, live: 0, catalog: 0, sealed: 0 };
 
 /// Where segments lie.
 pub(crate) struct Layout {
     pub(crate) devices: Vec<Device>,
     /// First slot of each device.
     first: Vec<u32>,
+    pub(crate) slots_count: u32,
     pub(crate) segment: Blocks,
 }
 
 impl Layout {
-    pub(crate) fn new(devices: Vec<Device>, segment: Blocks) -> Layout {
+    pub(crate) fn new(devices: Vec<Device>, records: &[DeviceRecord], segment: Blocks) -> Layout {
         let mut first = Vec::with_capacity(devices.len());
-        let mut next = 0u64;
-        for device in &devices {
-            first.push(next as u32);
-            next += segments_on(device.geometry().capacity, segment);
+        let mut slots_count = 0;
+        for record in records {
+            first.push(slots_count);
+            slots_count += segments_on(record.capacity, segment) as u32;
         }
-        Layout { devices, first, segment }
+        Layout { devices, first, slots_count, segment }
     }
-    pub(crate) fn slots_count(&self) -> u32 {
-        let last = self.devices.last().map_or(0, |last| segments_on(last.geometry().capacity, self.segment));
-        self.first.last().copied().unwrap_or(0) + last as u32
+    /// Whether `len` bytes at `offset` of a segment exist.
+    pub(crate) fn holds(&self, uid: u64, offset: u32, len: u32) -> bool {
+        slot_of(uid) < self.slots_count && u64::from(offset) + u64::from(len) <= self.segment_bytes()
     }
+    /// Bytes of a segment.
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.segment.to_bytes().0
     }
-    /// Device and address of a block of a slot.
-    pub(crate) fn locate(&self, slot: u32, block: u32) -> (usize, Lba) {
+    /// Device and address of a block of a segment. The slot must exist: see [`Layout::holds`].
+    pub(crate) fn locate(&self, uid: u64, block: u32) -> (usize, Lba) {
+        let slot = slot_of(uid);
         let device = self.first.partition_point(|first| *first <= slot) - 1;
         let index = u64::from(slot - self.first[device]);
         (device, SEGMENTS_AT + Blocks(index * self.segment.0 + u64::from(block)))
     }
 }
 
-pub(crate) struct Space {
-    inner: Mutex<Inner>,
-    places: RwLock<HashMap<u64, u32>>,
-}
+pub(crate) struct Space(Mutex<Inner>);
 
 struct Inner {
     slots: Vec<Slot>,
     free: BTreeSet<u32>,
-    next_uid: u64,
+    /// Slots whose record may have changed since the catalog was last written.
+    changed: BTreeSet<u32>,
+    /// Segments ever begun.
+    born: u64,
+    /// Freezes so far.
+    epoch: u64,
 }
 
 /// Segments that ordinary writers leave for checkpoints, the cleaner and deletions.
@@ -90,71 +111,107 @@ pub(crate) enum Claim {
     Reserve,
 }
 
+impl Inner {
+    fn reserve(&self) -> usize {
+        (self.slots.len() / 32).max(RESERVE_MIN)
+    }
+}
+
 impl Space {
-    pub(crate) fn new(slots_count: u32, session: u64) -> Space {
-        let empty = Slot { state: State::Free, uid: 0, live: 0, used: 0 };
-        let inner = Inner {
-            slots: vec![empty; slots_count as usize],
-            free: (0..slots_count).collect(),
-            next_uid: session << 32 | 1,
-        };
-        Space { inner: Mutex::new(inner), places: RwLock::default() }
+    /// `born`: segments ever begun, or more.
+    pub(crate) fn new(slots_count: u32, born: u64) -> Space {
+        let slots = vec![EMPTY; slots_count as usize];
+        let free = (0..slots_count).collect();
+        Space(Mutex::new(Inner { slots, free, changed: BTreeSet::new(), born, epoch: 1 }))
     }
 
     /// Segments kept for checkpoints, the cleaner and deletions: 1/32 of all, at least [`RESERVE_MIN`].
     pub(crate) fn reserve(&self) -> usize {
-        (self.inner.lock().slots.len() / 32).max(RESERVE_MIN)
+        self.0.lock().reserve()
+    }
+    /// Segments ever begun.
+    pub(crate) fn born(&self) -> u64 {
+        self.0.lock().born
     }
 
-    /// Registers a segment that the catalog or a superblock names.
-    pub(crate) fn adopt(&self, slot: u32, uid: u64, live: i64, used: u32, state: State) -> Result<()> {
-        let mut inner = self.inner.lock();
+    /// Registers a segment that a superblock, the catalog or the log names, and live bytes in it.
+    pub(crate) fn adopt(&self, uid: u64, live: i64, catalog: i64) -> Result<()> {
+        let mut inner = self.0.lock();
+        let slot = slot_of(uid);
         let count = inner.slots.len();
         let Some(place) = inner.slots.get_mut(slot as usize) else {
-            return Err(Error::corrupt(format!("the catalog names segment slot {slot} of {count}")));
+            return Err(Error::corrupt(format!("metadata names segment slot {slot} of {count}")));
         };
-        *place = Slot { state, uid, live, used };
+        if place.uid != uid && place.state != State::Free {
+            let other = place.uid;
+            return Err(Error::corrupt(format!("segments {uid:#x} and {other:#x} claim one slot")));
+        }
+        (place.state, place.uid) = (State::Sealed, uid);
+        place.live += live;
+        place.catalog += catalog;
         inner.free.remove(&slot);
-        self.places.write().insert(uid, slot);
         Ok(())
     }
 
     /// Takes a free slot for a new segment.
     pub(crate) fn allocate(&self, stream: Stream, claim: Claim) -> Result<OpenSegment> {
-        let reserve = if claim == Claim::Reserve { 0 } else { self.reserve() };
-        let mut inner = self.inner.lock();
+        let mut inner = self.0.lock();
+        let reserve = if claim == Claim::Reserve { 0 } else { inner.reserve() };
         if inner.free.len() <= reserve {
             return Err(Error::new(Kind::NoSpace, "the pool is full: delete files or snapshots, or add a device"));
         }
         let slot = inner.free.pop_first().expect("more than the reserve is free");
-        let uid = inner.next_uid;
-        inner.next_uid += 1;
-        inner.slots[slot as usize] = Slot { state: State::Open(stream), uid, live: 0, used: 0 };
-        self.places.write().insert(uid, slot);
-        Ok(OpenSegment { uid, slot, used: 0 })
+        let uid = inner.born << SLOT_BITS | u64::from(slot);
+        inner.born += 1;
+        inner.slots[slot as usize] = Slot { state: State::Open(stream), uid, ..EMPTY };
+        inner.changed.insert(slot);
+        Ok(OpenSegment { uid, used: 0 })
     }
 
-    pub(crate) fn seal(&self, segment: OpenSegment) {
-        let mut inner = self.inner.lock();
-        let slot = &mut inner.slots[segment.slot as usize];
-        (slot.state, slot.used) = (State::Sealed, segment.used);
+    /// A segment is full.
+    pub(crate) fn seal(&self, uid: u64) {
+        let mut inner = self.0.lock();
+        let epoch = inner.epoch;
+        let slot = &mut inner.slots[slot_of(uid) as usize];
+        (slot.state, slot.sealed) = (State::Sealed, epoch);
     }
 
-    /// The slot of a segment, if it still exists.
-    pub(crate) fn place(&self, uid: u64) -> Option<u32> {
-        self.places.read().get(&uid).copied()
+    /// A freeze: segments that are sealed from now on may hold log that the next superblock needs.
+    pub(crate) fn begin_epoch(&self) {
+        self.0.lock().epoch += 1;
+    }
+
+    /// What the catalog must say about slots that changed, once `usage` is added; `None`: nothing.
+    pub(crate) fn records(&self, usage: &Usage) -> Vec<(u32, Option<SlotRecord>)> {
+        let mut inner = self.0.lock();
+        let mut slots = std::mem::take(&mut inner.changed);
+        slots.extend(usage.keys());
+        let record = |slot: u32| {
+            let Slot { uid, live, .. } = inner.slots[slot as usize];
+            let live = live + usage.get(&slot).copied().unwrap_or(0);
+            (live > 0).then_some(SlotRecord { uid, live: live as u64 })
+        };
+        slots.into_iter().map(|slot| (slot, record(slot))).collect()
     }
 
     /// Adds a checkpoint's changes; gives the slots that it emptied. They are Draining from now on.
-    pub(crate) fn settle(&self, usage: &Usage) -> Vec<u32> {
-        let mut inner = self.inner.lock();
+    pub(crate) fn settle(&self, usage: &Usage, catalog: &Usage) -> Vec<u32> {
+        let mut inner = self.0.lock();
         for (slot, delta) in usage {
             inner.slots[*slot as usize].live += delta;
         }
+        for (slot, delta) in catalog {
+            inner.slots[*slot as usize].catalog += delta;
+        }
+        self.drain(&mut inner)
+    }
+
+    fn drain(&self, inner: &mut Inner) -> Vec<u32> {
         let mut emptied = Vec::new();
         for (index, slot) in inner.slots.iter_mut().enumerate() {
             debug_assert!(slot.live >= 0, "slot {index} holds {} live bytes", slot.live);
-            if slot.state == State::Sealed && slot.live == 0 {
+            debug_assert!(slot.catalog >= 0, "slot {index} holds {} live bytes of the catalog", slot.catalog);
+            if slot.state == State::Sealed && slot.live == 0 && slot.catalog == 0 && slot.sealed < inner.epoch {
                 slot.state = State::Draining;
                 emptied.push(index as u32);
             }
@@ -164,29 +221,15 @@ impl Space {
 
     /// Frees drained slots.
     pub(crate) fn release(&self, slots: &[u32]) {
-        let mut inner = self.inner.lock();
-        let mut places = self.places.write();
+        let mut inner = self.0.lock();
         for slot in slots {
-            let place = &mut inner.slots[*slot as usize];
-            places.remove(&place.uid);
-            *place = Slot { state: State::Free, uid: 0, live: 0, used: 0 };
+            inner.slots[*slot as usize] = EMPTY;
             inner.free.insert(*slot);
         }
     }
 
-    pub(crate) fn slot(&self, slot: u32) -> Slot {
-        self.inner.lock().slots[slot as usize]
-    }
     pub(crate) fn slots(&self) -> Vec<Slot> {
-        self.inner.lock().slots.clone()
-    }
-    pub(crate) fn free_count(&self) -> usize {
-        self.inner.lock().free.len()
-    }
-    pub(crate) fn open_segments(&self) -> Vec<(u32, Slot)> {
-        let inner = self.inner.lock();
-        let slots = inner.slots.iter().enumerate().filter(|(_, slot)| matches!(slot.state, State::Open(_)));
-        slots.map(|(index, slot)| (index as u32, *slot)).collect()
+        self.0.lock().slots.clone()
     }
 }
 

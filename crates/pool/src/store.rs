@@ -2,14 +2,14 @@
 
 use crate::format::{Stream, crc};
 use crate::map::{Form, Run};
-use crate::space::{Claim, cover};
+use crate::space::{Claim, cover, slot_of};
 use crate::{Pool, Shared};
 use ashlar_block::{Error, IoContext, Result, ResultExt};
 use ashlar_index::{Node, NodePtr, NodeStore};
 use ashlar_units::BLOCK_LEN;
 use bytes::{Bytes, BytesMut};
-use std::sync::Arc;
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 const READ: IoContext = IoContext::foreground("pool-read");
@@ -17,9 +17,11 @@ const READ: IoContext = IoContext::foreground("pool-read");
 impl Shared {
     /// Bytes at a birth address, unverified.
     async fn fetch(&self, uid: u64, offset: u32, len: u32) -> Result<Bytes> {
-        let slot = self.space.place(uid).ok_or_else(|| Error::corrupt(format!("segment {uid:#x} is gone")))?;
+        if !self.layout.holds(uid, offset, len) {
+            return Err(Error::corrupt(format!("there is no place {uid:#x}:{offset} of {len} bytes")));
+        }
         let (block, count, skip) = cover(offset, len);
-        let (device, address) = self.layout.locate(slot, block);
+        let (device, address) = self.layout.locate(uid, block);
         let data = self.layout.devices[device].read(READ, address, count).await?;
         Ok(data.slice(skip..skip + len as usize))
     }
@@ -48,7 +50,7 @@ impl Shared {
                 }
                 Ok(data)
             }
-            Form::Lz4 => {
+            Form::Lz4 | Form::Zstd => {
                 let stored = match whole {
                     Some(whole) => whole,
                     None => {
@@ -60,13 +62,23 @@ impl Shared {
                         stored
                     }
                 };
-                let data = lz4_flex::block::decompress(&stored, run.total as usize * BLOCK_LEN)
-                    .map_err(|error| Error::corrupt(format!("an extent does not decompress: {error}")))?;
+                let data = unpack(run, &stored)?;
                 let end = (start + run.count as usize * BLOCK_LEN).min(data.len());
-                Ok(Bytes::from(data).slice(start.min(end)..end))
+                Ok(data.slice(start.min(end)..end))
             }
         }
     }
+}
+
+/// The bytes of a compressed extent.
+fn unpack(run: &Run, stored: &[u8]) -> Result<Bytes> {
+    let len = run.total as usize * BLOCK_LEN;
+    let unpacked = if run.form == Form::Lz4 {
+        lz4_flex::block::decompress(stored, len).map_err(|error| error.to_string())
+    } else {
+        zstd::bulk::decompress(stored, len).map_err(|error| error.to_string())
+    };
+    unpacked.map(Bytes::from).map_err(|error| Error::corrupt(format!("an extent does not decompress: {error}")))
 }
 
 impl NodeStore for Pool {
@@ -104,6 +116,7 @@ impl NodeStore for Pool {
             (segment, offset)
         };
         shared.in_flight_bytes.fetch_add(image.len(), Ordering::Relaxed);
+        *shared.node_usage.lock().entry(slot_of(segment.uid)).or_default() += i64::from(len);
         for batch in sealed {
             shared.write(Stream::Nodes, batch).await?;
         }

@@ -45,16 +45,12 @@ pub(crate) struct Sealed {
 }
 
 impl Sealed {
-    /// Number in the log.
-    pub(crate) fn seq(&self) -> u64 {
-        self.lead.seq
-    }
     /// The bytes, with checksums over all of them.
     pub(crate) fn image(&mut self) -> Vec<Bytes> {
         let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
         self.pieces.iter().for_each(|piece| digest.update(piece));
         self.lead.payload_crc = digest.finalize() as u32;
-        let (lead, _) = self.lead.encode(&self.body);
+        let lead = self.lead.encode(&self.body);
         let mut image = Vec::with_capacity(self.pieces.len() + 2);
         image.push(lead.freeze());
         image.append(&mut self.pieces);
@@ -160,7 +156,7 @@ impl StreamState {
             self.seal(layout, sealed);
         }
         if let Some(full) = self.segment.replace(successor) {
-            space.seal(full);
+            space.seal(full.uid);
         }
         self.next = after;
         Ok(())
@@ -228,7 +224,7 @@ impl StreamState {
         self.chain.link = self.chain.after(body_crc);
         self.chain.seq += 1;
         self.tickets += 1;
-        let (device, address) = layout.locate(segment.slot, segment.used);
+        let (device, address) = layout.locate(segment.uid, segment.used);
         let ticket = self.tickets;
         sealed.push(Sealed { lead, body, pieces, device, address, uid: segment.uid, keys: open.keys, ticket });
         segment.used += lead.blocks();

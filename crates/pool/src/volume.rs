@@ -64,8 +64,7 @@ impl Volume {
 
     /// Stores data from `at` on, in `txn`. The last block may be short: the rest of it is zeros.
     pub fn write(&self, txn: &mut Txn, at: Lba, data: &Bytes) {
-        let compress = self.pool.0.config.compress;
-        txn.write(self.id(), at.0, data, compress);
+        txn.write(self.id(), at.0, data, self.pool.0.config.compression);
     }
 
     /// Makes a range read as zeros and gives up its space, in `txn`.
@@ -182,13 +181,14 @@ impl Volume {
                 }
                 continue;
             }
+            let step_end = next + step;
             for (first, run) in runs {
                 if first > next {
-                    return Ok(Some(next));
+                    break;
                 }
                 next = first + Blocks(u64::from(run.count));
             }
-            if next.0 % STEP != 0 && next < end && self.runs(next, Blocks(1)).await?.is_empty() {
+            if next < step_end {
                 return Ok(Some(next));
             }
         }

@@ -1,0 +1,311 @@
+//! Creating and opening pools.
+
+use crate::format::{
+    DEVICES_MAX, DeviceRecord, LogPosition, RING_SLOTS, SUPERBLOCK_BLOCKS, SlotRecord, Stream, Superblock,
+    VolumeRecord, segment_size_for, segments_on, superblock_slots,
+};
+use crate::map::Map;
+use crate::space::{Layout, RESERVE_MIN, Space, Usage, slot_of};
+use crate::stream::{Chain, StreamState};
+use crate::{CATALOG, Epoch, Log, NodeWeight, Pool, Shared, VolumeState};
+use ashlar_block::{Device, Durability, Error, IoContext, Kind, Result, ResultExt};
+use ashlar_env::Env;
+use ashlar_index::{Limits, NodePtr, NodeStore, Tree};
+use ashlar_units::{Blocks, Bytes as Size};
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+const OPEN: IoContext = IoContext::foreground("pool-open");
+/// A pool needs its reserve and as much again.
+const SEGMENTS_MIN: u64 = 2 * RESERVE_MIN as u64;
+/// Share of the memory budget for cached nodes.
+const NODE_CACHE_SHARE: u64 = 2;
+
+/// How extents are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Compression {
+    /// Not at all.
+    Off,
+    /// With lz4.
+    #[default]
+    Lz4,
+    /// With zstd at this level, 1 to 22.
+    Zstd(i32),
+}
+
+/// How an open pool behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Bound on cached nodes, memtables and unwritten batches together.
+    pub memory: Size,
+    /// A checkpoint is due when the log is longer than this; recovery reads no more.
+    pub log_bytes: Size,
+    /// How new extents are compressed.
+    pub compression: Compression,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        let (memory, log_bytes) = (Size(256 << 20), Size(256 << 20));
+        Config { memory, log_bytes, compression: Compression::default() }
+    }
+}
+
+/// How a pool is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Creation {
+    /// Segment size in blocks, a power of two; by default from the largest device.
+    pub segment: Option<Blocks>,
+    /// Overwrite devices that hold a pool.
+    pub force: bool,
+}
+
+impl Pool {
+    /// Writes an empty pool on these devices.
+    pub async fn create(env: &Env, devices: &[Device], creation: Creation) -> Result<()> {
+        if devices.is_empty() || devices.len() > DEVICES_MAX {
+            return Err(Error::misuse(format!("a pool has 1 to {DEVICES_MAX} devices, not {}", devices.len())));
+        }
+        let largest = devices.iter().map(|device| device.geometry().capacity).max().unwrap_or_default();
+        let segment = creation.segment.unwrap_or_else(|| segment_size_for(largest));
+        if !segment.0.is_power_of_two() {
+            return Err(Error::misuse(format!("a segment of {segment} blocks is not a power of two")));
+        }
+        for device in devices {
+            let capacity = device.geometry().capacity;
+            if segments_on(capacity, segment) < SEGMENTS_MIN {
+                let need = superblock_room() + SEGMENTS_MIN * segment.0;
+                let message = format!(
+                    "{}: {} is too small: a pool with segments of {} needs at least {} on each device",
+                    device.name(),
+                    capacity.to_bytes(),
+                    segment.to_bytes(),
+                    Blocks(need).to_bytes()
+                );
+                return Err(Error::misuse(message));
+            }
+            if !creation.force && newest_superblock(device).await?.is_some() {
+                let message = format!(
+                    "{}: holds a pool already; open that, or overwrite it with --force (its data is lost)",
+                    device.name()
+                );
+                return Err(Error::misuse(message));
+            }
+        }
+        let records: Vec<_> = devices
+            .iter()
+            .map(|device| DeviceRecord { id: env.random(), capacity: device.geometry().capacity })
+            .collect();
+        let pool = env.random();
+        for (index, device) in devices.iter().enumerate() {
+            let capacity = records[index].capacity;
+            let ring = RING_SLOTS * SUPERBLOCK_BLOCKS;
+            let blank = Bytes::from(vec![0; Blocks(ring).to_bytes().0 as usize]);
+            for at in superblock_slots(capacity, 0) {
+                device.write(OPEN, at, vec![blank.clone()], Durability::Cached).await?;
+            }
+            device.flush(OPEN).await?;
+            let superblock = Superblock {
+                pool,
+                generation: 0,
+                born: 1,
+                device: index as u32,
+                devices: records.clone(),
+                segment,
+                catalog: None,
+                log: LogPosition { seq: 1, ..LogPosition::default() },
+            };
+            for at in superblock_slots(capacity, 0) {
+                device.write(OPEN, at, vec![superblock.encode()], Durability::Cached).await?;
+            }
+            device.flush(OPEN).await?;
+        }
+        Ok(())
+    }
+
+    /// Opens a pool: reads the newest superblock and replays the log behind it. The devices may come in any order.
+    pub async fn open(env: &Env, devices: Vec<Device>, config: Config) -> Result<Pool> {
+        let (superblock, devices) = assemble(devices).await?;
+        let layout = Layout::new(devices, &superblock.devices, superblock.segment);
+        let slots_count = layout.slots_count;
+        // More segments cannot have been begun since the superblock: a slot is freed only by a checkpoint.
+        let born = superblock.born + 2 * u64::from(slots_count);
+        let semantics = Arc::new(Map);
+        let log = StreamState::new(Stream::Log, superblock.pool, Chain::default());
+        let side = [Stream::Nodes, Stream::Cold];
+        let pool = Pool(Arc::new(Shared {
+            env: env.clone(),
+            config,
+            limits: Limits::default(),
+            pool: superblock.pool,
+            records: superblock.devices.clone(),
+            space: Space::new(slots_count, born),
+            log: Mutex::new(Log { stream: log, usage: Usage::new(), lost: Vec::new(), bytes: 0 }),
+            side: side.map(|stream| Mutex::new(StreamState::new(stream, superblock.pool, Chain::default()))),
+            outstanding: Default::default(),
+            dirty: layout.devices.iter().map(|_| AtomicBool::new(false)).collect(),
+            layout,
+            in_flight: RwLock::default(),
+            in_flight_bytes: Default::default(),
+            durable: AtomicU64::new(0),
+            syncing: Default::default(),
+            checkpointing: Default::default(),
+            generation: AtomicU64::new(superblock.generation),
+            cache: quick_cache::sync::Cache::with_weighter(1 << 14, config.memory.0 / NODE_CACHE_SHARE, NodeWeight),
+            volumes: RwLock::default(),
+            catalog: Tree::open(CATALOG, superblock.catalog, semantics.clone()),
+            node_usage: Mutex::default(),
+            semantics,
+            poison: OnceLock::new(),
+            epoch: RwLock::new(Arc::new(Epoch)),
+            draining: Mutex::default(),
+            due: Default::default(),
+            stopped: AtomicBool::new(false),
+        }));
+        pool.load_catalog(superblock.catalog).await.within(|| "the pool's catalog".into())?;
+        let shared = &pool.0;
+        let chain = shared.replay(superblock.log).await?;
+        shared.log.lock().stream.chain = chain;
+        shared.durable.store(chain.durable, Ordering::Release);
+        pool.checkpoint().await?;
+        drop(env.spawn(pool.clone().background()));
+        Ok(pool)
+    }
+
+    /// Volumes, and live bytes of segments.
+    async fn load_catalog(&self, root: Option<NodePtr>) -> Result<()> {
+        let shared = &self.0;
+        // The catalog cannot count its own nodes, so they are counted here: its leaves are not read for that.
+        let mut pending: Vec<NodePtr> = root.into_iter().collect();
+        while let Some(ptr) = pending.pop() {
+            shared.space.adopt(ptr.uid, 0, i64::from(ptr.len))?;
+            let node = self.load(ptr).await?;
+            match node.level() {
+                0 => {}
+                1 => {
+                    for child in node.child_pointers() {
+                        shared.space.adopt(child.uid, 0, i64::from(child.len))?;
+                    }
+                }
+                _ => pending.extend(node.child_pointers()),
+            }
+        }
+        let mut low = ashlar_index::Key::new();
+        loop {
+            let page = shared.catalog.page(self, &low, None, 4096).await?;
+            for (key, value) in &page.entries {
+                match key.first() {
+                    Some(&SlotRecord::PREFIX) => {
+                        let record = SlotRecord::decode(value)?;
+                        if SlotRecord::key(slot_of(record.uid)) != *key {
+                            return Err(Error::corrupt(format!(
+                                "segment {:#x} is recorded in a wrong slot",
+                                record.uid
+                            )));
+                        }
+                        shared.space.adopt(record.uid, record.live as i64, 0)?;
+                    }
+                    Some(&VolumeRecord::PREFIX) => {
+                        let id = VolumeRecord::id(key).ok_or_else(|| Error::corrupt("a volume's key is cut short"))?;
+                        let record = VolumeRecord::decode(value)?;
+                        let tree = Arc::new(Tree::open(id, record.root, shared.semantics.clone()));
+                        shared.volumes.write().insert(id, VolumeState { name: record.name, tree, closing: false });
+                    }
+                    _ => return Err(Error::corrupt("the catalog holds a record of unknown kind")),
+                }
+            }
+            match page.next {
+                Some(next) => low = next,
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+/// Blocks of a device that are not segments.
+fn superblock_room() -> u64 {
+    crate::format::SEGMENTS_AT.0 + RING_SLOTS * SUPERBLOCK_BLOCKS
+}
+
+/// The newest superblock on one device.
+async fn newest_superblock(device: &Device) -> Result<Option<Superblock>> {
+    let capacity = device.geometry().capacity;
+    if capacity.0 < 2 * superblock_room() {
+        return Ok(None);
+    }
+    let mut newest: Option<Superblock> = None;
+    for ring in superblock_slots(capacity, 0) {
+        let bytes = device.read(OPEN, ring, Blocks(RING_SLOTS * SUPERBLOCK_BLOCKS)).await?;
+        for slot in bytes.chunks(Blocks(SUPERBLOCK_BLOCKS).to_bytes().0 as usize) {
+            let found = Superblock::decode(slot).within(|| device.name())?;
+            if let Some(found) = found
+                && newest.as_ref().is_none_or(|newest| found.generation > newest.generation)
+            {
+                newest = Some(found);
+            }
+        }
+    }
+    Ok(newest)
+}
+
+/// Finds the newest superblock of all devices, and puts the devices in their order.
+async fn assemble(devices: Vec<Device>) -> Result<(Superblock, Vec<Device>)> {
+    let mut found: BTreeMap<u32, (Superblock, Device)> = BTreeMap::new();
+    let mut pools = BTreeSet::new();
+    for device in devices {
+        let name = device.name();
+        let Some(superblock) = newest_superblock(&device).await? else {
+            let message = format!("{name}: holds no pool; make one with `ashlar pool create`, or check the path");
+            return Err(Error::new(Kind::Misuse, message));
+        };
+        pools.insert(superblock.pool);
+        if pools.len() > 1 {
+            let message =
+                format!("{name}: belongs to another pool than the devices before it; check the list of devices");
+            return Err(Error::misuse(message));
+        }
+        let record = superblock.devices[superblock.device as usize];
+        let capacity = device.geometry().capacity;
+        if capacity < record.capacity {
+            let message = format!(
+                "{name}: is cut short: it had {} and now has {}; restore its full size or its contents",
+                record.capacity.to_bytes(),
+                capacity.to_bytes()
+            );
+            return Err(Error::corrupt(message));
+        }
+        let index = superblock.device;
+        if let Some((_, other)) = found.insert(index, (superblock, device)) {
+            let message = format!("{name} and {} are the same device of the pool; name each once", other.name());
+            return Err(Error::misuse(message));
+        }
+    }
+    let newest = found.values().map(|(superblock, _)| superblock).max_by_key(|superblock| superblock.generation);
+    let newest = newest.cloned().ok_or_else(|| Error::misuse("name at least one device"))?;
+    let mut ordered = Vec::new();
+    for (index, record) in newest.devices.iter().enumerate() {
+        let Some((superblock, device)) = found.remove(&(index as u32)) else {
+            let message =
+                format!("device {} of {} is missing (identity {:016x})", index + 1, newest.devices.len(), record.id);
+            return Err(Error::new(Kind::Failed, message));
+        };
+        // A crash between the writes of one superblock leaves a device one generation behind, not more.
+        if superblock.generation + 1 < newest.generation {
+            let message = format!(
+                "{}: is out of date: it stands at checkpoint {} and the others at {}; it seems to be an old copy",
+                device.name(),
+                superblock.generation,
+                newest.generation
+            );
+            return Err(Error::corrupt(message));
+        }
+        if superblock.devices.get(index).map(|own| own.id) != Some(record.id) {
+            return Err(Error::corrupt(format!("{}: is not the device that the pool had in its place", device.name())));
+        }
+        ordered.push(device);
+    }
+    Ok((newest, ordered))
+}

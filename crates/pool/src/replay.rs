@@ -1,0 +1,130 @@
+//! Recovery: the log behind the newest superblock is applied again.
+//!
+//! Two passes. The first follows the chain of leads and learns which batches were surely durable, because a later lead
+//! says so. The second verifies each batch and applies its operations. Only the tail that was never flushed may be cut;
+//! damage before it is reported.
+
+use crate::Shared;
+use crate::format::{Lead, LogPosition, Operation, Stream, decode_body};
+use crate::map::{Form, Lost, decode};
+use crate::scan::Scanner;
+use crate::space::slot_of;
+use crate::stream::Chain;
+use ashlar_block::{Error, Result};
+use ashlar_index::{Key, Message};
+use bytes::Bytes;
+
+impl Shared {
+    /// Applies what the log holds behind `position`; gives where it goes on.
+    pub(crate) async fn replay(&self, position: LogPosition) -> Result<Chain> {
+        let mut chain = Chain { seq: position.seq, link: position.chain, durable: position.seq - 1 };
+        if position.at.uid == 0 {
+            return Ok(chain);
+        }
+        let mut scanner = Scanner::new(self);
+        let leads = self.follow(&mut scanner, position, &mut chain).await?;
+        let durable = chain.durable;
+        let mut chain = Chain { seq: position.seq, link: position.chain, durable };
+        for lead in leads {
+            let torn = |what: &str| {
+                let message = format!(
+                    "the log is damaged: the {what} of batch {} in segment {:#x} at block {} does not match its checksum, \
+                     and the batch was durable; restore from a snapshot or backup, or cut the log there with \
+                     `ashlar check --repair`",
+                    lead.seq, lead.uid, lead.at
+                );
+                if lead.seq <= durable { Err(Error::corrupt(message)) } else { Ok(()) }
+            };
+            let block = scanner.blocks(lead.uid, lead.at, 1).await?;
+            let Some(body) = scanner.body(&lead, &block).await? else {
+                torn("body")?;
+                break;
+            };
+            // Payload that was flushed is verified when it is read; here only what may be torn is.
+            if lead.seq > durable && !scanner.payload_holds(&lead).await? {
+                break;
+            }
+            self.space.adopt(lead.uid, 0, 0)?;
+            let (_, operations) = decode_body(&lead, &body)?;
+            operations.into_iter().try_for_each(|operation| self.reapply(operation))?;
+            chain.link = chain.after(lead.body_crc);
+            chain.seq += 1;
+        }
+        chain.durable = chain.seq - 1;
+        Ok(chain)
+    }
+
+    /// Follows the chain of leads; notes in `chain` what they say was durable.
+    async fn follow(&self, scanner: &mut Scanner<'_>, position: LogPosition, chain: &mut Chain) -> Result<Vec<Lead>> {
+        let (mut uid, mut at, mut next) = (position.at.uid, position.at.used, position.next.uid);
+        let mut leads = Vec::new();
+        loop {
+            let expected =
+                |lead: &Lead| lead.stream == Stream::Log && lead.seq == chain.seq && lead.chain == chain.link;
+            let mut found = scanner.lead(uid, at).await?.map(|(lead, _)| lead).filter(expected);
+            if found.is_none() && next != 0 {
+                found = scanner.lead(next, 0).await?.map(|(lead, _)| lead).filter(expected);
+            }
+            let Some(lead) = found else { break };
+            (uid, at, next) = (lead.uid, lead.at + lead.blocks(), lead.next.uid);
+            chain.durable = chain.durable.max(lead.durable);
+            chain.link = chain.after(lead.body_crc);
+            chain.seq += 1;
+            leads.push(lead);
+        }
+        // The chain ends here. Was something behind it written after its missing batch was durable? Then that is damage.
+        for (uid, from) in [(uid, at), (next, 0)] {
+            let later = if uid == 0 { None } else { self.later_lead(scanner, uid, from, chain.seq).await? };
+            if let Some(lead) = later {
+                let message = format!(
+                    "the log is damaged: batch {} in segment {uid:#x} at or behind block {from} was durable and is gone \
+                     (batch {} says so); restore from a snapshot or backup, or cut the log there with \
+                     `ashlar check --repair`",
+                    chain.seq, lead.seq
+                );
+                return Err(Error::corrupt(message));
+            }
+        }
+        Ok(leads)
+    }
+
+    /// A lead in the rest of a segment that says that batch `seq` was durable.
+    async fn later_lead(&self, scanner: &mut Scanner<'_>, uid: u64, from: u32, seq: u64) -> Result<Option<Lead>> {
+        let mut at = from;
+        while u64::from(at) < self.layout.segment.0 {
+            match scanner.lead(uid, at).await? {
+                Some((lead, _)) if lead.stream == Stream::Log && lead.durable >= seq => return Ok(Some(lead)),
+                Some((lead, _)) => at += lead.blocks(),
+                None => at += 1,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Applies one operation of the log to memtables and accounts.
+    fn reapply(&self, operation: Operation) -> Result<()> {
+        let (Operation::Put(id, ..)
+        | Operation::Delete(id, ..)
+        | Operation::Patch(id, ..)
+        | Operation::DeleteRange(id, ..)) = &operation;
+        let tree =
+            self.tree(*id).map_err(|_| Error::corrupt(format!("the log changes volume {id}, which does not exist")))?;
+        let mut lost = Lost::default();
+        let key = |bytes: &Bytes| Key::from_slice(bytes);
+        match &operation {
+            Operation::Put(_, at, value) => tree.apply(key(at), Message::Put(value.clone()), &mut lost),
+            Operation::Delete(_, at) => tree.apply(key(at), Message::Delete, &mut lost),
+            Operation::DeleteRange(_, low, high) => tree.delete_range(low, high, &mut lost),
+            Operation::Patch(_, at, value) => {
+                for run in decode(value)?.iter().filter(|run| run.form != Form::Hole) {
+                    // The extent's segment may hold nothing else that the superblock knows.
+                    self.space.adopt(run.uid, 0, 0)?;
+                    *self.log.lock().usage.entry(slot_of(run.uid)).or_default() += run.weight() as i64;
+                }
+                tree.apply(key(at), Message::Patch(value.clone()), &mut lost);
+            }
+        }
+        self.log.lock().lost.append(&mut lost.runs);
+        Ok(())
+    }
+}
