@@ -2,7 +2,7 @@
 
 use crate::format::Stream;
 use crate::map::{CHUNK_BLOCKS, Form, Lost, Run, chunk_key, encode};
-use crate::space::{Claim, slot_of};
+use crate::space::Claim;
 use crate::stream::Sealed;
 use crate::{Compression, Pool, Seq, Shared};
 use ashlar_block::{Durability, Error, IoContext, Result};
@@ -34,13 +34,16 @@ enum Change {
     Put(u64, Key, Bytes),
     Delete(u64, Key),
     DeleteRange(u64, Key, Key),
-    Patch(u64, Key, Bytes),
+    /// Holes, or further references to extents.
+    Patch(u64, Key, Vec<Run>),
     Write(TxnData),
 }
 
 /// Changes that happen together or not at all.
 #[derive(Clone, Debug, Default)]
 pub struct Txn {
+    /// Kept from the moment when references are read until they are committed: extents must not move meanwhile.
+    pub(crate) still: Option<Arc<tokio::sync::OwnedRwLockReadGuard<()>>>,
     changes: Vec<Change>,
     deletes_only: bool,
     /// May change a volume that is being destroyed.
@@ -70,8 +73,8 @@ impl Txn {
     pub(crate) fn delete_range(&mut self, tree: u64, low: Key, high: Key) {
         self.changes.push(Change::DeleteRange(tree, low, high));
     }
-    pub(crate) fn patch(&mut self, tree: u64, key: Key, value: Bytes) {
-        self.changes.push(Change::Patch(tree, key, value));
+    pub(crate) fn patch(&mut self, tree: u64, key: Key, runs: Vec<Run>) {
+        self.changes.push(Change::Patch(tree, key, runs));
     }
 
     /// Stores `data` from `block` on; the last block may be short, the rest of it is zeros.
@@ -111,7 +114,8 @@ fn extent(tree: u64, key: Key, start: u8, count: u8, data: Bytes, compression: C
 impl Change {
     fn operation_len(&self) -> usize {
         32 + match self {
-            Change::Put(_, key, value) | Change::Patch(_, key, value) => key.len() + value.len(),
+            Change::Put(_, key, value) => key.len() + value.len(),
+            Change::Patch(_, key, runs) => key.len() + runs.iter().map(Run::encoded_len).sum::<usize>(),
             Change::Delete(_, key) => key.len(),
             Change::DeleteRange(_, low, high) => low.len() + high.len(),
             // The operation, and the item in the batch where the extent lies.
@@ -242,16 +246,19 @@ impl Shared {
                     body.delete_range(*id, low, high);
                     tree(*id)?.delete_range(low, high, &mut lost);
                 }
-                Change::Patch(id, key, value) => {
-                    body.patch(*id, key, value);
-                    tree(*id)?.apply(key.clone(), Message::Patch(value.clone()), &mut lost);
+                Change::Patch(id, key, runs) => {
+                    let runs: Vec<Run> = runs.iter().map(|run| Run { birth, ..run.clone() }).collect();
+                    let patch = encode(&runs);
+                    body.patch(*id, key, &patch);
+                    tree(*id)?.apply(key.clone(), Message::Patch(patch), &mut lost);
+                    runs.iter().filter(|run| run.form != Form::Hole).for_each(|run| log.count(run));
                 }
                 Change::Write(data) => {
                     let run = placed.next().expect("each extent was placed");
                     let patch = encode(std::slice::from_ref(&run));
                     body.patch(data.tree, &data.key, &patch);
-                    *log.usage.entry(slot_of(run.uid)).or_default() += run.weight() as i64;
                     tree(data.tree)?.apply(data.key.clone(), Message::Patch(patch), &mut lost);
+                    log.count(&run);
                 }
             }
         }

@@ -69,6 +69,14 @@ struct Log {
     bytes: u64,
 }
 
+impl Log {
+    /// Counts a new reference to (part of) an extent. A segment lives as long as its references weigh anything, so
+    /// that shared extents need no counters of their own.
+    fn count(&mut self, run: &map::Run) {
+        *self.usage.entry(space::slot_of(run.uid)).or_default() += run.weight() as i64;
+    }
+}
+
 struct VolumeState {
     name: String,
     tree: Arc<Tree<Map>>,
@@ -103,6 +111,8 @@ pub(crate) struct Shared {
     /// Batches of the log up to this number are durable.
     durable: AtomicU64,
     syncing: tokio::sync::Mutex<()>,
+    /// Held for writing while the cleaner moves extents, for reading by transactions that copy references.
+    moving: Arc<tokio::sync::RwLock<()>>,
     checkpointing: tokio::sync::Mutex<()>,
     /// Generation of the newest superblock.
     generation: AtomicU64,

@@ -100,7 +100,8 @@ impl Run {
         }
         Some(part)
     }
-    fn encoded_len(&self) -> usize {
+    /// Bytes of the stored form.
+    pub fn encoded_len(&self) -> usize {
         if self.form == Form::Hole { HOLE_LEN } else { RUN_LEN + 4 * self.crcs.len() }
     }
     fn encode(&self, to: &mut BytesMut) {

@@ -152,6 +152,7 @@ impl Pool {
             in_flight_bytes: Default::default(),
             durable: AtomicU64::new(0),
             syncing: Default::default(),
+            moving: Default::default(),
             checkpointing: Default::default(),
             generation: AtomicU64::new(superblock.generation),
             cache: quick_cache::sync::Cache::with_weighter(1 << 14, config.memory.0 / NODE_CACHE_SHARE, NodeWeight),

@@ -8,7 +8,6 @@ use crate::Shared;
 use crate::format::{Lead, LogPosition, Operation, Stream, decode_body};
 use crate::map::{Form, Lost, decode};
 use crate::scan::Scanner;
-use crate::space::slot_of;
 use crate::stream::Chain;
 use ashlar_block::{Error, Result};
 use ashlar_index::{Key, Message};
@@ -119,7 +118,7 @@ impl Shared {
                 for run in decode(value)?.iter().filter(|run| run.form != Form::Hole) {
                     // The extent's segment may hold nothing else that the superblock knows.
                     self.space.adopt(run.uid, 0, 0)?;
-                    *self.log.lock().usage.entry(slot_of(run.uid)).or_default() += run.weight() as i64;
+                    self.log.lock().count(run);
                 }
                 tree.apply(key(at), Message::Patch(value.clone()), &mut lost);
             }

@@ -1,7 +1,7 @@
 //! The pool against a model, with power cuts.
 
 use crate::*;
-use ashlar_block::{Device, Layer};
+use ashlar_block::Device;
 use ashlar_devices::{PowerCut, Tearing};
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
@@ -27,11 +27,11 @@ struct Model {
 }
 
 /// One block: its stamp repeated, or noise that does not compress.
-fn block(stamp: u64, at: u64) -> Vec<u8> {
-    let mut word = stamp ^ at << 32;
+fn block(stamp: u64) -> Vec<u8> {
+    let mut word = stamp;
     (0..BLOCK_LEN / 8)
         .flat_map(|_| {
-            if stamp % 2 == 0 {
+            if stamp.count_ones().is_multiple_of(2) {
                 word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             }
             word.to_le_bytes()
@@ -43,7 +43,7 @@ async fn check(volume: &Volume, model: &Model) -> Result<(), String> {
     let mut at = 0;
     for piece in volume.read(Lba(0), Blocks(SPACE)).await.map_err(|error| error.to_string())? {
         for bytes in piece.chunks(BLOCK_LEN) {
-            let expected = model.blocks.get(&at).map_or_else(|| vec![0; BLOCK_LEN], |stamp| block(*stamp, at));
+            let expected = model.blocks.get(&at).map_or_else(|| vec![0; BLOCK_LEN], |stamp| block(*stamp));
             if bytes != expected {
                 return Err(format!("block {at} is not what write {:?} stored", model.blocks.get(&at)));
             }
@@ -65,21 +65,46 @@ fn dictionary_key(key: u64) -> Vec<u8> {
 }
 
 /// One random transaction; changes the model too.
-fn change(env: &Env, volume: &Volume, model: &mut Model, stamp: u64) -> Txn {
+async fn change(env: &Env, volume: &Volume, model: &mut Model, stamp: u64) -> Txn {
     let mut txn = Txn::new();
+    if env.random().is_multiple_of(8) {
+        // References are read from what is committed, so sharing comes first in its transaction.
+        let (from, to) = (env.random() % (SPACE / 2), SPACE / 2 + env.random() % (SPACE / 2));
+        let count = (1 + env.random() % 100).min(SPACE / 2 - from).min(SPACE - to);
+        let (from, to) = if env.random().is_multiple_of(2) { (from, to) } else { (to, from) };
+        let remap = env.random().is_multiple_of(2);
+        let shared = if remap {
+            volume.remap(&mut txn, Lba(from), Lba(to), Blocks(count)).await
+        } else {
+            volume.share(&mut txn, Lba(from), volume, Lba(to), Blocks(count)).await
+        };
+        if shared.is_err() {
+            return Txn::new(); // the power failed
+        }
+        for index in 0..count {
+            let source = model.blocks.get(&(from + index)).copied();
+            match source {
+                Some(stamp) => _ = model.blocks.insert(to + index, stamp),
+                None => _ = model.blocks.remove(&(to + index)),
+            }
+            if remap {
+                model.blocks.remove(&(from + index));
+            }
+        }
+    }
     for _ in 0..1 + env.random() % 3 {
         let at = env.random() % SPACE;
         match env.random() % 8 {
             0..=3 => {
                 let count = (1 + env.random() % 70).min(SPACE - at);
-                let data: Vec<u8> = (at..at + count).flat_map(|at| block(stamp, at)).collect();
+                let data: Vec<u8> = (at..at + count).flat_map(|at| block(stamp + 4 * at)).collect();
                 volume.write(&mut txn, Lba(at), &data.into());
-                (at..at + count).for_each(|at| drop(model.blocks.insert(at, stamp)));
+                (at..at + count).for_each(|at| _ = model.blocks.insert(at, stamp + 4 * at));
             }
             4 => {
                 let count = (1 + env.random() % 400).min(SPACE - at);
                 volume.discard(&mut txn, Lba(at), Blocks(count));
-                (at..at + count).for_each(|at| drop(model.blocks.remove(&at)));
+                (at..at + count).for_each(|at| _ = model.blocks.remove(&at));
             }
             5 | 6 => {
                 let key = env.random() % KEYS;
@@ -103,7 +128,7 @@ async fn work(env: &Env, pool: &Pool, volume: &Volume, start: Model, steps: u64)
     let (mut states, mut durable) = (vec![start], 0);
     for step in 0..steps {
         let mut next = states.last().cloned().unwrap_or_default();
-        let txn = change(env, volume, &mut next, step + 1 + (env.random() << 20));
+        let txn = change(env, volume, &mut next, (step + 1 + (env.random() << 20)) << 16).await;
         // A failed commit may or may not have happened: the power failed in it.
         let committed = pool.commit(txn).await;
         if committed.as_ref().is_err_and(|error| error.kind() == ashlar_block::Kind::NoSpace) {

@@ -1,13 +1,14 @@
 //! A volume: a sparse block space and a dictionary.
 
 use crate::commit::Txn;
-use crate::map::{CHUNK_BLOCKS, Form, MAP_PREFIX, Map, Run, chunk_key, chunk_start, decode, encode};
+use crate::map::{CHUNK_BLOCKS, Form, MAP_PREFIX, Map, Run, chunk_key, chunk_start, decode};
 use crate::store::pad;
 use crate::{Pool, Seq};
 use ashlar_block::{Error, Result, ResultExt};
 use ashlar_index::{Key, Page, Tree};
 use ashlar_units::{BLOCK_LEN, Blocks, Lba};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// An open volume.
@@ -74,7 +75,7 @@ impl Volume {
         let mut hole = |from: u64, to: u64| {
             if from < to {
                 let run = Run::hole((from % CHUNK_BLOCKS) as u8, (to - from) as u8);
-                txn.patch(self.id(), chunk_key(from), encode(&[run]));
+                txn.patch(self.id(), chunk_key(from), vec![run]);
             }
         };
         if first > last {
@@ -91,6 +92,41 @@ impl Volume {
                 txn.delete_range(self.id(), chunk_key(first * CHUNK_BLOCKS), chunk_key(last * CHUNK_BLOCKS));
             }
         }
+    }
+
+    /// Makes `count` blocks at `to` of `target` read as those at `from` do, in `txn`, without copying: both share the
+    /// extents from then on. The caller keeps the source unchanged until the transaction is committed. The ranges must
+    /// not overlap.
+    pub async fn share(&self, txn: &mut Txn, from: Lba, target: &Volume, to: Lba, count: Blocks) -> Result<()> {
+        if txn.still.is_none() {
+            txn.still = Some(Arc::new(self.pool.0.moving.clone().read_owned().await));
+        }
+        let runs = self.runs(from, count).await?;
+        target.discard(txn, to, count);
+        let mut patches: BTreeMap<u64, Vec<Run>> = BTreeMap::new();
+        for (at, run) in runs {
+            // A run may cross a border between chunks at its new place.
+            let (mut next, mut rest) = ((to + (at - from)).0, Some(run));
+            while let Some(run) = rest {
+                let within = (next % CHUNK_BLOCKS) as u8;
+                let take = run.count.min(CHUNK_BLOCKS as u8 - within);
+                let part = run.part(run.start, run.start + take).map(|part| Run { start: within, ..part });
+                patches.entry(next / CHUNK_BLOCKS).or_default().extend(part);
+                rest = run.part(run.start + take, run.end());
+                next += u64::from(take);
+            }
+        }
+        for (chunk, runs) in patches {
+            txn.patch(target.id(), chunk_key(chunk * CHUNK_BLOCKS), runs);
+        }
+        Ok(())
+    }
+
+    /// Moves `count` blocks from `from` to `to`, in `txn`, without copying. See [`Volume::share`].
+    pub async fn remap(&self, txn: &mut Txn, from: Lba, to: Lba, count: Blocks) -> Result<()> {
+        self.share(txn, from, self, to, count).await?;
+        self.discard(txn, from, count);
+        Ok(())
     }
 
     /// Runs that overlap `at..at+count`, in order, with the block where each begins; holes are left out.
