@@ -3,7 +3,8 @@
 use crate::node::{Child, Draft, Node, entry_len};
 use crate::{Key, Limits, Message, NodePtr, NodeStore, RangeSet, Semantics};
 use ashlar_block::{Error, Result};
-use std::collections::{BTreeMap, btree_map};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::ops::Bound;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -18,6 +19,32 @@ pub struct Flushed<L> {
     pub lost: L,
 }
 
+/// What a flush does beyond pushing messages.
+#[derive(Clone, Debug, Default)]
+pub struct Errands {
+    /// Pending messages sink to the leaves wherever there are any, so that what they delete is lost now.
+    pub thorough: bool,
+    /// Segments whose nodes are to be written elsewhere, if they were born after `leave_born_after`.
+    pub leave: BTreeSet<u64>,
+    /// See `leave`.
+    pub leave_born_after: u64,
+    /// Where such nodes may be: a key in the range of each, and the lowest level there.
+    pub routes: BTreeMap<Key, u8>,
+    /// Nodes born up to this checkpoint belong to somebody else too: below them nothing is lost.
+    pub foreign: u64,
+}
+
+impl Errands {
+    fn leaves(&self, ptr: &NodePtr) -> bool {
+        ptr.birth > self.leave_born_after && self.leave.contains(&ptr.uid)
+    }
+    /// Whether a child of this level with this range must be visited on the way.
+    fn lead_to(&self, low: &[u8], high: Option<&[u8]>, level: u8) -> bool {
+        let range = (Bound::Included(low), high.map_or(Bound::Unbounded, Bound::Excluded));
+        self.routes.range::<[u8], _>(range).any(|(_, lowest)| *lowest <= level)
+    }
+}
+
 /// Share of a buffer that one pending range delete weighs: it may free much below, so it should sink soon.
 const RANGE_SHARE: usize = 64;
 /// Tallest tree: with two children per node it would hold 2^24 leaves.
@@ -30,7 +57,7 @@ struct Flusher<'a, S: Semantics, N> {
     semantics: &'a S,
     limits: Limits,
     tree: u64,
-    thorough: bool,
+    errands: &'a Errands,
     replaced: Vec<NodePtr>,
     lost: S::Lost,
 }
@@ -51,11 +78,11 @@ pub(crate) async fn flush<S: Semantics>(
     root: Option<NodePtr>,
     points: Vec<(Key, Message)>,
     deleted: RangeSet,
-    thorough: bool,
+    errands: &Errands,
 ) -> Result<Flushed<S::Lost>> {
     let lost = S::Lost::default();
-    let mut flusher = Flusher { store, semantics, limits, tree, thorough, replaced: Vec::new(), lost };
-    if points.is_empty() && deleted.is_empty() && !thorough {
+    let mut flusher = Flusher { store, semantics, limits, tree, errands, replaced: Vec::new(), lost };
+    if points.is_empty() && deleted.is_empty() && !errands.thorough && errands.routes.is_empty() {
         return Ok(Flushed { root, replaced: Vec::new(), lost: flusher.lost });
     }
     let batch = Batch { points: points.into_iter().collect(), deleted };
@@ -175,7 +202,7 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
     }
 
     async fn push_leaf(&mut self, ptr: NodePtr, node: &Node, low: &[u8], batch: Batch) -> Result<Vec<Child>> {
-        if batch.points.is_empty() && batch.deleted.is_empty() {
+        if batch.points.is_empty() && batch.deleted.is_empty() && !self.errands.leaves(&ptr) {
             return Ok(vec![Child { low: Key::from_slice(low), ptr }]);
         }
         let mut entries = Vec::with_capacity(node.len() + batch.points.len());
@@ -212,7 +239,9 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
     ) -> Result<Vec<Child>> {
         let level = node.level();
         let untouched = batch.points.is_empty() && batch.deleted.is_empty();
-        if untouched && !(self.thorough && (node.len() > 0 || !node.deleted.is_empty() || level > 1)) {
+        let sinking = self.errands.thorough && (node.len() > 0 || !node.deleted.is_empty() || level > 1);
+        let leaving = self.errands.leaves(&ptr);
+        if untouched && !sinking && !leaving && !self.errands.lead_to(&low, high.as_deref(), level - 1) {
             return Ok(vec![Child { low: Key::from_slice(&low), ptr }]);
         }
         let mut pending = self.merge(node, batch);
@@ -235,7 +264,7 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         self.sink(level, &mut children, high.as_deref(), &mut pending).await?;
         claim_start(&mut children);
         self.join_small(&mut children, &before, level - 1).await?;
-        let unchanged = untouched && children == node.children && pending.points.len() == node.len();
+        let unchanged = untouched && !leaving && children == node.children && pending.points.len() == node.len();
         if unchanged {
             return Ok(vec![Child { low: Key::from_slice(&low), ptr }]);
         }
@@ -300,6 +329,9 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
     /// Everything below `ptr` is lost.
     fn drop_subtree<'b>(&'b mut self, ptr: NodePtr) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 'b>> {
         Box::pin(async move {
+            if ptr.birth <= self.errands.foreign {
+                return Ok(());
+            }
             let node = self.load(ptr).await?;
             for (key, message) in node.messages() {
                 message.lose(key, self.semantics, &mut self.lost);
@@ -342,7 +374,12 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
                 total -= weights[index];
             }
         }
-        if self.thorough {
+        let ends: Vec<Option<Key>> =
+            children.iter().skip(1).map(|child| Some(child.low.clone())).chain([high.map(Key::from_slice)]).collect();
+        for ((child, end), chosen) in children.iter().zip(&ends).zip(&mut chosen) {
+            *chosen |= self.errands.lead_to(&child.low, end.as_deref(), level - 1);
+        }
+        if self.errands.thorough {
             // Whatever may hold pending messages: children that get some, and all interior ones.
             chosen.iter_mut().zip(&weights).for_each(|(chosen, weight)| *chosen |= *weight > 0 || level > 1);
         }
@@ -350,8 +387,6 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
             return Ok(());
         }
         let old = std::mem::take(children);
-        let ends: Vec<Option<Key>> =
-            old.iter().skip(1).map(|child| Some(child.low.clone())).chain([high.map(Key::from_slice)]).collect();
         for ((child, end), chosen) in old.into_iter().zip(ends).zip(chosen) {
             if !chosen {
                 children.push(child);

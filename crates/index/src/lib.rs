@@ -27,7 +27,7 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-pub use flush::Flushed;
+pub use flush::{Errands, Flushed};
 pub use memtable::Memtable;
 pub use message::{Message, Semantics};
 pub use node::{Limits, Node, NodePtr};

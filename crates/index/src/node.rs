@@ -356,6 +356,15 @@ impl Node {
     pub fn child_pointers(&self) -> impl Iterator<Item = NodePtr> + '_ {
         self.children.iter().map(|child| child.ptr)
     }
+    /// Pointers to its children with the range of keys of each, if the node's own range is `low..high`.
+    pub fn child_ranges(&self, low: &[u8], high: Option<&[u8]>) -> Vec<(NodePtr, Key, Option<Key>)> {
+        let range = |index: usize| {
+            let start = if index == 0 { Key::from_slice(low) } else { self.children[index].low.clone() };
+            let next = self.children.get(index + 1).map(|next| next.low.clone());
+            (self.children[index].ptr, start, next.or_else(|| high.map(Key::from_slice)))
+        };
+        (0..self.children.len()).map(range).collect()
+    }
 
     pub(crate) fn len(&self) -> usize {
         self.entries_at.len()

@@ -72,7 +72,7 @@ enum Step {
     Patch(u16, u8),
     Delete(u16),
     DeleteRange(u16, u16),
-    Checkpoint(bool),
+    Checkpoint(bool, bool),
     Read(u16),
     Scan(u16, u16, u8),
 }
@@ -84,7 +84,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         8 => (key.clone(), 0..4u8).prop_map(|(k, s)| Step::Patch(k, s)),
         3 => key.clone().prop_map(Step::Delete),
         1 => (key.clone(), 0..200u16).prop_map(|(k, n)| Step::DeleteRange(k, k + n)),
-        1 => proptest::bool::weighted(0.2).prop_map(Step::Checkpoint),
+        1 => (proptest::bool::weighted(0.2), any::<bool>()).prop_map(|(all, leave)| Step::Checkpoint(all, leave)),
         3 => key.clone().prop_map(Step::Read),
         1 => (key.clone(), 0..400u16, 1..40u8).prop_map(|(k, n, l)| Step::Scan(k, k + n, l)),
     ];
@@ -152,16 +152,28 @@ async fn run(steps: Vec<Step>) {
                 let gone: Vec<Key> = model.range(key(low)..key(high)).map(|(k, _)| k.clone()).collect();
                 gone.iter().for_each(|k| drop(model.remove(k)));
             }
-            Step::Checkpoint(thorough) => {
+            Step::Checkpoint(thorough, leave) => {
                 nodes.births.fetch_add(1, Ordering::Relaxed);
                 tree.freeze();
-                let flushed = tree.flush(&nodes, limits, thorough).await.expect("flush");
+                let mut errands = Errands { thorough, ..Errands::default() };
+                if leave {
+                    // Every other segment is to be left.
+                    for (uid, image) in nodes.images.lock().iter().filter(|(uid, _)| *uid % 2 == 0) {
+                        let node = Node::decode(image).expect("decodes");
+                        errands.leave.insert(*uid);
+                        let lowest = errands.routes.entry(Key::from_slice(node.low())).or_insert(u8::MAX);
+                        *lowest = (*lowest).min(node.level());
+                    }
+                }
+                let flushed = tree.flush(&nodes, limits, &errands).await.expect("flush");
                 tree.install(flushed.root);
                 lost.extend(flushed.lost);
                 for ptr in flushed.replaced {
                     assert!(nodes.images.lock().remove(&ptr.uid).is_some(), "a node is replaced once");
                 }
                 assert_eq!(reachable(&nodes, tree.root()).await, nodes.images.lock().len(), "no node leaks");
+                let stayed = errands.leave.iter().find(|uid| nodes.images.lock().contains_key(uid));
+                assert_eq!(stayed, None, "a node stayed in a segment that is to be left");
             }
             Step::Read(k) => {
                 let seen = tree.get(&nodes, &key(k)).await.expect("get");
@@ -181,7 +193,7 @@ async fn run(steps: Vec<Step>) {
     assert_eq!(seen, model);
     // A thorough flush leaves nothing pending, so by then every loss has been reported, once.
     tree.freeze();
-    let flushed = tree.flush(&nodes, limits, true).await.expect("flush");
+    let flushed = tree.flush(&nodes, limits, &Errands { thorough: true, ..Errands::default() }).await.expect("flush");
     tree.install(flushed.root);
     lost.extend(flushed.lost);
     let present: Vec<u32> = model.values().flat_map(|slots| slots.values().copied()).collect();
@@ -218,7 +230,7 @@ proptest! {
             }
             tree.freeze();
             let limits = Limits::default();
-            let root = tree.flush(&nodes, limits, false).await.expect("flush").root.expect("a root");
+            let root = tree.flush(&nodes, limits, &Errands::default()).await.expect("flush").root.expect("a root");
             nodes.images.lock().get(&root.uid).cloned().expect("the root")
         }).expect("no deadlock");
         let mut image = image.to_vec();

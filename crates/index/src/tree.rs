@@ -1,6 +1,6 @@
 //! A tree: memtables over nodes. Lookups, pages of a range, and the two halves of a checkpoint.
 
-use crate::flush::{Flushed, flush};
+use crate::flush::{Errands, Flushed, flush};
 use crate::memtable::Verdict;
 use crate::node::Node;
 use crate::{Key, Limits, Memtable, Message, NodePtr, RangeSet, Semantics};
@@ -142,13 +142,13 @@ impl<S: Semantics> Tree<S> {
     }
 
     /// Pushes the frozen memtable's messages into nodes. Readers are not disturbed; [`Tree::install`] shows the result.
-    pub async fn flush(&self, store: &impl NodeStore, limits: Limits, thorough: bool) -> Result<Flushed<S::Lost>> {
+    pub async fn flush(&self, store: &impl NodeStore, limits: Limits, errands: &Errands) -> Result<Flushed<S::Lost>> {
         let (frozen, root) = {
             let view = self.view.read();
             (view.frozen.clone(), view.root)
         };
         let (points, deleted) = frozen.map(|frozen| frozen.contents()).unwrap_or_default();
-        flush(store, &*self.semantics, limits, self.id, root, points, deleted, thorough).await
+        flush(store, &*self.semantics, limits, self.id, root, points, deleted, errands).await
     }
 
     /// Second half of a checkpoint: the flushed root replaces the frozen memtable.

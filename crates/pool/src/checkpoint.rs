@@ -1,11 +1,14 @@
 //! Checkpoints: memtables become nodes, a superblock makes them the truth, and space that nothing needs is freed.
 
+use crate::accounts::{Accounts, Ownership};
 use crate::format::{LogPosition, SlotRecord, Stream, Superblock, VolumeRecord, superblock_slots};
 use crate::map::{Lost, Map, Run};
-use crate::space::{Claim, Usage, slot_of};
-use crate::{Epoch, Pool, Shared};
+use crate::space::{Claim, Usage};
+use crate::{CATALOG, Epoch, Pool, Shared};
 use ashlar_block::{Durability, Error, IoContext, Kind, Result};
-use ashlar_index::{Message, NodePtr, Tree};
+use ashlar_index::{Errands, Message, NodePtr, Tree};
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,51 +23,83 @@ const CHECKPOINT_INTERVALS: u32 = 12;
 /// What a freeze took out of the log's state.
 struct Frozen {
     usage: Usage,
-    lost: Vec<Run>,
+    lost: HashMap<u64, Vec<Run>>,
     position: LogPosition,
     ticket: u64,
 }
+
+/// What a checkpoint does besides.
+#[derive(Default)]
+pub(crate) struct Chores {
+    /// Pending deletes sink to the leaves, so that what they free is freed now.
+    pub(crate) thorough: bool,
+    /// Errands by tree.
+    pub(crate) errands: BTreeMap<u64, Errands>,
+    /// A snapshot to take: its number, the volume, and the record without its root.
+    pub(crate) snapshot: Option<(u64, u64, VolumeRecord)>,
+    /// Space that destroyed snapshots free or leave to older ones.
+    pub(crate) accounts: Accounts,
+}
+
+/// New roots of the trees that changed.
+type Roots = Vec<(Arc<Tree<Map>>, Option<NodePtr>)>;
 
 impl Pool {
     /// Writes a checkpoint: what was committed before is then in the tree, and the log before it is no longer needed.
     pub async fn checkpoint(&self) -> Result<()> {
         let _one = self.0.checkpointing.lock().await;
-        self.checkpoint_locked(false).await
+        self.checkpoint_locked(Chores::default()).await
     }
 
-    /// Frees what can be freed: pending range deletes sink to the leaves.
+    /// Frees what can be freed: pending deletes sink to the leaves, then segments are cleaned until writes can go on.
     pub(crate) async fn make_space(&self) -> Result<()> {
-        let _one = self.0.checkpointing.lock().await;
-        self.checkpoint_locked(true).await?;
-        self.0.release_drained();
+        {
+            let _one = self.0.checkpointing.lock().await;
+            self.checkpoint_locked(Chores { thorough: true, ..Chores::default() }).await?;
+            self.0.release_drained();
+        }
+        while self.should_clean() && self.clean().await? {}
         Ok(())
     }
 
-    pub(crate) async fn checkpoint_locked(&self, thorough: bool) -> Result<()> {
-        let result = self.checkpoint_inner(thorough).await;
+    pub(crate) async fn checkpoint_locked(&self, chores: Chores) -> Result<()> {
+        let result = self.checkpoint_inner(chores).await;
         // A checkpoint that fails half-way leaves frozen memtables that no later one could tell from its own.
         result.map_err(|error| self.0.poisoned(error))
     }
 
-    async fn checkpoint_inner(&self, thorough: bool) -> Result<()> {
+    async fn checkpoint_inner(&self, mut chores: Chores) -> Result<()> {
         let shared = &self.0;
         shared.admit()?;
         let generation = shared.generation.load(Ordering::Relaxed) + 1;
-        let frozen = shared.freeze()?;
-        let mut usage = frozen.usage;
-        shared.subtract(&mut usage, &frozen.lost);
-
-        let trees: Vec<_> = shared.volumes.read().values().map(|volume| volume.tree.clone()).collect();
-        let mut roots = Vec::new();
-        for tree in trees.iter().filter(|tree| tree.is_dirty() || thorough) {
-            let flushed = tree.flush(self, shared.limits, thorough).await?;
-            shared.subtract_nodes(&mut usage, &flushed.replaced);
-            shared.subtract(&mut usage, &flushed.lost.runs);
-            roots.push((tree.clone(), flushed.root));
+        let frozen = shared.freeze(generation)?;
+        let mut accounts = std::mem::take(&mut chores.accounts);
+        accounts.add(frozen.usage);
+        for (id, runs) in &frozen.lost {
+            accounts.drop_runs(&shared.ownership(*id), runs);
         }
-        shared.take_node_usage(&mut usage);
+        let trees: Vec<_> = shared.volumes.read().values().map(|volume| volume.tree.clone()).collect();
+        let mut roots = Roots::new();
+        for tree in trees {
+            let mut errands = chores.errands.remove(&tree.id()).unwrap_or_default();
+            errands.thorough |= chores.thorough;
+            if !tree.is_dirty() && errands.routes.is_empty() && !errands.thorough {
+                continue;
+            }
+            let owner = shared.ownership(tree.id());
+            errands.foreign = owner.foreign;
+            let flushed = tree.flush(self, shared.limits, &errands).await?;
+            accounts.drop_nodes(&owner, &flushed.replaced);
+            accounts.drop_runs(&owner, &flushed.lost.runs);
+            shared.forget_nodes(&flushed.replaced);
+            if flushed.root != tree.root() || tree.is_dirty() {
+                roots.push((tree, flushed.root));
+            }
+        }
+        accounts.add(std::mem::take(&mut *shared.node_usage.lock()));
 
-        let catalog_usage = self.write_catalog(&roots, &usage).await?;
+        let errands = chores.errands.remove(&CATALOG).unwrap_or_default();
+        let catalog_usage = self.write_catalog(&roots, &accounts, chores.snapshot, &errands).await?;
         shared.written(Stream::Log, frozen.ticket).await?;
         for stream in [Stream::Nodes, Stream::Cold] {
             shared.seal_side(stream).await?;
@@ -77,31 +112,56 @@ impl Pool {
         }
         shared.generation.store(generation, Ordering::Relaxed);
         shared.durable.fetch_max(frozen.position.seq - 1, Ordering::AcqRel);
-        shared.retire(&usage, &catalog_usage);
+        shared.retire(&accounts.usage, &catalog_usage);
         Ok(())
     }
 
-    /// Volume roots and segment records go into the catalog, and the catalog onto the medium.
-    async fn write_catalog(&self, roots: &[(Arc<Tree<Map>>, Option<NodePtr>)], usage: &Usage) -> Result<Usage> {
+    /// Volume roots, dead lists and segment records go into the catalog, and the catalog onto the medium.
+    async fn write_catalog(
+        &self,
+        roots: &Roots,
+        accounts: &Accounts,
+        snapshot: Option<(u64, u64, VolumeRecord)>,
+        errands: &Errands,
+    ) -> Result<Usage> {
         let shared = &self.0;
         let catalog = &shared.catalog;
         let mut ignored = Lost::default();
+        let new_root = |id: u64| roots.iter().find(|(tree, _)| tree.id() == id).map(|(_, root)| *root);
         for (tree, root) in roots {
-            let name = shared.volumes.read().get(&tree.id()).map(|volume| volume.name.clone());
-            let record = VolumeRecord { name: name.unwrap_or_default(), root: *root };
-            catalog.apply(VolumeRecord::key(tree.id()), Message::Put(record.encode()), &mut ignored);
+            let record = shared.volumes.read().get(&tree.id()).map(|volume| VolumeRecord {
+                name: volume.name.clone(),
+                root: *root,
+                kind: volume.kind,
+            });
+            if let Some(record) = record {
+                catalog.apply(VolumeRecord::key(tree.id()), Message::Put(record.encode()), &mut ignored);
+            }
         }
-        for (slot, record) in shared.space.records(usage) {
+        if let Some((id, of, record)) = snapshot {
+            let root = new_root(of).unwrap_or(shared.tree(of)?.root());
+            let record = VolumeRecord { root, ..record };
+            catalog.apply(VolumeRecord::key(id), Message::Put(record.encode()), &mut ignored);
+        }
+        for (key, weight) in &accounts.dead {
+            let key = key.encode();
+            let before = catalog.get(self, &key).await?;
+            let before = before.and_then(|bytes| bytes[..].try_into().ok()).map_or(0, u64::from_le_bytes);
+            let sum = Bytes::copy_from_slice(&(before + weight).to_le_bytes());
+            catalog.apply(key, Message::Put(sum), &mut ignored);
+        }
+        for (slot, record) in shared.space.records(&accounts.usage) {
             let message = record.map_or(Message::Delete, |record| Message::Put(record.encode()));
             catalog.apply(SlotRecord::key(slot), message, &mut ignored);
         }
         catalog.freeze();
-        let flushed = catalog.flush(self, shared.limits, false).await?;
+        let flushed = catalog.flush(self, shared.limits, errands).await?;
         catalog.install(flushed.root);
-        let mut usage = Usage::new();
-        shared.take_node_usage(&mut usage);
-        shared.subtract_nodes(&mut usage, &flushed.replaced);
-        Ok(usage)
+        shared.forget_nodes(&flushed.replaced);
+        let mut accounts = Accounts::default();
+        accounts.add(std::mem::take(&mut *shared.node_usage.lock()));
+        accounts.drop_nodes(&Ownership::default(), &flushed.replaced);
+        Ok(accounts.usage)
     }
 
     async fn write_superblock(&self, generation: u64, log: LogPosition) -> Result<()> {
@@ -144,6 +204,14 @@ impl Pool {
             };
             quiet += 1;
             let dirty = shared.volumes.read().values().any(|volume| volume.tree.is_dirty());
+            if self.should_clean() {
+                match self.clean().await {
+                    Ok(true) => shared.due.notify_one(),
+                    Ok(false) => {}
+                    Err(_) => return,
+                }
+                continue;
+            }
             let result = if due || (dirty && quiet >= CHECKPOINT_INTERVALS) {
                 quiet = 0;
                 self.checkpoint().await
@@ -170,7 +238,7 @@ impl Pool {
 
 impl Shared {
     /// Ends the epoch: the log's open batch is sealed, memtables freeze, and replay would begin here.
-    fn freeze(self: &Arc<Self>) -> Result<Frozen> {
+    fn freeze(self: &Arc<Self>, generation: u64) -> Result<Frozen> {
         let volumes = self.volumes.read();
         let mut log = self.log.lock();
         let mut sealed = Vec::new();
@@ -184,6 +252,7 @@ impl Shared {
         volumes.values().for_each(|volume| volume.tree.freeze());
         self.space.begin_epoch();
         log.bytes = 0;
+        log.birth = generation + 1;
         let position = LogPosition {
             at: log.stream.segment.unwrap_or_default(),
             next: log.stream.next.unwrap_or_default(),
@@ -199,25 +268,12 @@ impl Shared {
         Ok(Frozen { usage, lost, position, ticket })
     }
 
-    fn subtract(&self, usage: &mut Usage, runs: &[Run]) {
-        for run in runs {
-            *usage.entry(slot_of(run.uid)).or_default() -= run.weight() as i64;
-        }
-    }
-    fn subtract_nodes(&self, usage: &mut Usage, nodes: &[NodePtr]) {
-        for node in nodes {
-            self.cache.remove(&(node.uid, node.offset));
-            *usage.entry(slot_of(node.uid)).or_default() -= i64::from(node.len);
-        }
-    }
-    fn take_node_usage(&self, usage: &mut Usage) {
-        for (slot, bytes) in std::mem::take(&mut *self.node_usage.lock()) {
-            *usage.entry(slot).or_default() += bytes;
-        }
+    fn forget_nodes(&self, nodes: &[NodePtr]) {
+        nodes.iter().for_each(|node| _ = self.cache.remove(&(node.uid, node.offset)));
     }
 
     /// Seals, writes and waits for a side stream.
-    async fn seal_side(&self, stream: Stream) -> Result<()> {
+    pub(crate) async fn seal_side(&self, stream: Stream) -> Result<()> {
         let mut sealed = Vec::new();
         let ticket = {
             let mut state = self.side(stream).lock();

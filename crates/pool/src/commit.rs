@@ -1,14 +1,15 @@
 //! Commits: the short critical section, the writing of sealed batches, and group sync.
 
-use crate::format::Stream;
-use crate::map::{CHUNK_BLOCKS, Form, Lost, Run, chunk_key, encode};
+use crate::format::{Stream, VolumeKind};
+use crate::map::{CHUNK_BLOCKS, Form, Lost, Run, chunk_key, decode, encode};
 use crate::space::Claim;
 use crate::stream::Sealed;
-use crate::{Compression, Pool, Seq, Shared};
-use ashlar_block::{Durability, Error, IoContext, Result};
+use crate::{Compression, Pool, Seq, Shared, VolumeState};
+use ashlar_block::{Durability, Error, IoContext, Kind, Result};
 use ashlar_index::{Key, Message};
 use ashlar_units::BLOCK_LEN;
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -19,6 +20,9 @@ const SYNC: IoContext = IoContext::foreground("pool-sync");
 pub(crate) const IN_FLIGHT_SHARE: usize = 8;
 /// Operations of one transaction, in bytes; it must fit a batch's body.
 const OPERATIONS_BYTES_MAX: usize = 512 << 10;
+
+/// A write waits this long for each segment that is missing to the low mark.
+const PACE_STEP: std::time::Duration = std::time::Duration::from_micros(500);
 
 /// One extent to write: its bytes as stored, with checksums made before the lock is taken.
 #[derive(Clone, Debug)]
@@ -36,6 +40,8 @@ enum Change {
     DeleteRange(u64, Key, Key),
     /// Holes, or further references to extents.
     Patch(u64, Key, Vec<Run>),
+    /// What still refers to the first run refers to the second instead.
+    Relocate(u64, Key, Run, Run),
     Write(TxnData),
 }
 
@@ -76,6 +82,10 @@ impl Txn {
     pub(crate) fn patch(&mut self, tree: u64, key: Key, runs: Vec<Run>) {
         self.changes.push(Change::Patch(tree, key, runs));
     }
+    /// Makes what still refers to `from` when the transaction is applied refer to `to`, a copy.
+    pub(crate) fn relocate(&mut self, tree: u64, key: Key, from: Run, to: Run) {
+        self.changes.push(Change::Relocate(tree, key, from, to));
+    }
 
     /// Stores `data` from `block` on; the last block may be short, the rest of it is zeros.
     pub(crate) fn write(&mut self, tree: u64, block: u64, data: &Bytes, compression: Compression) {
@@ -112,10 +122,21 @@ fn extent(tree: u64, key: Key, start: u8, count: u8, data: Bytes, compression: C
 }
 
 impl Change {
+    fn tree(&self) -> u64 {
+        let (Change::Put(id, ..)
+        | Change::Delete(id, ..)
+        | Change::DeleteRange(id, ..)
+        | Change::Patch(id, ..)
+        | Change::Relocate(id, ..)
+        | Change::Write(TxnData { tree: id, .. })) = self;
+        *id
+    }
     fn operation_len(&self) -> usize {
         32 + match self {
             Change::Put(_, key, value) => key.len() + value.len(),
             Change::Patch(_, key, runs) => key.len() + runs.iter().map(Run::encoded_len).sum::<usize>(),
+            // At worst every block of it has become a run of its own.
+            Change::Relocate(_, key, _, to) => key.len() + (to.count as usize).div_ceil(2) * (to.encoded_len() + 4),
             Change::Delete(_, key) => key.len(),
             Change::DeleteRange(_, low, high) => low.len() + high.len(),
             // The operation, and the item in the batch where the extent lies.
@@ -133,10 +154,11 @@ impl Pool {
         while shared.in_flight_bytes.load(Ordering::Relaxed) > limit {
             shared.wait_for_writes(Stream::Log).await?;
         }
+        self.pace(&txn).await;
         let mut tries = 0;
         let (seq, sealed) = loop {
             match shared.apply(&txn) {
-                Err(error) if error.kind() == ashlar_block::Kind::NoSpace && tries < 2 => {
+                Err(error) if error.kind() == Kind::NoSpace && tries < 2 => {
                     tries += 1;
                     self.make_space().await?;
                 }
@@ -151,6 +173,16 @@ impl Pool {
             }
         }
         Ok(seq)
+    }
+
+    /// The fewer segments are free, the longer ordinary writes wait for the cleaner, so that they slow down and never
+    /// meet a wall.
+    async fn pace(&self, txn: &Txn) {
+        let shortage = if txn.deletes_only { 0 } else { self.0.space.shortage() };
+        if shortage > 0 {
+            self.0.due.notify_one();
+            self.0.env.sleep(PACE_STEP * shortage).await;
+        }
     }
 
     /// Returns when everything up to `seq` is durable: one batch and one flush per device for all who wait.
@@ -196,7 +228,7 @@ impl Pool {
 
 impl Shared {
     /// The critical section: places extents, logs operations, applies them to memtables.
-    fn apply(self: &Arc<Self>, txn: &Txn) -> Result<(Seq, Vec<Sealed>)> {
+    pub(crate) fn apply(self: &Arc<Self>, txn: &Txn) -> Result<(Seq, Vec<Sealed>)> {
         let claim = if txn.deletes_only { Claim::Reserve } else { Claim::Ordinary };
         let operations_len: usize = txn.changes.iter().map(Change::operation_len).sum();
         if operations_len > OPERATIONS_BYTES_MAX {
@@ -204,19 +236,16 @@ impl Shared {
         }
         let volumes = self.volumes.read();
         let tree = |id: u64| match volumes.get(&id) {
+            Some(VolumeState { kind: VolumeKind::Snapshot { .. }, name, .. }) => {
+                Err(Error::new(Kind::Unsupported, format!("{name} is a snapshot: it does not change; clone it")))
+            }
             Some(volume) if !volume.closing || txn.closing => Ok(&volume.tree),
             _ => Err(Error::misuse(format!("there is no volume {id}"))),
         };
-        for change in &txn.changes {
-            let (Change::Put(id, ..)
-            | Change::Delete(id, ..)
-            | Change::DeleteRange(id, ..)
-            | Change::Patch(id, ..)
-            | Change::Write(TxnData { tree: id, .. })) = change;
-            tree(*id)?;
-        }
-        let birth = self.generation.load(Ordering::Relaxed) + 1;
+        txn.changes.iter().try_for_each(|change| tree(change.tree()).map(|_| ()))?;
         let mut log = self.log.lock();
+        let birth = log.birth;
+        let mut relocated = self.resolve_relocations(&volumes, txn)?.into_iter();
         let mut sealed = Vec::new();
         let placed = self.place(&mut log, txn, operations_len, claim, birth, &mut sealed);
         let placed = match placed {
@@ -229,43 +258,67 @@ impl Shared {
                 return Err(error);
             }
         };
-        let mut lost = Lost::default();
         let mut placed = placed.into_iter();
+        let patch = |log: &mut crate::Log, id: u64, key: &Key, runs: &[Run], lost: &mut Lost| -> Result<()> {
+            if runs.is_empty() {
+                return Ok(());
+            }
+            let runs: Vec<Run> = runs.iter().map(|run| Run { birth, ..run.clone() }).collect();
+            let value = encode(&runs);
+            log.stream.body().patch(id, key, &value);
+            tree(id)?.apply(key.clone(), Message::Patch(value), lost);
+            runs.iter().filter(|run| run.form != Form::Hole).for_each(|run| log.count(run));
+            Ok(())
+        };
         for change in &txn.changes {
-            let body = log.stream.body();
+            let mut lost = Lost::default();
             match change {
                 Change::Put(id, key, value) => {
-                    body.put(*id, key, value);
+                    log.stream.body().put(*id, key, value);
                     tree(*id)?.apply(key.clone(), Message::Put(value.clone()), &mut lost);
                 }
                 Change::Delete(id, key) => {
-                    body.delete(*id, key);
+                    log.stream.body().delete(*id, key);
                     tree(*id)?.apply(key.clone(), Message::Delete, &mut lost);
                 }
                 Change::DeleteRange(id, low, high) => {
-                    body.delete_range(*id, low, high);
+                    log.stream.body().delete_range(*id, low, high);
                     tree(*id)?.delete_range(low, high, &mut lost);
                 }
-                Change::Patch(id, key, runs) => {
-                    let runs: Vec<Run> = runs.iter().map(|run| Run { birth, ..run.clone() }).collect();
-                    let patch = encode(&runs);
-                    body.patch(*id, key, &patch);
-                    tree(*id)?.apply(key.clone(), Message::Patch(patch), &mut lost);
-                    runs.iter().filter(|run| run.form != Form::Hole).for_each(|run| log.count(run));
+                Change::Patch(id, key, runs) => patch(&mut log, *id, key, runs, &mut lost)?,
+                Change::Relocate(id, key, ..) => {
+                    let runs = relocated.next().expect("each relocation was resolved");
+                    patch(&mut log, *id, key, &runs, &mut lost)?;
                 }
                 Change::Write(data) => {
                     let run = placed.next().expect("each extent was placed");
-                    let patch = encode(std::slice::from_ref(&run));
-                    body.patch(data.tree, &data.key, &patch);
-                    tree(data.tree)?.apply(data.key.clone(), Message::Patch(patch), &mut lost);
-                    log.count(&run);
+                    patch(&mut log, data.tree, &data.key, &[run], &mut lost)?;
                 }
             }
+            log.lose(change.tree(), lost);
         }
-        log.lost.append(&mut lost.runs);
         let seq = Seq(log.stream.chain.seq);
         self.expect(Stream::Log, &sealed);
         Ok((seq, sealed))
+    }
+
+    /// What relocations come to, as things stand: for each, the runs that now refer to the copy.
+    fn resolve_relocations(self: &Arc<Self>, volumes: &BTreeMap<u64, VolumeState>, txn: &Txn) -> Result<Vec<Vec<Run>>> {
+        let mut resolved = Vec::new();
+        for change in &txn.changes {
+            let Change::Relocate(id, key, from, to) = change else { continue };
+            let Some(volume) = volumes.get(id) else { continue };
+            let value = volume.tree.get_cached(&Pool(self.clone()), key);
+            let value =
+                value.ok_or_else(|| Error::new(Kind::Retry, "a node on the way to a moved extent is not cached"))?;
+            let same = |run: &&Run| {
+                let origin = |run: &Run| i16::from(run.start) - i16::from(run.skip);
+                run.form == from.form && (run.uid, run.offset) == (from.uid, from.offset) && origin(run) == origin(from)
+            };
+            let runs = decode(&value.unwrap_or_default())?;
+            resolved.push(runs.iter().filter(same).filter_map(|run| to.part(run.start, run.end())).collect());
+        }
+        Ok(resolved)
     }
 
     /// Finds places for a transaction's extents, and room for its operations in one batch.
@@ -284,8 +337,7 @@ impl Shared {
             let len = data.stored.len() as u64;
             log.stream.make_room(len, data.key.len() + 32, &self.space, &self.layout, claim, sealed)?;
             let (segment, offset) = log.stream.append(data.tree, &data.key, None, data.stored.clone());
-            self.in_flight.write().insert((segment.uid, offset), data.stored.clone());
-            self.in_flight_bytes.fetch_add(data.stored.len(), Ordering::Relaxed);
+            self.begin_flight(segment.uid, offset, data.stored.clone());
             log.bytes += len;
             placed.push(Run { uid: segment.uid, offset, birth, ..data.run.clone() });
         }

@@ -282,6 +282,25 @@ impl SlotRecord {
     }
 }
 
+/// What a volume is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VolumeKind {
+    /// It takes changes.
+    Live {
+        /// The snapshot that it was cloned from: its number, and when it was taken.
+        origin: Option<(u64, u64)>,
+    },
+    /// A volume as it was.
+    Snapshot {
+        /// The volume.
+        of: u64,
+        /// The checkpoint that took it.
+        taken: u64,
+        /// Seconds since 1970.
+        time: u64,
+    },
+}
+
 /// What the catalog says about a volume, under the key `V` and its number (big-endian, 8 bytes).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeRecord {
@@ -289,6 +308,8 @@ pub struct VolumeRecord {
     pub name: String,
     /// Root of its tree.
     pub root: Option<NodePtr>,
+    /// What it is.
+    pub kind: VolumeKind,
 }
 
 impl VolumeRecord {
@@ -309,6 +330,13 @@ impl VolumeRecord {
         let mut bytes = BytesMut::new();
         bytes.put_u8(u8::from(self.root.is_some()));
         bytes.put_slice(&self.root.unwrap_or_default().encode());
+        let (code, numbers) = match self.kind {
+            VolumeKind::Live { origin: None } => (0, [0; 3]),
+            VolumeKind::Live { origin: Some((snapshot, taken)) } => (1, [snapshot, taken, 0]),
+            VolumeKind::Snapshot { of, taken, time } => (2, [of, taken, time]),
+        };
+        bytes.put_u8(code);
+        numbers.iter().for_each(|number| bytes.put_u64_le(*number));
         put_short(&mut bytes, self.name.as_bytes());
         bytes.freeze()
     }
@@ -317,9 +345,17 @@ impl VolumeRecord {
         let mut reader = Reader { rest: bytes.clone() };
         let has_root = reader.u8()? != 0;
         let root = NodePtr::decode(&reader.array::<32>()?)?;
+        let code = reader.u8()?;
+        let (a, b, c) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let kind = match code {
+            0 => VolumeKind::Live { origin: None },
+            1 => VolumeKind::Live { origin: Some((a, b)) },
+            2 => VolumeKind::Snapshot { of: a, taken: b, time: c },
+            _ => return Err(Error::corrupt(format!("a volume of unknown kind {code}"))),
+        };
         let name =
             String::from_utf8(reader.short()?.to_vec()).map_err(|_| Error::corrupt("a volume's name is no text"))?;
-        Ok(VolumeRecord { name, root: has_root.then_some(root) })
+        Ok(VolumeRecord { name, root: has_root.then_some(root), kind })
     }
 }
 

@@ -16,7 +16,10 @@
 pub mod format;
 pub mod map;
 
+mod accounts;
+mod check;
 mod checkpoint;
+mod clean;
 mod commit;
 mod open;
 mod replay;
@@ -30,9 +33,12 @@ mod volumes;
 #[cfg(test)]
 mod tests;
 
+pub use check::{Checked, Damage, Damaged};
 pub use commit::{Txn, TxnData};
+pub use format::VolumeKind;
 pub use open::{Compression, Config, Creation};
 pub use volume::Volume;
+pub use volumes::VolumeInfo;
 
 use crate::format::{DeviceRecord, Stream};
 use crate::map::Map;
@@ -63,8 +69,10 @@ struct Log {
     stream: StreamState,
     /// Live bytes that commits since the last freeze added.
     usage: Usage,
-    /// References that commits since the last freeze removed from memtables.
-    lost: Vec<map::Run>,
+    /// References that commits since the last freeze removed from memtables, by volume.
+    lost: HashMap<u64, Vec<map::Run>>,
+    /// Birth of references that are made now: the number of the checkpoint that will hold them.
+    birth: u64,
     /// Bytes of log since the last checkpoint.
     bytes: u64,
 }
@@ -75,11 +83,18 @@ impl Log {
     fn count(&mut self, run: &map::Run) {
         *self.usage.entry(space::slot_of(run.uid)).or_default() += run.weight() as i64;
     }
+    /// Notes references that a commit removed.
+    fn lose(&mut self, tree: u64, mut lost: map::Lost) {
+        if !lost.runs.is_empty() {
+            self.lost.entry(tree).or_default().append(&mut lost.runs);
+        }
+    }
 }
 
 struct VolumeState {
     name: String,
     tree: Arc<Tree<Map>>,
+    kind: VolumeKind,
     /// It is being destroyed: it takes no more changes.
     closing: bool,
 }

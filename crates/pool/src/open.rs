@@ -10,11 +10,11 @@ use crate::stream::{Chain, StreamState};
 use crate::{CATALOG, Epoch, Log, NodeWeight, Pool, Shared, VolumeState};
 use ashlar_block::{Device, Durability, Error, IoContext, Kind, Result, ResultExt};
 use ashlar_env::Env;
-use ashlar_index::{Limits, NodePtr, NodeStore, Tree};
+use ashlar_index::{Key, Limits, NodePtr, NodeStore, Tree, prefix_end};
 use ashlar_units::{Blocks, Bytes as Size};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -143,7 +143,13 @@ impl Pool {
             pool: superblock.pool,
             records: superblock.devices.clone(),
             space: Space::new(slots_count, born),
-            log: Mutex::new(Log { stream: log, usage: Usage::new(), lost: Vec::new(), bytes: 0 }),
+            log: Mutex::new(Log {
+                stream: log,
+                usage: Usage::new(),
+                lost: HashMap::new(),
+                birth: superblock.generation + 1,
+                bytes: 0,
+            }),
             side: side.map(|stream| Mutex::new(StreamState::new(stream, superblock.pool, Chain::default()))),
             outstanding: Default::default(),
             dirty: layout.devices.iter().map(|_| AtomicBool::new(false)).collect(),
@@ -194,33 +200,33 @@ impl Pool {
                 _ => pending.extend(node.child_pointers()),
             }
         }
-        let mut low = ashlar_index::Key::new();
-        loop {
-            let page = shared.catalog.page(self, &low, None, 4096).await?;
-            for (key, value) in &page.entries {
-                match key.first() {
-                    Some(&SlotRecord::PREFIX) => {
-                        let record = SlotRecord::decode(value)?;
-                        if SlotRecord::key(slot_of(record.uid)) != *key {
-                            return Err(Error::corrupt(format!(
-                                "segment {:#x} is recorded in a wrong slot",
-                                record.uid
-                            )));
-                        }
-                        shared.space.adopt(record.uid, record.live as i64, 0)?;
-                    }
-                    Some(&VolumeRecord::PREFIX) => {
-                        let id = VolumeRecord::id(key).ok_or_else(|| Error::corrupt("a volume's key is cut short"))?;
-                        let record = VolumeRecord::decode(value)?;
-                        let tree = Arc::new(Tree::open(id, record.root, shared.semantics.clone()));
-                        shared.volumes.write().insert(id, VolumeState { name: record.name, tree, closing: false });
-                    }
-                    _ => return Err(Error::corrupt("the catalog holds a record of unknown kind")),
-                }
+        for (key, value) in self.catalog_range(&[SlotRecord::PREFIX]).await? {
+            let record = SlotRecord::decode(&value)?;
+            if SlotRecord::key(slot_of(record.uid)) != key {
+                return Err(Error::corrupt(format!("segment {:#x} is recorded in a wrong slot", record.uid)));
             }
+            shared.space.adopt(record.uid, record.live as i64, 0)?;
+        }
+        for (key, value) in self.catalog_range(&[VolumeRecord::PREFIX]).await? {
+            let id = VolumeRecord::id(&key).ok_or_else(|| Error::corrupt("a volume's key is cut short"))?;
+            let record = VolumeRecord::decode(&value)?;
+            let tree = Arc::new(Tree::open(id, record.root, shared.semantics.clone()));
+            let state = VolumeState { name: record.name, tree, kind: record.kind, closing: false };
+            shared.volumes.write().insert(id, state);
+        }
+        Ok(())
+    }
+
+    /// Everything in the catalog under keys that begin with `prefix`.
+    pub(crate) async fn catalog_range(&self, prefix: &[u8]) -> Result<Vec<(Key, Bytes)>> {
+        let (mut low, high) = (Key::from_slice(prefix), prefix_end(prefix));
+        let mut found = Vec::new();
+        loop {
+            let page = self.0.catalog.page(self, &low, high.as_deref(), 4096).await?;
+            found.extend(page.entries);
             match page.next {
                 Some(next) => low = next,
-                None => return Ok(()),
+                None => return Ok(found),
             }
         }
     }

@@ -123,7 +123,7 @@ impl Shared {
                 tree.apply(key(at), Message::Patch(value.clone()), &mut lost);
             }
         }
-        self.log.lock().lost.append(&mut lost.runs);
+        self.log.lock().lose(*id, lost);
         Ok(())
     }
 }

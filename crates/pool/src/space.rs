@@ -46,9 +46,11 @@ pub(crate) struct Slot {
     pub(crate) catalog: i64,
     /// When it was sealed, in checkpoints of this opening.
     pub(crate) sealed: u64,
+    /// Live bytes that the cleaner could not move.
+    stuck: i64,
 }
 
-const EMPTY: Slot = Slot { state: State::Free, uid: 0, live: 0, catalog: 0, sealed: 0 };
+const EMPTY: Slot = Slot { state: State::Free, uid: 0, live: 0, catalog: 0, sealed: 0, stuck: 0 };
 
 /// Where segments lie.
 pub(crate) struct Layout {
@@ -102,6 +104,11 @@ struct Inner {
 /// Segments that ordinary writers leave for checkpoints, the cleaner and deletions.
 pub(crate) const RESERVE_MIN: usize = 6;
 
+/// A segment is worth cleaning if this part of it is dead.
+const VICTIM_LIVE_DIVISOR: u64 = 16;
+/// Segments cleaned in one round.
+const VICTIMS_MAX: usize = 16;
+
 /// Who asks for a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Claim {
@@ -114,6 +121,10 @@ pub(crate) enum Claim {
 impl Inner {
     fn reserve(&self) -> usize {
         (self.slots.len() / 32).max(RESERVE_MIN)
+    }
+    /// With fewer free segments the cleaner runs.
+    fn low_mark(&self) -> usize {
+        self.reserve() + (self.slots.len() / 16).max(4)
     }
 }
 
@@ -226,6 +237,64 @@ impl Space {
             inner.slots[*slot as usize] = EMPTY;
             inner.free.insert(*slot);
         }
+    }
+
+    /// Whether the cleaner should run.
+    pub(crate) fn is_low(&self) -> bool {
+        let inner = self.0.lock();
+        inner.free.len() < inner.low_mark()
+    }
+    /// Free segments missing to half the low mark, above the reserve; 0 while there are enough.
+    pub(crate) fn shortage(&self) -> u32 {
+        let inner = self.0.lock();
+        let comfortable = inner.reserve().midpoint(inner.low_mark());
+        comfortable.saturating_sub(inner.free.len()) as u32
+    }
+    /// Segments that are free, or will be when readers are gone.
+    pub(crate) fn emptying(&self) -> usize {
+        let inner = self.0.lock();
+        inner.slots.iter().filter(|slot| matches!(slot.state, State::Free | State::Draining)).count()
+    }
+
+    /// Segments whose cleaning gains most for its cost, with about `bytes` live bytes together.
+    pub(crate) fn victims(&self, bytes: u64, segment_bytes: u64) -> Vec<u64> {
+        let inner = self.0.lock();
+        let mut candidates: Vec<(u64, u64, u64)> = Vec::new();
+        for slot in inner.slots.iter().filter(|slot| slot.state == State::Sealed && slot.sealed < inner.epoch) {
+            let live = (slot.live + slot.catalog).max(0) as u64;
+            let stuck = slot.stuck > 0 && slot.live + slot.catalog > slot.stuck / 4 * 3;
+            if live > segment_bytes / VICTIM_LIVE_DIVISOR * (VICTIM_LIVE_DIVISOR - 1) || stuck {
+                continue;
+            }
+            // (1 - u) * age / (1 + u), in integers.
+            let age = inner.born - (slot.uid >> SLOT_BITS);
+            let benefit = u128::from(segment_bytes - live.min(segment_bytes)) * u128::from(age) * 1024;
+            candidates.push(((benefit / u128::from(segment_bytes + live)) as u64, slot.uid, live));
+        }
+        candidates.sort_unstable_by_key(|candidate| std::cmp::Reverse(*candidate));
+        let mut sum = 0;
+        let within = |(_, _, live): &(u64, u64, u64)| {
+            let first = sum == 0;
+            sum += live;
+            first || sum <= bytes
+        };
+        candidates.into_iter().take_while(within).take(VICTIMS_MAX).map(|(_, uid, _)| uid).collect()
+    }
+
+    /// Remembers what could not be moved out of these segments.
+    pub(crate) fn note_cleaned(&self, victims: &[u64]) {
+        let mut inner = self.0.lock();
+        for uid in victims {
+            let slot = &mut inner.slots[slot_of(*uid) as usize];
+            if slot.uid == *uid && slot.state == State::Sealed {
+                slot.stuck = slot.live + slot.catalog;
+            }
+        }
+    }
+
+    /// What could not be moved may be movable now.
+    pub(crate) fn forget_stuck(&self) {
+        self.0.lock().slots.iter_mut().for_each(|slot| slot.stuck = 0);
     }
 
     pub(crate) fn slots(&self) -> Vec<Slot> {

@@ -26,47 +26,51 @@ impl Shared {
         Ok(data.slice(skip..skip + len as usize))
     }
 
-    /// The blocks of one run, verified; the last may be short.
-    pub(crate) async fn read_run(&self, run: &Run) -> Result<Bytes> {
-        let whole = self.in_flight.read().get(&(run.uid, run.offset)).cloned();
-        let start = run.skip as usize * BLOCK_LEN;
-        let end = (start + run.count as usize * BLOCK_LEN).min(run.stored as usize);
-        match run.form {
-            Form::Hole => Ok(Bytes::new()),
+    /// What is stored for one run, verified: its own blocks if they are raw (the last may be short), else the whole
+    /// compressed extent.
+    pub(crate) async fn read_stored(&self, run: &Run) -> Result<Bytes> {
+        let (start, end) = match run.form {
+            Form::Hole => return Ok(Bytes::new()),
             Form::Raw => {
-                if start >= end {
-                    return Ok(Bytes::new());
-                }
-                if let Some(whole) = whole {
-                    return Ok(whole.slice(start..end));
-                }
-                let offset = run.offset + start as u32;
-                let data = self.fetch(run.uid, offset, (end - start) as u32).await?;
-                for (index, (block, expected)) in data.chunks(BLOCK_LEN).zip(&run.crcs).enumerate() {
-                    if crc(block) != *expected {
-                        let at = offset as usize + index * BLOCK_LEN;
-                        return Err(Error::corrupt(format!("segment {:#x} at byte {at}: wrong checksum", run.uid)));
-                    }
-                }
-                Ok(data)
+                let start = run.skip as usize * BLOCK_LEN;
+                (start, (start + run.count as usize * BLOCK_LEN).min(run.stored as usize))
             }
-            Form::Lz4 | Form::Zstd => {
-                let stored = match whole {
-                    Some(whole) => whole,
-                    None => {
-                        let stored = self.fetch(run.uid, run.offset, run.stored).await?;
-                        if run.crcs.first() != Some(&crc(&stored)) {
-                            let message = format!("segment {:#x} at byte {}: wrong checksum", run.uid, run.offset);
-                            return Err(Error::corrupt(message));
-                        }
-                        stored
-                    }
-                };
-                let data = unpack(run, &stored)?;
-                let end = (start + run.count as usize * BLOCK_LEN).min(data.len());
-                Ok(data.slice(start.min(end)..end))
+            Form::Lz4 | Form::Zstd => (0, run.stored as usize),
+        };
+        if start >= end {
+            return Ok(Bytes::new());
+        }
+        if let Some(whole) = self.in_flight.read().get(&(run.uid, run.offset)) {
+            return Ok(whole.slice(start..end));
+        }
+        let offset = run.offset + start as u32;
+        let stored = self.fetch(run.uid, offset, (end - start) as u32).await?;
+        let unit = if run.form == Form::Raw { BLOCK_LEN } else { stored.len() };
+        for (index, (part, expected)) in stored.chunks(unit).zip(&run.crcs).enumerate() {
+            if crc(part) != *expected {
+                let at = offset as usize + index * unit;
+                return Err(Error::corrupt(format!("segment {:#x} at byte {at}: wrong checksum", run.uid)));
             }
         }
+        Ok(stored)
+    }
+
+    /// The blocks of one run, verified; the last may be short.
+    pub(crate) async fn read_run(&self, run: &Run) -> Result<Bytes> {
+        let stored = self.read_stored(run).await?;
+        if matches!(run.form, Form::Hole | Form::Raw) {
+            return Ok(stored);
+        }
+        let data = unpack(run, &stored)?;
+        let start = run.skip as usize * BLOCK_LEN;
+        let end = (start + run.count as usize * BLOCK_LEN).min(data.len());
+        Ok(data.slice(start.min(end)..end))
+    }
+
+    /// Notes bytes that are appended and not yet on the device, so that they can be read meanwhile.
+    pub(crate) fn begin_flight(&self, uid: u64, offset: u32, stored: Bytes) {
+        self.in_flight_bytes.fetch_add(stored.len(), Ordering::Relaxed);
+        self.in_flight.write().insert((uid, offset), stored);
     }
 }
 
@@ -111,11 +115,10 @@ impl NodeStore for Pool {
             let body = node.low().len() + 32;
             stream.make_room(u64::from(len), body, &shared.space, &shared.layout, Claim::Reserve, &mut sealed)?;
             let (segment, offset) = stream.append(node.tree(), node.low(), Some(node.level()), image.clone());
-            shared.in_flight.write().insert((segment.uid, offset), image.clone());
+            shared.begin_flight(segment.uid, offset, image.clone());
             shared.expect(Stream::Nodes, &sealed);
             (segment, offset)
         };
-        shared.in_flight_bytes.fetch_add(image.len(), Ordering::Relaxed);
         *shared.node_usage.lock().entry(slot_of(segment.uid)).or_default() += i64::from(len);
         for batch in sealed {
             shared.write(Stream::Nodes, batch).await?;

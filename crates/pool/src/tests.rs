@@ -187,6 +187,8 @@ fn explore(seed: u64, lives: u64, steps: u64) {
             }
             model = survivor
                 .unwrap_or_else(|| panic!("seed {seed} life {life}: no state from {durable} on survived:\n{story}"));
+            let checked = pool.check(|_, _| {}).await.unwrap();
+            assert_eq!((checked.damaged, checked.miscounted), (vec![], vec![]), "seed {seed} life {life}");
             pool.close().await.unwrap();
         }
     });

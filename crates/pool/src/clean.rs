@@ -1,0 +1,176 @@
+//! Cleaning: segments that are mostly dead give up the rest, so that whole segments become free.
+//!
+//! A round picks victims by benefit over cost (Rosenblum and Ousterhout, LFS, §3.5: free space gained times age, over the
+//! reading and writing), copies what lives to the *cold* stream, makes the copies durable, and only then points the map
+//! at them, in ordinary logged transactions. Index nodes are not copied: the round's checkpoint writes them anew
+//! elsewhere. Whether something lives is asked of the index, under the key that its batch recorded with it.
+//!
+//! A round holds the checkpoint lock: a segment of copies that nothing points at yet must not be taken for empty.
+//!
+//! Departs   What a snapshot still sees is left in its place, since moving the volume's reference would free nothing.
+
+use crate::Pool;
+use crate::checkpoint::Chores;
+use crate::commit::Txn;
+use crate::format::{Item, Stream, decode_body};
+use crate::map::{Form, Run, decode};
+use crate::scan::Scanner;
+use crate::space::Claim;
+use ashlar_block::{Kind, Result};
+use ashlar_index::{Errands, Key};
+use std::collections::BTreeMap;
+
+/// Live bytes that one round moves, about.
+const ROUND_BYTES: u64 = 8 << 20;
+/// Moves in one transaction.
+const MOVES_PER_COMMIT: usize = 256;
+
+/// A live extent of a victim: where it is referred to, and what refers to it.
+struct Living {
+    tree: u64,
+    key: Key,
+    runs: Vec<Run>,
+}
+
+impl Pool {
+    /// Whether free space is so low that cleaning should run.
+    pub(crate) fn should_clean(&self) -> bool {
+        self.0.space.is_low()
+    }
+
+    /// Cleans one round; whether it gained free segments.
+    pub(crate) async fn clean(&self) -> Result<bool> {
+        let shared = &self.0;
+        let _one = shared.checkpointing.lock().await;
+        shared.admit()?;
+        let victims = shared.space.victims(ROUND_BYTES, shared.layout.segment_bytes());
+        if victims.is_empty() {
+            return Ok(false);
+        }
+        let before = shared.space.emptying();
+        let mut errands: BTreeMap<u64, Errands> = BTreeMap::new();
+        let mut living = Vec::new();
+        let mut shared_until: BTreeMap<u64, u64> = BTreeMap::new();
+        for uid in &victims {
+            for item in self.items(*uid).await? {
+                let owner =
+                    *shared_until.entry(item.tree).or_insert_with(|| shared.ownership(item.tree).shared_until());
+                if let Some(level) = item.level {
+                    let errand = errands.entry(item.tree).or_default();
+                    errand.leave.extend(&victims);
+                    errand.leave_born_after = owner;
+                    let lowest = errand.routes.entry(Key::from_slice(&item.key)).or_insert(level);
+                    *lowest = level.min(*lowest);
+                } else if let Ok(tree) = shared.tree(item.tree) {
+                    let value = tree.get(self, &item.key).await?.unwrap_or_default();
+                    let mut runs = decode(&value)?;
+                    runs.retain(|run| {
+                        run.form != Form::Hole && (run.uid, run.offset) == (*uid, item.offset) && run.birth > owner
+                    });
+                    if !runs.is_empty() {
+                        living.push(Living { tree: item.tree, key: Key::from_slice(&item.key), runs });
+                    }
+                }
+            }
+        }
+        self.copy(living).await?;
+        self.checkpoint_locked(Chores { errands, ..Chores::default() }).await?;
+        shared.release_drained();
+        shared.space.note_cleaned(&victims);
+        Ok(shared.space.emptying() > before)
+    }
+
+    /// What the batches of a segment say is in it.
+    async fn items(&self, uid: u64) -> Result<Vec<Item>> {
+        let mut scanner = Scanner::new(&self.0);
+        let (mut items, mut at) = (Vec::new(), 0);
+        while let Some((lead, block)) = scanner.lead(uid, at).await? {
+            at += lead.blocks();
+            if let Some(body) = scanner.body(&lead, &block).await? {
+                items.extend(decode_body(&lead, &body)?.0);
+            }
+        }
+        Ok(items)
+    }
+
+    /// Copies extents to the cold stream, durably, and points the map at the copies.
+    async fn copy(&self, living: Vec<Living>) -> Result<()> {
+        let shared = &self.0;
+        let mut moves = Vec::new();
+        for Living { tree, key, runs } in living {
+            let mut copied: Option<Run> = None;
+            for run in runs {
+                if let Some(copied) = copied.as_ref().filter(|_| run.form != Form::Raw) {
+                    let copy = run.copied_to(copied.uid, copied.offset);
+                    moves.push((tree, key.clone(), run, copy));
+                    continue;
+                }
+                let Ok(stored) = shared.read_stored(&run).await else {
+                    continue; // damage stays where it is, and is reported when somebody reads it
+                };
+                let mut sealed = Vec::new();
+                let (segment, offset) = {
+                    let mut cold = shared.side(Stream::Cold).lock();
+                    let room = (stored.len() as u64, key.len() + 32);
+                    cold.make_room(room.0, room.1, &shared.space, &shared.layout, Claim::Reserve, &mut sealed)?;
+                    let place = cold.append(tree, &key, None, stored.clone());
+                    shared.begin_flight(place.0.uid, place.1, stored);
+                    shared.expect(Stream::Cold, &sealed);
+                    place
+                };
+                for batch in sealed {
+                    shared.write(Stream::Cold, batch).await?;
+                }
+                let copy = run.copied_to(segment.uid, offset);
+                copied = Some(copy.clone());
+                moves.push((tree, key.clone(), run, copy));
+            }
+        }
+        if moves.is_empty() {
+            return Ok(());
+        }
+        shared.seal_side(Stream::Cold).await?;
+        shared.flush_devices().await?;
+        let _still = shared.moving.write().await;
+        for moves in moves.chunks(MOVES_PER_COMMIT) {
+            loop {
+                let mut txn = Txn::new().deleting();
+                txn.closing = true;
+                moves
+                    .iter()
+                    .for_each(|(tree, key, from, to)| txn.relocate(*tree, key.clone(), from.clone(), to.clone()));
+                match shared.apply(&txn) {
+                    Ok((_, sealed)) => {
+                        shared.start_writes(sealed);
+                        break;
+                    }
+                    // A node that the decision needs has left the cache: fetch it and decide again.
+                    Err(error) if error.kind() == Kind::Retry => {
+                        for (tree, key, ..) in moves {
+                            if let Ok(tree) = shared.tree(*tree) {
+                                tree.get(self, key).await?;
+                            }
+                        }
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Run {
+    /// The same part of the extent, whose stored bytes for this part now begin at `offset` of segment `uid`.
+    fn copied_to(&self, uid: u64, offset: u32) -> Run {
+        let mut copy = Run { uid, offset, ..self.clone() };
+        if self.form == Form::Raw {
+            // Only this part was copied: it is an extent of its own now.
+            let start = u32::from(self.skip) * ashlar_units::BLOCK_LEN as u32;
+            let end = start + u32::from(self.count) * ashlar_units::BLOCK_LEN as u32;
+            (copy.skip, copy.total) = (0, self.count);
+            copy.stored = end.min(self.stored).saturating_sub(start);
+        }
+        copy
+    }
+}
