@@ -4,7 +4,7 @@ use crate::accounts::{Accounts, Ownership};
 use crate::format::{LogPosition, SlotRecord, Stream, Superblock, VolumeRecord, superblock_slots};
 use crate::map::{Lost, Map, Run};
 use crate::space::{Claim, Usage};
-use crate::{CATALOG, Epoch, Pool, Shared};
+use crate::{CATALOG, Epoch, Pool, Rule, Shared};
 use ashlar_block::{Durability, Error, IoContext, Kind, Result};
 use ashlar_index::{Errands, Message, NodePtr, Tree};
 use bytes::Bytes;
@@ -104,7 +104,9 @@ impl Pool {
         for stream in [Stream::Nodes, Stream::Cold] {
             shared.seal_side(stream).await?;
         }
-        shared.flush_devices().await?;
+        if shared.keeps(Rule::DataBeforeSuperblock) {
+            shared.flush_devices().await?;
+        }
         self.write_superblock(generation, frozen.position).await?;
 
         for (tree, root) in roots {
@@ -183,7 +185,7 @@ impl Pool {
             }
             shared.dirty[index].store(true, Ordering::Release);
         }
-        shared.flush_devices().await
+        if shared.keeps(Rule::FreeAfterSuperblock) { shared.flush_devices().await } else { Ok(()) }
     }
 
     /// Syncs every few seconds and checkpoints when due, until the pool is closed.
@@ -299,7 +301,10 @@ impl Shared {
 
     pub(crate) fn release_drained(&self) {
         let mut draining = self.draining.lock();
-        while draining.front().is_some_and(|(epoch, _)| Arc::strong_count(epoch) == 1) {
+        while draining
+            .front()
+            .is_some_and(|(epoch, _)| Arc::strong_count(epoch) == 1 || !self.keeps(Rule::WaitForReaders))
+        {
             if let Some((_, slots)) = draining.pop_front() {
                 self.space.release(&slots);
             }

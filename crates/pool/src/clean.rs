@@ -9,16 +9,17 @@
 //!
 //! Departs   What a snapshot still sees is left in its place, since moving the volume's reference would free nothing.
 
-use crate::Pool;
 use crate::checkpoint::Chores;
 use crate::commit::Txn;
 use crate::format::{Item, Stream, decode_body};
 use crate::map::{Form, Run, decode};
 use crate::scan::Scanner;
 use crate::space::Claim;
+use crate::{Pool, Rule};
 use ashlar_block::{Kind, Result};
 use ashlar_index::{Errands, Key};
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 /// Live bytes that one round moves, about.
 const ROUND_BYTES: u64 = 8 << 20;
@@ -38,8 +39,8 @@ impl Pool {
         self.0.space.is_low()
     }
 
-    /// Cleans one round; whether it gained free segments.
-    pub(crate) async fn clean(&self) -> Result<bool> {
+    /// Cleans one round, needed or not; whether it gained free segments.
+    pub async fn clean(&self) -> Result<bool> {
         let shared = &self.0;
         let _one = shared.checkpointing.lock().await;
         shared.admit()?;
@@ -114,7 +115,7 @@ impl Pool {
                     let room = (stored.len() as u64, key.len() + 32);
                     cold.make_room(room.0, room.1, &shared.space, &shared.layout, Claim::Reserve, &mut sealed)?;
                     let place = cold.append(tree, &key, None, stored.clone());
-                    shared.begin_flight(place.0.uid, place.1, stored);
+                    shared.begin_flight(Stream::Cold, place.0.uid, place.1, stored);
                     shared.expect(Stream::Cold, &sealed);
                     place
                 };
@@ -130,8 +131,12 @@ impl Pool {
             return Ok(());
         }
         shared.seal_side(Stream::Cold).await?;
-        shared.flush_devices().await?;
-        let _still = shared.moving.write().await;
+        if shared.keeps(Rule::CopyBeforeMove) {
+            shared.flush_devices().await?;
+        }
+        let bytes: u64 = moves.iter().map(|(.., copy)| copy.weight()).sum();
+        shared.moved.fetch_add(bytes, Ordering::Relaxed);
+        let _still = if shared.keeps(Rule::StillWhileSharing) { Some(shared.moving.write().await) } else { None };
         for moves in moves.chunks(MOVES_PER_COMMIT) {
             loop {
                 let mut txn = Txn::new().deleting();

@@ -4,7 +4,7 @@ use crate::format::{Stream, VolumeKind};
 use crate::map::{CHUNK_BLOCKS, Form, Lost, Run, chunk_key, decode, encode};
 use crate::space::Claim;
 use crate::stream::Sealed;
-use crate::{Compression, Pool, Seq, Shared, VolumeState};
+use crate::{Compression, Pool, Rule, Seq, Shared, VolumeState};
 use ashlar_block::{Durability, Error, IoContext, Kind, Result};
 use ashlar_index::{Key, Message};
 use ashlar_units::BLOCK_LEN;
@@ -151,8 +151,8 @@ impl Pool {
         let shared = &self.0;
         shared.admit()?;
         let limit = shared.config.memory.0 as usize / IN_FLIGHT_SHARE;
-        while shared.in_flight_bytes.load(Ordering::Relaxed) > limit {
-            shared.wait_for_writes(Stream::Log).await?;
+        while shared.outstanding(Stream::Log).bytes.load(Ordering::Relaxed) > limit {
+            shared.wait_for_writes().await?;
         }
         self.pace(&txn).await;
         let mut tries = 0;
@@ -209,7 +209,9 @@ impl Pool {
             shared.write(Stream::Log, batch).await?;
         }
         shared.written(Stream::Log, ticket).await?;
-        shared.flush_devices().await?;
+        if shared.keeps(Rule::FlushOnSync) {
+            shared.flush_devices().await?;
+        }
         shared.durable.fetch_max(newest, Ordering::AcqRel);
         shared.log.lock().stream.chain.durable = newest;
         Ok(())
@@ -337,7 +339,7 @@ impl Shared {
             let len = data.stored.len() as u64;
             log.stream.make_room(len, data.key.len() + 32, &self.space, &self.layout, claim, sealed)?;
             let (segment, offset) = log.stream.append(data.tree, &data.key, None, data.stored.clone());
-            self.begin_flight(segment.uid, offset, data.stored.clone());
+            self.begin_flight(Stream::Log, segment.uid, offset, data.stored.clone());
             log.bytes += len;
             placed.push(Run { uid: segment.uid, offset, birth, ..data.run.clone() });
         }
@@ -380,8 +382,8 @@ impl Shared {
                 freed += in_flight.remove(&(batch.uid, *offset)).map_or(0, |stored| stored.len());
             }
         }
-        self.in_flight_bytes.fetch_sub(freed, Ordering::Relaxed);
         let outstanding = self.outstanding(stream);
+        outstanding.bytes.fetch_sub(freed, Ordering::Relaxed);
         outstanding.tickets.lock().remove(&batch.ticket);
         outstanding.done.notify_waiters();
         Ok(())
@@ -401,9 +403,9 @@ impl Shared {
         }
     }
 
-    /// Waits until some unwritten batch is written; seals the open one if that is all there is.
-    async fn wait_for_writes(self: &Arc<Self>, stream: Stream) -> Result<()> {
-        let outstanding = self.outstanding(stream);
+    /// Waits until some unwritten batch of the log is written; seals the open one if that is all there is.
+    async fn wait_for_writes(self: &Arc<Self>) -> Result<()> {
+        let outstanding = self.outstanding(Stream::Log);
         let mut done = std::pin::pin!(outstanding.done.notified());
         done.as_mut().enable();
         self.admit()?;
@@ -413,11 +415,11 @@ impl Shared {
                 let mut log = self.log.lock();
                 if log.stream.has_open_batch() {
                     log.stream.seal(&self.layout, &mut sealed);
-                    self.expect(stream, &sealed);
+                    self.expect(Stream::Log, &sealed);
                 }
             }
             for batch in sealed {
-                self.write(stream, batch).await?;
+                self.write(Stream::Log, batch).await?;
             }
             return Ok(());
         }

@@ -23,6 +23,7 @@ mod clean;
 mod commit;
 mod open;
 mod replay;
+mod rules;
 mod scan;
 mod space;
 mod store;
@@ -30,13 +31,11 @@ mod stream;
 mod volume;
 mod volumes;
 
-#[cfg(test)]
-mod tests;
-
 pub use check::{Checked, Damage, Damaged};
 pub use commit::{Txn, TxnData};
 pub use format::VolumeKind;
 pub use open::{Compression, Config, Creation};
+pub use rules::Rule;
 pub use volume::Volume;
 pub use volumes::VolumeInfo;
 
@@ -103,6 +102,8 @@ struct VolumeState {
 #[derive(Default)]
 struct Outstanding {
     tickets: Mutex<BTreeSet<u64>>,
+    /// Payload that is appended and not yet on the device, sealed or not.
+    bytes: AtomicUsize,
     done: tokio::sync::Notify,
 }
 
@@ -122,7 +123,6 @@ pub(crate) struct Shared {
     dirty: Vec<AtomicBool>,
     /// Extents and nodes that are not yet on the device, by birth address.
     in_flight: RwLock<HashMap<(u64, u32), Bytes>>,
-    in_flight_bytes: AtomicUsize,
     /// Batches of the log up to this number are durable.
     durable: AtomicU64,
     syncing: tokio::sync::Mutex<()>,
@@ -142,6 +142,8 @@ pub(crate) struct Shared {
     /// Readers hold the current epoch; slots that a checkpoint emptied wait for the epochs before it.
     epoch: RwLock<Arc<Epoch>>,
     draining: Mutex<VecDeque<(Arc<Epoch>, Vec<u32>)>>,
+    /// Bytes that the cleaner copied.
+    moved: AtomicU64,
     /// Rung when a checkpoint is due.
     due: tokio::sync::Notify,
     stopped: AtomicBool,
@@ -171,6 +173,8 @@ pub struct Status {
     pub memory: u64,
     /// Checkpoints since creation.
     pub generation: u64,
+    /// Bytes of data that the cleaner moved since the pool was opened.
+    pub moved: u64,
 }
 
 impl Pool {
@@ -188,12 +192,14 @@ impl Pool {
         let fresh: i64 = shared.log.lock().usage.values().sum();
         let memory = |volume: &VolumeState| volume.tree.memory().0 + volume.tree.memory().1;
         let memtables: usize = shared.volumes.read().values().map(memory).sum();
-        let memory = memtables as u64 + shared.cache.weight() + shared.in_flight_bytes.load(Ordering::Relaxed) as u64;
+        let in_flight: usize = shared.outstanding.iter().map(|stream| stream.bytes.load(Ordering::Relaxed)).sum();
+        let memory = (memtables + in_flight) as u64 + shared.cache.weight();
         let capacity = u64::from(shared.layout.slots_count) * segment;
         let used = used.saturating_add_signed(fresh).min(capacity);
         let reserve = shared.space.reserve() as u64 * segment;
         let free = free.saturating_sub(reserve).min((capacity - used).saturating_sub(reserve));
-        Status { capacity, used, free, memory, generation: shared.generation.load(Ordering::Relaxed) }
+        let (generation, moved) = (shared.generation.load(Ordering::Relaxed), shared.moved.load(Ordering::Relaxed));
+        Status { capacity, used, free, memory, generation, moved }
     }
 
     /// The runtime.
@@ -219,6 +225,10 @@ impl Shared {
             outstanding.done.notify_waiters();
         }
         error
+    }
+    /// Whether a rule is kept; see [`Config::without`].
+    fn keeps(&self, rule: Rule) -> bool {
+        self.config.without != Some(rule)
     }
     fn pin(&self) -> Arc<Epoch> {
         self.epoch.read().clone()

@@ -7,7 +7,7 @@ use crate::format::{
 use crate::map::Map;
 use crate::space::{Layout, RESERVE_MIN, Space, Usage, slot_of};
 use crate::stream::{Chain, StreamState};
-use crate::{CATALOG, Epoch, Log, NodeWeight, Pool, Shared, VolumeState};
+use crate::{CATALOG, Epoch, Log, NodeWeight, Pool, Rule, Shared, VolumeState};
 use ashlar_block::{Device, Durability, Error, IoContext, Kind, Result, ResultExt};
 use ashlar_env::Env;
 use ashlar_index::{Key, Limits, NodePtr, NodeStore, Tree, prefix_end};
@@ -45,12 +45,14 @@ pub struct Config {
     pub log_bytes: Size,
     /// How new extents are compressed.
     pub compression: Compression,
+    /// A rule to break, for explorations that must notice.
+    pub without: Option<Rule>,
 }
 
 impl Default for Config {
     fn default() -> Config {
         let (memory, log_bytes) = (Size(256 << 20), Size(256 << 20));
-        Config { memory, log_bytes, compression: Compression::default() }
+        Config { memory, log_bytes, compression: Compression::default(), without: None }
     }
 }
 
@@ -155,7 +157,6 @@ impl Pool {
             dirty: layout.devices.iter().map(|_| AtomicBool::new(false)).collect(),
             layout,
             in_flight: RwLock::default(),
-            in_flight_bytes: Default::default(),
             durable: AtomicU64::new(0),
             syncing: Default::default(),
             moving: Default::default(),
@@ -169,6 +170,7 @@ impl Pool {
             poison: OnceLock::new(),
             epoch: RwLock::new(Arc::new(Epoch)),
             draining: Mutex::default(),
+            moved: AtomicU64::new(0),
             due: Default::default(),
             stopped: AtomicBool::new(false),
         }));

@@ -4,11 +4,11 @@
 //! says so. The second verifies each batch and applies its operations. Only the tail that was never flushed may be cut;
 //! damage before it is reported.
 
-use crate::Shared;
 use crate::format::{Lead, LogPosition, Operation, Stream, decode_body};
 use crate::map::{Form, Lost, decode};
 use crate::scan::Scanner;
 use crate::stream::Chain;
+use crate::{Rule, Shared};
 use ashlar_block::{Error, Result};
 use ashlar_index::{Key, Message};
 use bytes::Bytes;
@@ -40,7 +40,7 @@ impl Shared {
                 break;
             };
             // Payload that was flushed is verified when it is read; here only what may be torn is.
-            if lead.seq > durable && !scanner.payload_holds(&lead).await? {
+            if lead.seq > durable && self.keeps(Rule::VerifyTail) && !scanner.payload_holds(&lead).await? {
                 break;
             }
             self.space.adopt(lead.uid, 0, 0)?;

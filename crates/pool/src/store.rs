@@ -68,8 +68,8 @@ impl Shared {
     }
 
     /// Notes bytes that are appended and not yet on the device, so that they can be read meanwhile.
-    pub(crate) fn begin_flight(&self, uid: u64, offset: u32, stored: Bytes) {
-        self.in_flight_bytes.fetch_add(stored.len(), Ordering::Relaxed);
+    pub(crate) fn begin_flight(&self, stream: Stream, uid: u64, offset: u32, stored: Bytes) {
+        self.outstanding(stream).bytes.fetch_add(stored.len(), Ordering::Relaxed);
         self.in_flight.write().insert((uid, offset), stored);
     }
 }
@@ -115,7 +115,7 @@ impl NodeStore for Pool {
             let body = node.low().len() + 32;
             stream.make_room(u64::from(len), body, &shared.space, &shared.layout, Claim::Reserve, &mut sealed)?;
             let (segment, offset) = stream.append(node.tree(), node.low(), Some(node.level()), image.clone());
-            shared.begin_flight(segment.uid, offset, image.clone());
+            shared.begin_flight(Stream::Nodes, segment.uid, offset, image.clone());
             shared.expect(Stream::Nodes, &sealed);
             (segment, offset)
         };

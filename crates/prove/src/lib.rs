@@ -1,0 +1,6 @@
+//! Explorations: random histories in the simulated runtime, power cuts, reopening, comparison with a model; and negative
+//! controls, which break one rule and must be noticed.
+
+mod pool;
+
+pub use pool::{Failure, Options, Outcome, explore};
