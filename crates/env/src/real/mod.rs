@@ -177,6 +177,11 @@ impl Real {
         spawn_at(worker, Box::pin(future));
     }
 
+    /// Spawns on one worker, from anywhere.
+    pub fn spawner(&self, worker: usize) -> Spawner {
+        Spawner(self.shared.workers[worker % self.shared.workers.len()].clone())
+    }
+
     /// Runs a future on a worker and waits for it. Never call it from a worker.
     pub fn block_on<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> T {
         let (sender, receiver) = mpsc::channel();
@@ -190,6 +195,17 @@ impl Real {
             Ok(value) => value,
             Err(panic) => std::panic::resume_unwind(panic),
         }
+    }
+}
+
+/// Spawns tasks on one worker.
+#[derive(Clone)]
+pub struct Spawner(Arc<Worker>);
+
+impl Spawner {
+    /// Runs a future on that worker.
+    pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        spawn_at(&self.0, Box::pin(future));
     }
 }
 

@@ -1,0 +1,329 @@
+//! Mounting, serving and unmounting.
+
+use crate::abi::{InHeader, MAJOR, MINOR_MIN};
+use crate::buffers::Buffers;
+use crate::counters::{Counters, Shards};
+use crate::decode::{Message, Operation, Request};
+use crate::negotiate::{Agreement, negotiate};
+use crate::options::Options;
+use crate::reply::Reply;
+use crate::report::{Damage, Limiter};
+use crate::serve::{number, serve};
+use crate::sys;
+use ashlar_env::Env;
+use ashlar_env::real::Real;
+use ashlar_env::ring;
+use ashlar_vfs::{Errno, Error, FileSystem};
+use bytes::Bytes;
+use io_uring::{opcode, types};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// The kernel sends INIT as soon as it is mounted.
+const INIT_PATIENCE: Duration = Duration::from_secs(10);
+const INIT_BUFFER_LEN: usize = 128 << 10;
+
+/// Why a mount failed, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountError(String);
+
+impl fmt::Display for MountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+impl std::error::Error for MountError {}
+
+/// A mounted file system. Dropping it unmounts.
+pub struct Mount {
+    at: PathBuf,
+    state: Arc<State>,
+}
+
+/// What all queues share.
+struct State {
+    counters: Shards,
+    reports: Limiter,
+    options: Options,
+    agreement: Agreement,
+    env: Env,
+    /// Queues that still serve.
+    queues: AtomicUsize,
+    ended: tokio::sync::Notify,
+    unmounted: AtomicBool,
+}
+
+impl Mount {
+    /// Mounts `fs` at `at`, an empty directory, and serves it on every worker of the runtime.
+    pub fn new<F: FileSystem>(real: &Real, fs: Arc<F>, at: &Path, options: Options) -> Result<Mount, MountError> {
+        let at = mount_point(at)?;
+        let device = sys::open_device().map_err(|error| MountError(format!(
+            "cannot open /dev/fuse: {error}; load the module with `modprobe fuse`, and in a container pass the device \
+             with `--device /dev/fuse --cap-add SYS_ADMIN`"
+        )))?;
+        let data = format!(
+            "fd={},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other,max_read={}",
+            device.as_raw_fd(),
+            options.max_write.0
+        );
+        sys::mount(&options.source, &at, options.read_only, &data).map_err(|error| {
+            let help = match error.raw_os_error() {
+                Some(libc::EPERM | libc::EACCES) => "mounting needs root (or CAP_SYS_ADMIN): run it with sudo",
+                Some(libc::EBUSY) => {
+                    "something is mounted or at work there: `ashlar down` or `umount` it, or choose another place"
+                }
+                _ => "see `dmesg` for what the kernel says",
+            };
+            MountError(format!("cannot mount at {}: {error}; {help}", at.display()))
+        })?;
+        let undo = |error: io::Error| {
+            let _ = sys::unmount(&at, true);
+            MountError(format!("the kernel did not complete the mount at {}: {error}", at.display()))
+        };
+        let agreement = greet(&device, &options).map_err(undo)?;
+        let workers = real.workers();
+        let mut devices = vec![device];
+        for _ in 1..workers {
+            devices.push(sys::clone_device(&devices[0]).map_err(undo)?);
+        }
+        set_read_ahead(&at, &options);
+        let state = Arc::new(State {
+            counters: Shards::new(workers),
+            reports: Limiter::default(),
+            options,
+            agreement,
+            env: real.env(),
+            queues: AtomicUsize::new(workers),
+            ended: tokio::sync::Notify::new(),
+            unmounted: AtomicBool::new(false),
+        });
+        for (worker, device) in devices.into_iter().enumerate() {
+            let queue = Arc::new(Queue { worker, device: Arc::new(device), state: state.clone(), fs: fs.clone() });
+            let spawner = real.spawner(worker);
+            real.spawn_on(worker, queue.run(spawner));
+        }
+        Ok(Mount { at, state })
+    }
+
+    /// Where it is mounted.
+    pub fn at(&self) -> &Path {
+        &self.at
+    }
+
+    /// What was served so far.
+    pub fn counters(&self) -> Counters {
+        self.state.counters.sum()
+    }
+
+    /// Returns when nothing is served any more: after an unmount, by us or by somebody else.
+    pub async fn ended(&self) {
+        loop {
+            let mut ended = std::pin::pin!(self.state.ended.notified());
+            ended.as_mut().enable();
+            if self.state.queues.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// Unmounts. With `lazy` a mount that is in use is detached now and ends when its last user leaves.
+    pub fn unmount(&self, lazy: bool) -> Result<(), MountError> {
+        if self.state.queues.load(Ordering::Acquire) == 0 || self.state.unmounted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        sys::unmount(&self.at, lazy).map_err(|error| {
+            let help = if error.raw_os_error() == Some(libc::EBUSY) {
+                "it is in use: close what works there (`fuser -vm` names it)"
+            } else {
+                "`umount -l` may help"
+            };
+            MountError(format!("cannot unmount {}: {error}; {help}", self.at.display()))
+        })?;
+        self.state.unmounted.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = self.unmount(true);
+    }
+}
+
+/// Clears what a dead server left mounted at `at`: its users get errors instead of waiting.
+pub fn detach(at: &Path) -> Result<(), MountError> {
+    sys::unmount(at, true).map_err(|error| MountError(format!("cannot unmount {}: {error}", at.display())))
+}
+
+/// Whether a file system of ours is mounted at this absolute path.
+pub fn is_mounted(at: &Path) -> bool {
+    sys::mounted_device(at).ok().flatten().is_some_and(|(_, kind)| kind == "fuse.ashlar")
+}
+
+/// Checks the place and gives its absolute path.
+fn mount_point(at: &Path) -> Result<PathBuf, MountError> {
+    let refuse = |why: String| Err(MountError(format!("cannot mount at {}: {why}", at.display())));
+    match std::fs::metadata(at) {
+        Ok(data) if !data.is_dir() => return refuse("it is not a directory; name an empty directory".into()),
+        Ok(_) => {}
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+            return refuse("a server that died left its mount there; clear it with `ashlar down`".into());
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return refuse("there is no such directory; make it with `mkdir -p`".into());
+        }
+        Err(error) => return refuse(error.to_string()),
+    }
+    let absolute = std::fs::canonicalize(at).map_err(|error| MountError(format!("{}: {error}", at.display())))?;
+    if let Ok(Some((_, kind))) = sys::mounted_device(&absolute) {
+        return refuse(format!("a file system ({kind}) is mounted there already; unmount it or choose another place"));
+    }
+    match std::fs::read_dir(&absolute).map(|mut entries| entries.next().is_some()) {
+        Ok(true) => refuse("it is not empty, and a mount would hide what is in it; name an empty directory".into()),
+        Ok(false) => Ok(absolute),
+        Err(error) => refuse(error.to_string()),
+    }
+}
+
+/// Answers the kernel's first request.
+fn greet(device: &OwnedFd, options: &Options) -> io::Result<Agreement> {
+    let began = Instant::now();
+    let mut buffer = vec![0; INIT_BUFFER_LEN];
+    let len = loop {
+        match sys::read(device, &mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && began.elapsed() < INIT_PATIENCE => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            other => break other?,
+        }
+    };
+    let request = Message::whole(&buffer[..len]).and_then(Message::decode).map_err(|bad| io::Error::other(bad.what))?;
+    let Operation::Init(offer) = request.operation else {
+        return Err(io::Error::other("the kernel's first request is not INIT"));
+    };
+    if offer.major != MAJOR || offer.minor < MINOR_MIN {
+        let message = format!("it speaks FUSE {}.{}; Linux 5.17 or newer is needed", offer.major, offer.minor);
+        return Err(io::Error::other(message));
+    }
+    let limit = std::fs::read_to_string("/proc/sys/fs/fuse/max_pages_limit");
+    let limit = limit.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(256);
+    let (out, agreement) = negotiate(&offer, options, limit);
+    let mut reply = Reply::default();
+    reply.reset();
+    reply.put(&out);
+    if let Some((head, pieces)) = reply.finish(request.header.unique) {
+        sys::write(device, head, pieces)?;
+    }
+    Ok(agreement)
+}
+
+/// The kernel caps what INIT asks for at its own default; root may set more.
+fn set_read_ahead(at: &Path, options: &Options) {
+    if let Ok(Some((device, _))) = sys::mounted_device(at) {
+        let kib = (options.read_ahead.0 >> 10).to_string();
+        // Without permission reading ahead stays at 128 KiB, which only costs speed.
+        let _ = std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), kib);
+    }
+}
+
+/// One descriptor, served by one worker.
+struct Queue<F> {
+    worker: usize,
+    device: Arc<OwnedFd>,
+    state: Arc<State>,
+    fs: Arc<F>,
+}
+
+impl<F: FileSystem> Queue<F> {
+    /// Takes requests until the file system is unmounted; each is served by a task on the same worker.
+    async fn run(self: Arc<Self>, spawner: ashlar_env::real::Spawner) {
+        let buffers = Buffers::new(self.state.agreement.max_write);
+        loop {
+            match buffers.take(|buffer| sys::read(&self.device, buffer)) {
+                Ok(request) => {
+                    let queue = self.clone();
+                    spawner.spawn(async move { queue.answer(request).await });
+                }
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN) => {
+                        if self.readable().await.is_err() {
+                            break;
+                        }
+                    }
+                    // The request was taken back before it was read.
+                    Some(libc::ENOENT | libc::EINTR) => {}
+                    _ => break, // unmounted, or aborted
+                },
+            }
+        }
+        if self.state.queues.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.state.ended.notify_waiters();
+        }
+    }
+
+    async fn readable(&self) -> io::Result<()> {
+        let poll = opcode::PollAdd::new(types::Fd(self.device.as_raw_fd()), libc::POLLIN as u32).build();
+        // SAFETY: the operation has no memory arguments, and it owns the descriptor.
+        let poll = unsafe { ring::submit(poll.into(), Box::new(self.device.clone())) };
+        let poll = poll.ok_or_else(|| io::Error::other("queues run on workers"))?;
+        let result = poll.await;
+        if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
+    }
+
+    async fn answer(&self, whole: Bytes) {
+        let began = Instant::now();
+        let mut reply = Reply::default();
+        reply.reset();
+        let request = match Message::whole(&whole).and_then(Message::decode) {
+            Ok(request) => request,
+            Err(bad) => {
+                reply.fail(bad.errno);
+                if let Ok((header, _)) = <InHeader as zerocopy::FromBytes>::read_from_prefix(&whole) {
+                    self.send(&mut reply, header.unique);
+                }
+                return;
+            }
+        };
+        let outcome = serve(&*self.fs, &self.state.agreement, &request, &whole, &mut reply).await;
+        if let Err(error) = outcome {
+            reply.fail(number(error.errno));
+            self.report(&request, error);
+        }
+        self.send(&mut reply, request.header.unique);
+        let shard = self.state.counters.of(self.worker);
+        match request.operation {
+            Operation::Read(_) => shard.read(reply.data_len() as u64),
+            Operation::Write { data, .. } => shard.written(data.len() as u64),
+            _ => {}
+        }
+        shard.record(request.opcode, reply.error() != 0, began.elapsed().as_nanos() as u64);
+    }
+
+    fn send(&self, reply: &mut Reply, unique: u64) {
+        if let Some((head, pieces)) = reply.finish(unique) {
+            // ENOENT: the caller was killed meanwhile. Anything else would come up at the next read too.
+            let _ = sys::write(&self.device, head, pieces);
+        }
+    }
+
+    /// Applications see `EIO`; the operator sees why.
+    fn report(&self, request: &Request<'_>, error: Error) {
+        if error.errno != Errno::Io {
+            return;
+        }
+        let Some(left_out) = self.state.reports.admit(self.state.env.now().0) else { return };
+        let (offset, len) = match request.operation {
+            Operation::Read(arg) => (Some(arg.offset), Some(u64::from(arg.size))),
+            Operation::Write { arg, .. } => (Some(arg.offset), Some(u64::from(arg.size))),
+            _ => (None, None),
+        };
+        let operation = request.opcode.name();
+        (self.state.options.on_damage)(&Damage { operation, ino: request.header.nodeid, offset, len, error, left_out });
+    }
+}

@@ -1,0 +1,112 @@
+//! INIT: what both sides can do.
+
+use crate::abi::*;
+use crate::options::Options;
+use crate::reply::Timeouts;
+
+/// Requests that the kernel may have under way on its own account (reading ahead, writing back, direct I/O).
+const BACKGROUND_MAX: u16 = 256;
+/// From here on the kernel holds back reading ahead and writing back.
+const CONGESTION: u16 = 192;
+/// Bytes of a page of memory.
+pub const PAGE_LEN: usize = 4096;
+
+/// What was agreed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agreement {
+    /// Minor protocol version of the kernel.
+    pub minor: u32,
+    /// Flags that both sides have, both halves in one number.
+    pub flags: u64,
+    /// Largest write request, bytes.
+    pub max_write: usize,
+    /// For how long the kernel may rely on names and attributes.
+    pub timeouts: Timeouts,
+}
+
+/// Answers INIT. `pages_limit` is the kernel's `fs.fuse.max_pages_limit`.
+///
+/// Opens and closes are not asked for: the kernel keeps an inode's references while a file is open, and that keeps
+/// unlinked files alive. Without OPEN requests `O_TRUNC` comes as a SETATTR.
+pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize) -> (InitOut, Agreement) {
+    let offered = u64::from(offer.flags)
+        | if offer.flags & init::INIT_EXT as u32 != 0 { u64::from(offer.flags2) << 32 } else { 0 };
+    let mut wanted = init::ASYNC_READ
+        | init::BIG_WRITES
+        | init::DO_READDIRPLUS
+        | init::READDIRPLUS_AUTO
+        | init::ASYNC_DIO
+        | init::NO_OPEN_SUPPORT
+        | init::PARALLEL_DIROPS
+        | init::ABORT_ERROR
+        | init::MAX_PAGES
+        | init::CACHE_SYMLINKS
+        | init::NO_OPENDIR_SUPPORT
+        | init::EXPLICIT_INVAL_DATA
+        | init::HANDLE_KILLPRIV_V2
+        | init::SETXATTR_EXT
+        | init::INIT_EXT
+        | init::DIRECT_IO_ALLOW_MMAP;
+    if options.writeback {
+        wanted |= init::WRITEBACK_CACHE;
+    }
+    let flags = offered & wanted;
+    let pages_wanted = (options.max_write.0 as usize).div_ceil(PAGE_LEN).clamp(1, usize::from(u16::MAX));
+    let pages = if flags & init::MAX_PAGES != 0 { pages_wanted.min(pages_limit.max(1)) } else { pages_wanted.min(32) };
+    let max_write = pages * PAGE_LEN;
+    let out = InitOut {
+        major: MAJOR,
+        minor: MINOR.min(offer.minor),
+        max_readahead: u32::MAX,
+        flags: flags as u32,
+        flags2: (flags >> 32) as u32,
+        max_background: BACKGROUND_MAX,
+        congestion_threshold: CONGESTION,
+        max_write: max_write as u32,
+        time_gran: 1,
+        max_pages: pages as u16,
+        ..InitOut::default()
+    };
+    let agreement = Agreement {
+        minor: out.minor,
+        flags,
+        max_write,
+        timeouts: Timeouts { entry: options.timeout, attr: options.timeout },
+    };
+    (out, agreement)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offer(flags: u64) -> InitIn {
+        InitIn { major: 7, minor: 45, flags: flags as u32, flags2: (flags >> 32) as u32, ..InitIn::default() }
+    }
+
+    #[test]
+    fn only_what_is_offered_is_agreed() {
+        let options = Options::default();
+        for bit in 0..64 {
+            let (out, agreement) = negotiate(&offer(1 << bit | init::INIT_EXT), &options, 256);
+            assert_eq!(agreement.flags & !(1 << bit | init::INIT_EXT), 0);
+            assert_eq!(u64::from(out.flags) | u64::from(out.flags2) << 32, agreement.flags);
+        }
+    }
+
+    #[test]
+    fn locks_splices_and_truncating_opens_stay_with_the_kernel() {
+        let (_, agreement) = negotiate(&offer(u64::MAX), &Options::default(), 256);
+        for bit in [1u64 << 1, 1 << 3, 1 << 10, 1 << 7, 1 << 8, 1 << 9, 1 << 12] {
+            assert_eq!(agreement.flags & bit, 0, "{bit:#x}");
+        }
+    }
+
+    #[test]
+    fn the_kernels_page_limit_holds() {
+        let (out, agreement) = negotiate(&offer(u64::MAX), &Options::default(), 64);
+        assert_eq!((out.max_pages, agreement.max_write), (64, 64 * PAGE_LEN));
+        let (out, _) = negotiate(&offer(0), &Options::default(), 256);
+        assert_eq!(out.max_write, 32 * 4096);
+    }
+}

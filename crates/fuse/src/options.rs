@@ -1,0 +1,41 @@
+//! How to mount.
+
+use crate::report::OnDamage;
+use ashlar_units::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How to mount a file system. The default suits a local file system with one writer, this process.
+#[derive(Clone)]
+pub struct Options {
+    /// What `df` and `/proc/mounts` show as the source.
+    pub source: String,
+    /// No writing.
+    pub read_only: bool,
+    /// The page cache collects writes and sends them in large pieces. Off, every `write` is a request: slower, but a
+    /// crash of this process loses nothing that `write` returned for.
+    pub writeback: bool,
+    /// For how long the kernel may rely on names, present and absent, and on attributes. We are the only writer, so
+    /// practically for ever.
+    pub timeout: Duration,
+    /// Largest write request; the kernel's `fs.fuse.max_pages_limit` may lower it.
+    pub max_write: Bytes,
+    /// How far the kernel reads ahead of a sequential reader.
+    pub read_ahead: Bytes,
+    /// Takes reports of damage, at most ten a second. The default prints them to standard error.
+    pub on_damage: OnDamage,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            source: "ashlar".into(),
+            read_only: false,
+            writeback: true,
+            timeout: Duration::from_secs(10 * 365 * 86_400),
+            max_write: Bytes(1 << 20),
+            read_ahead: Bytes(1 << 20),
+            on_damage: Arc::new(|damage| eprintln!("ashlar: {damage}")),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! One request: from its operation to a call of the engine, and from the outcome to a reply.
+
+use crate::abi::*;
+use crate::decode::{Operation, Request};
+use crate::negotiate::Agreement;
+use crate::reply::{DIRENT_LEN_MAX, DIRENT_PLUS_LEN_MAX, Reply, decode_device};
+use ashlar_vfs::{
+    DirEntry, Errno, Error, FallocateMode, FileKind, FileSystem, NewNode, RenameMode, Result, SeekWhat, SetAttr,
+    SetTime, Time, WriteMode, XattrMode,
+};
+use bytes::Bytes;
+
+/// Serves one request. `whole` is what the request's slices lie in.
+pub(crate) async fn serve<F: FileSystem>(
+    fs: &F,
+    agreement: &Agreement,
+    request: &Request<'_>,
+    whole: &Bytes,
+    reply: &mut Reply,
+) -> Result<()> {
+    let timeouts = &agreement.timeouts;
+    let header = &request.header;
+    let ino = header.nodeid;
+    let node = |kind: FileKind, mode: u32, device: u32| NewNode {
+        kind,
+        permissions: mode & 0o7777,
+        uid: header.uid,
+        gid: header.gid,
+        device: decode_device(device),
+        open: false,
+    };
+    match request.operation {
+        Operation::Lookup { name } => match fs.lookup(ino, name).await {
+            Ok(attr) => reply.put_entry(&attr, timeouts),
+            Err(Error { errno: Errno::NotFound, .. }) => reply.put_absent(timeouts),
+            Err(error) => return Err(error),
+        },
+        Operation::Forget { count } => {
+            reply.silence();
+            fs.forget(ino, count).await;
+        }
+        Operation::BatchForget { items } => {
+            reply.silence();
+            for item in items.iter() {
+                fs.forget(item.nodeid, item.nlookup).await;
+            }
+        }
+        Operation::GetAttr => reply.put_attr(&fs.getattr(ino).await?, timeouts),
+        Operation::Statx => reply.put_statx(&fs.getattr(ino).await?, timeouts),
+        Operation::SetAttr(arg) => reply.put_attr(&fs.setattr(ino, changes(&arg)).await?, timeouts),
+        Operation::ReadLink => reply.put_slice(&fs.readlink(ino).await?),
+        Operation::Symlink { name, target } => {
+            let node = node(FileKind::Symlink, 0o777, 0);
+            reply.put_entry(&fs.symlink(ino, name, target, node).await?, timeouts);
+        }
+        Operation::MkNod { arg, name } => {
+            let kind = FileKind::from_mode(arg.mode).ok_or(Errno::Invalid)?;
+            reply.put_entry(&fs.create(ino, name, node(kind, arg.mode, arg.rdev)).await?, timeouts);
+        }
+        Operation::MkDir { arg, name } => {
+            reply.put_entry(&fs.mkdir(ino, name, node(FileKind::Directory, arg.mode, 0)).await?, timeouts);
+        }
+        Operation::Unlink { name } => fs.unlink(ino, name).await?,
+        Operation::RmDir { name } => fs.rmdir(ino, name).await?,
+        Operation::Rename { to, flags, name, new_name } => {
+            let mode = match flags {
+                0 => RenameMode::Replace,
+                libc::RENAME_NOREPLACE => RenameMode::NoReplace,
+                libc::RENAME_EXCHANGE => RenameMode::Exchange,
+                _ => return Err(Errno::Invalid.into()),
+            };
+            fs.rename((ino, name), (to, new_name), mode).await?;
+        }
+        Operation::Link { ino: target, name } => reply.put_entry(&fs.link(target, ino, name).await?, timeouts),
+        Operation::Create { arg, name } => {
+            reply.put_entry(&fs.create(ino, name, node(FileKind::File, arg.mode, 0)).await?, timeouts);
+            reply.put(&OpenOut::default());
+        }
+        Operation::TmpFile(arg) => {
+            reply.put_entry(&fs.tmpfile(ino, node(FileKind::File, arg.mode, 0)).await?, timeouts);
+            reply.put(&OpenOut::default());
+        }
+        Operation::Read(arg) => reply.put_pieces(fs.read(ino, arg.offset, arg.size as usize).await?),
+        Operation::Write { arg, data } => {
+            let how = WriteMode {
+                writeback: arg.write_flags & WRITE_CACHE != 0,
+                clear_setid: arg.write_flags & WRITE_KILL_SUIDGID != 0,
+                sync: arg.flags as i32 & libc::O_DSYNC != 0,
+            };
+            fs.write(ino, arg.offset, whole.slice_ref(data), how).await?;
+            reply.put(&WriteOut { size: arg.size, padding: 0 });
+        }
+        Operation::StatFs => {
+            let stat = fs.statfs().await?;
+            let blocks = |bytes: u64| bytes / 4096;
+            reply.put(&StatFsOut {
+                blocks: blocks(stat.capacity),
+                bfree: blocks(stat.free),
+                bavail: blocks(stat.free),
+                files: stat.files.saturating_add(stat.files_free),
+                ffree: stat.files_free,
+                bsize: 4096,
+                namelen: ashlar_vfs::NAME_LEN_MAX as u32,
+                frsize: 4096,
+                ..StatFsOut::default()
+            });
+        }
+        Operation::Fsync { directory: true, .. } | Operation::SyncFs => fs.syncfs().await?,
+        Operation::Fsync { arg, .. } => fs.fsync(ino, arg.fsync_flags & FSYNC_FDATASYNC != 0).await?,
+        Operation::SetXattr { arg, name, value } => {
+            let mode = match arg.flags as i32 {
+                libc::XATTR_CREATE => XattrMode::Create,
+                libc::XATTR_REPLACE => XattrMode::Replace,
+                _ => XattrMode::Set,
+            };
+            fs.setxattr(ino, name, value, mode).await?;
+        }
+        Operation::GetXattr { size, name } => sized(reply, size, &fs.getxattr(ino, name).await?)?,
+        Operation::ListXattr { size } => {
+            let names: Vec<u8> =
+                fs.listxattr(ino).await?.iter().flat_map(|name| name.iter().copied().chain([0])).collect();
+            sized(reply, size, &names)?;
+        }
+        Operation::RemoveXattr { name } => fs.removexattr(ino, name).await?,
+        Operation::ReadDir { arg, attributes } => {
+            let room = arg.size as usize;
+            let entry_max = if attributes { DIRENT_PLUS_LEN_MAX } else { DIRENT_LEN_MAX };
+            let mut sink = |entry: DirEntry<'_>| {
+                let fits = reply.body_len() + entry_max <= room;
+                if fits {
+                    reply.put_dirent(&entry, attributes.then_some(timeouts));
+                }
+                fits
+            };
+            fs.readdir(ino, arg.offset, attributes, &mut sink).await?;
+        }
+        Operation::Fallocate(arg) => {
+            fs.fallocate(ino, arg.offset, arg.length, fallocate_mode(arg.mode as i32)?).await?;
+        }
+        Operation::Lseek(arg) => {
+            let what = match arg.whence as i32 {
+                libc::SEEK_DATA => SeekWhat::Data,
+                libc::SEEK_HOLE => SeekWhat::Hole,
+                _ => return Err(Errno::Invalid.into()),
+            };
+            reply.put(&LseekOut { offset: fs.seek(ino, arg.offset, what).await? });
+        }
+        Operation::CopyFileRange { arg, wide } => {
+            // The narrow reply has 32 bits for the length.
+            let len = if wide { arg.len } else { arg.len.min(1 << 30) };
+            let copied = fs.copy_range((ino, arg.off_in), (arg.nodeid_out, arg.off_out), len).await?;
+            if wide {
+                reply.put(&CopyFileRangeOut { bytes_copied: copied });
+            } else {
+                reply.put(&WriteOut { size: copied as u32, padding: 0 });
+            }
+        }
+        Operation::Interrupt => reply.silence(),
+        Operation::Destroy => {}
+        // "Never ask again": the kernel keeps open files by itself.
+        Operation::Open | Operation::Release | Operation::Init(_) | Operation::Declined => {
+            reply.fail(libc::ENOSYS);
+        }
+    }
+    Ok(())
+}
+
+/// A value, or its size if that is what was asked for.
+fn sized(reply: &mut Reply, room: u32, value: &[u8]) -> Result<()> {
+    if room == 0 {
+        reply.put(&GetXattrOut { size: value.len() as u32, padding: 0 });
+    } else if value.len() > room as usize {
+        reply.fail(libc::ERANGE);
+    } else {
+        reply.put_slice(value);
+    }
+    Ok(())
+}
+
+fn changes(arg: &SetAttrIn) -> SetAttr {
+    let given = |flag: u32| arg.valid & flag != 0;
+    let time = |now: u32, set: u32, seconds: u64, nanos: u32| {
+        let exact = SetTime::To(Time { seconds: seconds as i64, nanos });
+        given(set).then_some(if given(now) { SetTime::Now } else { exact })
+    };
+    SetAttr {
+        permissions: given(fattr::MODE).then_some(arg.mode & 0o7777),
+        uid: given(fattr::UID).then_some(arg.uid),
+        gid: given(fattr::GID).then_some(arg.gid),
+        size: given(fattr::SIZE).then_some(arg.size),
+        accessed: time(fattr::ATIME_NOW, fattr::ATIME, arg.atime, arg.atimensec),
+        modified: time(fattr::MTIME_NOW, fattr::MTIME, arg.mtime, arg.mtimensec),
+        changed: given(fattr::CTIME).then_some(Time { seconds: arg.ctime as i64, nanos: arg.ctimensec }),
+        clear_setid: given(fattr::KILL_SUIDGID),
+    }
+}
+
+fn fallocate_mode(mode: i32) -> Result<FallocateMode> {
+    const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
+    let keep_size = mode & KEEP != 0;
+    Ok(match mode & !KEEP {
+        0 => FallocateMode::Reserve { keep_size },
+        libc::FALLOC_FL_PUNCH_HOLE if keep_size => FallocateMode::Punch,
+        libc::FALLOC_FL_ZERO_RANGE => FallocateMode::Zero { keep_size },
+        libc::FALLOC_FL_COLLAPSE_RANGE if !keep_size => FallocateMode::Collapse,
+        libc::FALLOC_FL_INSERT_RANGE if !keep_size => FallocateMode::Insert,
+        _ => return Err(Errno::Unsupported.into()),
+    })
+}
+
+/// The number that POSIX calls an error by.
+pub(crate) fn number(errno: Errno) -> i32 {
+    match errno {
+        Errno::NotFound => libc::ENOENT,
+        Errno::Exists => libc::EEXIST,
+        Errno::NotDirectory => libc::ENOTDIR,
+        Errno::IsDirectory => libc::EISDIR,
+        Errno::NotEmpty => libc::ENOTEMPTY,
+        Errno::NameTooLong => libc::ENAMETOOLONG,
+        Errno::TooManyLinks => libc::EMLINK,
+        Errno::NoSpace => libc::ENOSPC,
+        Errno::FileTooBig => libc::EFBIG,
+        Errno::Invalid => libc::EINVAL,
+        Errno::NotPermitted => libc::EPERM,
+        Errno::ReadOnly => libc::EROFS,
+        Errno::NoData => libc::ENODATA,
+        Errno::NoSuchAddress => libc::ENXIO,
+        Errno::TooBig => libc::E2BIG,
+        Errno::Stale => libc::ESTALE,
+        Errno::Unsupported => libc::EOPNOTSUPP,
+        Errno::Io => libc::EIO,
+    }
+}

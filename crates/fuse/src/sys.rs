@@ -1,0 +1,92 @@
+//! System calls: the device, mounting, unmounting.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// `FUSE_DEV_IOC_CLONE`: makes another descriptor serve the same mount.
+const CLONE: libc::c_ulong = 0x8004_e500;
+
+fn check(result: libc::c_long) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+fn text(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::other("a path contains a zero byte"))
+}
+
+/// Opens `/dev/fuse`, non-blocking.
+pub(crate) fn open_device() -> io::Result<OwnedFd> {
+    let flags = libc::O_RDWR | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    // SAFETY: the path is a constant string.
+    let fd = unsafe { libc::open(c"/dev/fuse".as_ptr(), flags) };
+    check(fd.into())?;
+    // SAFETY: the descriptor was just made and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Another descriptor for the mount that `master` serves.
+pub(crate) fn clone_device(master: &OwnedFd) -> io::Result<OwnedFd> {
+    let device = open_device()?;
+    let number = master.as_raw_fd() as u32;
+    // SAFETY: the argument is a pointer to four readable bytes.
+    check(unsafe { libc::ioctl(device.as_raw_fd(), CLONE, &raw const number) }.into())?;
+    Ok(device)
+}
+
+/// Mounts `device` at `at`.
+pub(crate) fn mount(source: &str, at: &Path, read_only: bool, data: &str) -> io::Result<()> {
+    let (source, at) = (CString::new(source).map_err(io::Error::other)?, text(at)?);
+    let data = CString::new(data).map_err(io::Error::other)?;
+    let flags = if read_only { libc::MS_RDONLY } else { 0 };
+    // SAFETY: all pointers are to strings that end.
+    let result =
+        unsafe { libc::mount(source.as_ptr(), at.as_ptr(), c"fuse.ashlar".as_ptr(), flags, data.as_ptr().cast()) };
+    check(result.into()).map(drop)
+}
+
+/// Unmounts; `lazy` detaches a busy mount, which ends when its last user leaves.
+pub(crate) fn unmount(at: &Path, lazy: bool) -> io::Result<()> {
+    let at = text(at)?;
+    let flags = libc::UMOUNT_NOFOLLOW | if lazy { libc::MNT_DETACH } else { 0 };
+    // SAFETY: the pointer is to a string that ends.
+    check(unsafe { libc::umount2(at.as_ptr(), flags) }.into()).map(drop)
+}
+
+/// Takes the next request. `WouldBlock`: there is none; `ENODEV`: unmounted.
+pub(crate) fn read(device: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the buffer is writable for its length.
+    check(unsafe { libc::read(device.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) } as libc::c_long)
+}
+
+/// Hands over a reply.
+pub(crate) fn write(device: &OwnedFd, head: &[u8], pieces: &[bytes::Bytes]) -> io::Result<usize> {
+    let vector = |bytes: &[u8]| libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let vectors: smallvec::SmallVec<[libc::iovec; 8]> =
+        std::iter::once(vector(head)).chain(pieces.iter().map(|piece| vector(piece))).collect();
+    // SAFETY: every vector points to readable bytes that outlive the call.
+    check(unsafe { libc::writev(device.as_raw_fd(), vectors.as_ptr(), vectors.len() as i32) } as libc::c_long)
+}
+
+/// Device number of the file system mounted at `path`, without asking that file system.
+pub(crate) fn mounted_device(path: &Path) -> io::Result<Option<(String, String)>> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+    let wanted = path.to_string_lossy();
+    // Fields: id, parent, major:minor, root, mount point, ...; the newest mount stands last.
+    let found = mounts.lines().rev().find_map(|line| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let kind = fields.iter().position(|field| *field == "-").and_then(|dash| fields.get(dash + 1))?;
+        (unescape(fields.get(4)?) == wanted).then(|| (fields[2].to_string(), (*kind).to_string()))
+    });
+    Ok(found)
+}
+
+/// Undoes the octal escapes of `/proc/self/mountinfo`.
+fn unescape(field: &str) -> String {
+    ["\\040", "\\011", "\\012", "\\134"]
+        .iter()
+        .zip([" ", "\t", "\n", "\\"])
+        .fold(field.to_string(), |text, (escape, plain)| text.replace(escape, plain))
+}
