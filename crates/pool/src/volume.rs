@@ -231,6 +231,27 @@ impl Volume {
         Ok(None)
     }
 
+    /// How many blocks of a range are stored.
+    pub async fn stored_blocks(&self, at: Lba, count: Blocks) -> Result<Blocks> {
+        let (mut low, high) = (chunk_key(at.0), chunk_key((at + count).0.next_multiple_of(CHUNK_BLOCKS)));
+        let mut stored = 0;
+        while low < high {
+            let page = self.page(&low, Some(&high), 1024).await?;
+            for (key, value) in &page.entries {
+                let first = chunk_start(key).unwrap_or(0);
+                for run in decode(value)?.iter().filter(|run| run.form != Form::Hole) {
+                    let (from, to) = (first + u64::from(run.start), first + u64::from(run.end()));
+                    stored += to.min((at + count).0).saturating_sub(from.max(at.0));
+                }
+            }
+            match page.next {
+                Some(next) => low = next,
+                None => break,
+            }
+        }
+        Ok(Blocks(stored))
+    }
+
     async fn next_key(&self, low: &[u8], high: &[u8]) -> Result<Option<Key>> {
         let mut low = Key::from_slice(low);
         while low.as_slice() < high {

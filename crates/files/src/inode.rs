@@ -1,0 +1,172 @@
+//! Inodes in memory.
+//!
+//! Invariants
+//!  1. Whoever commits a change of an inode's record holds its lock for writing from reading the record to the commit, so
+//!     that records reach the log in the order in which memory changed.
+//!  2. Locks of several inodes are taken in order of their numbers.
+
+use crate::Files;
+use crate::keys::{self, Record, damaged};
+use ashlar_pool::Seq;
+use ashlar_vfs::{Errno, Ino, Result};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::{OnceCell, OwnedRwLockWriteGuard, RwLock};
+
+const SHARDS: usize = 64;
+
+/// What is known of an inode.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) record: Record,
+    /// References that the door holds.
+    pub(crate) lookups: u64,
+    /// Open handles that the door counts.
+    pub(crate) handles: u64,
+    /// The record in memory is newer than the one in the dictionary.
+    pub(crate) dirty: bool,
+    /// The newest commit that concerns this inode.
+    pub(crate) seq: Seq,
+    /// Stored blocks of a sparse file, if they have been counted since it changed.
+    pub(crate) counted: Option<u64>,
+}
+
+impl State {
+    pub(crate) fn new(record: Record) -> State {
+        State { record, lookups: 0, handles: 0, dirty: false, seq: Seq::default(), counted: None }
+    }
+    fn is_used(&self) -> bool {
+        self.lookups > 0 || self.handles > 0
+    }
+}
+
+pub(crate) struct Inode {
+    pub(crate) ino: Ino,
+    state: OnceCell<Mutex<State>>,
+    /// Shared: reading data, and overwriting it in place. Exclusive: everything that changes the record or a directory.
+    pub(crate) lock: Arc<RwLock<()>>,
+}
+
+impl Inode {
+    /// The state, which is there once an inode has left the table's care.
+    pub(crate) fn state(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.state.get().expect("an inode is handed out when it is loaded").lock()
+    }
+    pub(crate) fn record(&self) -> Record {
+        self.state().record.clone()
+    }
+    pub(crate) fn committed(&self, seq: Seq) {
+        let mut state = self.state();
+        state.seq = state.seq.max(seq);
+    }
+}
+
+/// All inodes in memory.
+pub(crate) struct Table([Mutex<HashMap<Ino, Arc<Inode>>>; SHARDS]);
+
+impl Default for Table {
+    fn default() -> Table {
+        Table(std::array::from_fn(|_| Mutex::default()))
+    }
+}
+
+impl Table {
+    fn shard(&self, ino: Ino) -> &Mutex<HashMap<Ino, Arc<Inode>>> {
+        &self.0[ino as usize % SHARDS]
+    }
+    /// The inode in memory, loaded or not.
+    fn entry(&self, ino: Ino) -> Arc<Inode> {
+        let make = || Arc::new(Inode { ino, state: OnceCell::new(), lock: Arc::default() });
+        self.shard(ino).lock().entry(ino).or_insert_with(make).clone()
+    }
+    /// Adds a new inode.
+    pub(crate) fn insert(&self, ino: Ino, state: State) -> Arc<Inode> {
+        let inode = Inode { ino, state: OnceCell::new_with(Some(Mutex::new(state))), lock: Arc::default() };
+        let inode = Arc::new(inode);
+        self.shard(ino).lock().insert(ino, inode.clone());
+        inode
+    }
+    /// Drops an inode that nobody uses. The caller's reference is the only one besides the table's.
+    pub(crate) fn remove_unused(&self, inode: &Arc<Inode>) {
+        let mut shard = self.shard(inode.ino).lock();
+        let unused = inode.state.get().is_none_or(|state| {
+            let state = state.lock();
+            !state.is_used() && !state.dirty
+        });
+        if unused
+            && Arc::strong_count(inode) == 2
+            && shard.get(&inode.ino).is_some_and(|known| Arc::ptr_eq(known, inode))
+        {
+            shard.remove(&inode.ino);
+        }
+    }
+    /// Every inode that is newer in memory than in the dictionary.
+    pub(crate) fn dirty(&self) -> Vec<Arc<Inode>> {
+        let is_dirty = |inode: &&Arc<Inode>| inode.state.get().is_some_and(|state| state.lock().dirty);
+        self.0.iter().flat_map(|shard| shard.lock().values().filter(is_dirty).cloned().collect::<Vec<_>>()).collect()
+    }
+    pub(crate) fn len(&self) -> usize {
+        self.0.iter().map(|shard| shard.lock().len()).sum()
+    }
+}
+
+impl Files {
+    /// The inode with this number; `Stale` if there is none.
+    pub(crate) async fn inode(&self, ino: Ino) -> Result<Arc<Inode>> {
+        let inode = self.table.entry(ino);
+        let loaded = inode
+            .state
+            .get_or_try_init(|| async {
+                let value = self.volume.get(&keys::inode(ino)).await?.ok_or(Errno::Stale)?;
+                Ok::<_, ashlar_vfs::Error>(Mutex::new(State::new(Record::decode(&value)?)))
+            })
+            .await;
+        match loaded {
+            Ok(_) => Ok(inode),
+            Err(error) => {
+                self.table.remove_unused(&inode);
+                Err(error)
+            }
+        }
+    }
+
+    /// As [`Files::inode`], for a number that an entry names: it must exist.
+    pub(crate) async fn named(&self, ino: Ino) -> Result<Arc<Inode>> {
+        match self.inode(ino).await {
+            Err(error) if error.errno == Errno::Stale => {
+                Err(damaged(format!("an entry names inode {ino}, which does not exist")).into())
+            }
+            other => other,
+        }
+    }
+
+    /// Lets go of an inode: if nobody uses it, it is written, and forgotten or, without names, reaped.
+    pub(crate) async fn let_go(&self, inode: Arc<Inode>) {
+        let (used, dirty, links) = {
+            let state = inode.state();
+            (state.is_used(), state.dirty, state.record.links)
+        };
+        if !used {
+            if links == 0 {
+                // If this fails, the orphan's key makes the next opening try again.
+                drop(self.reap(&inode).await);
+            } else if dirty {
+                drop(self.write_record(&inode).await);
+            }
+            self.table.remove_unused(&inode);
+        }
+    }
+}
+
+/// Locks inodes for writing, in order of their numbers; the same inode may be named twice.
+pub(crate) async fn lock_all(inodes: &[&Arc<Inode>]) -> Vec<OwnedRwLockWriteGuard<()>> {
+    let mut order: Vec<&Arc<Inode>> = inodes.to_vec();
+    order.sort_by_key(|inode| inode.ino);
+    order.dedup_by_key(|inode| inode.ino);
+    let mut guards = Vec::with_capacity(order.len());
+    for inode in order {
+        guards.push(inode.lock.clone().write_owned().await);
+    }
+    guards
+}

@@ -1,0 +1,350 @@
+//! Files: POSIX on one volume.
+//!
+//! Invariants
+//!  1. Every change of names is one transaction: a crash leaves all of it or nothing.
+//!  2. Bytes behind the end of a file are zeros in the block map, so that extending a file shows zeros.
+//!  3. A block range belongs to one file: inode `n` owns 256 blocks at `n << 8`; a file that outgrows them owns a slot of
+//!     2^32 blocks in the upper half of the space. Moving from one to the other is a remap: no data is copied.
+//!  4. A directory entry's place is its name's hash, and its cookie is its place: cookies outlive every other change.
+//!
+//! Layout    the module `keys`.
+//! Costs     creating or removing a name is one transaction of three or four small messages and no reading of what is not
+//!           in memory but one lookup of the name; a directory of ten million entries is read like one of ten.
+//! Departs   DFS (Josephson et al., FAST '10, §4.2) gives every file 2^32 contiguous bytes or the whole volume, finds
+//!           directories by scanning and changes metadata in its own journal; here metadata are messages of the volume's
+//!           dictionary, in the same transactions as the data.
+
+mod attributes;
+mod audit;
+mod data;
+mod fs;
+mod inode;
+mod keys;
+mod namespace;
+mod slots;
+
+pub use audit::Audit;
+
+use crate::inode::{Inode, State, Table};
+use crate::keys::Record;
+use ashlar_block::Kind;
+use ashlar_env::Env;
+use ashlar_pool::{Pool, Txn, Volume};
+use ashlar_units::{Blocks, Lba};
+use ashlar_vfs::{Errno, FileKind, FileSystem, Ino, ROOT, Result, Time};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Times that changed in memory alone are written after this long.
+const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(5);
+/// Inode numbers are reserved in the dictionary in lots of this many.
+const INO_LOT: u64 = 4096;
+/// Records written in one transaction.
+const RECORDS_PER_COMMIT: usize = 512;
+
+/// How an open file system behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Change nothing; for snapshots.
+    pub read_only: bool,
+    /// Bits of the name hash that count; fewer than 55 provoke collisions, for tests.
+    pub hash_bits: u32,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { read_only: false, hash_bits: 55 }
+    }
+}
+
+/// An open file system.
+pub struct Files {
+    volume: Volume,
+    env: Env,
+    options: Options,
+    hash_seed: u64,
+    table: Table,
+    next_ino: AtomicU64,
+    /// Numbers below this one are reserved; the lock is held while more are.
+    reserved: tokio::sync::Mutex<u64>,
+    reserved_until: AtomicU64,
+    slots: tokio::sync::Mutex<slots::Slots>,
+    /// Renames of directories between directories, one at a time: they could make a loop together.
+    moving: tokio::sync::Mutex<()>,
+    closed: AtomicBool,
+}
+
+impl Files {
+    /// Makes an empty file system on an empty volume, whose root belongs to this user and group.
+    pub async fn format(volume: &Volume, uid: u32, gid: u32) -> Result<()> {
+        let env = volume.pool().env();
+        let now = Time::from(env.wall());
+        let root = Record {
+            kind: FileKind::Directory,
+            permissions: 0o755,
+            links: 2,
+            uid,
+            gid,
+            device: 0,
+            size: 0,
+            accessed: now,
+            modified: now,
+            changed: now,
+            born: now,
+            slot: 0,
+            sparse: false,
+            has_xattrs: false,
+            parent: ROOT,
+            target: Bytes::new(),
+        };
+        let mut txn = Txn::new();
+        let mut format = vec![keys::VERSION];
+        format.extend_from_slice(&env.random().to_le_bytes());
+        volume.put(&mut txn, keys::FORMAT, format);
+        volume.put(&mut txn, keys::NEXT_INO, keys::number(ROOT + 1));
+        volume.put(&mut txn, &keys::inode(ROOT), root.encode());
+        let seq = volume.commit(txn).await?;
+        volume.pool().sync(seq).await?;
+        Ok(())
+    }
+
+    /// Opens a file system, and finishes what a crash interrupted.
+    pub async fn open(volume: Volume, options: Options) -> Result<Arc<Files>> {
+        let format = volume.get(keys::FORMAT).await?;
+        let format = format.ok_or_else(|| {
+            ashlar_block::Error::misuse("the volume holds no file system; make one with `ashlar fs create`")
+        })?;
+        let (version, seed) = format.split_first().ok_or_else(|| keys::damaged("the format record is empty"))?;
+        if *version != keys::VERSION {
+            let message = format!("the file system has format {version}; this build knows {}", keys::VERSION);
+            return Err(ashlar_block::Error::new(Kind::Unsupported, message).into());
+        }
+        let hash_seed = keys::read_number(seed)?;
+        let counter = |value: Option<Bytes>, zero: u64| value.map_or(Ok(zero), |value| keys::read_number(&value));
+        let next_ino = counter(volume.get(keys::NEXT_INO).await?, ROOT + 1)?;
+        let next_slot = counter(volume.get(keys::NEXT_SLOT).await?, 0)?;
+        let files = Arc::new(Files {
+            env: volume.pool().env().clone(),
+            options,
+            hash_seed,
+            table: Table::default(),
+            next_ino: AtomicU64::new(next_ino),
+            reserved: tokio::sync::Mutex::new(next_ino),
+            reserved_until: AtomicU64::new(next_ino),
+            slots: tokio::sync::Mutex::new(slots::Slots::new(next_slot as u32)),
+            moving: tokio::sync::Mutex::default(),
+            closed: AtomicBool::new(false),
+            volume,
+        });
+        if !options.read_only {
+            files.forget_unfinished_slots().await?;
+            files.reap_orphans().await?;
+            let weak = Arc::downgrade(&files);
+            drop(files.env.spawn(write_back_on(files.env.clone(), weak)));
+        }
+        Ok(files)
+    }
+
+    /// Writes everything, durably, and stops.
+    pub async fn close(&self) -> Result<()> {
+        self.closed.store(true, Ordering::Release);
+        if self.options.read_only { Ok(()) } else { self.syncfs().await }
+    }
+
+    /// The pool below.
+    pub fn pool(&self) -> &Pool {
+        self.volume.pool()
+    }
+
+    /// The volume below.
+    pub fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// Inodes in memory.
+    pub fn inodes_in_memory(&self) -> usize {
+        self.table.len()
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        Time::from(self.env.wall())
+    }
+
+    /// Refuses changes of a snapshot.
+    pub(crate) fn admit_change(&self) -> Result<()> {
+        if self.options.read_only { Err(Errno::ReadOnly.into()) } else { Ok(()) }
+    }
+
+    /// A number for a new inode.
+    pub(crate) async fn new_ino(&self) -> Result<Ino> {
+        let ino = self.next_ino.fetch_add(1, Ordering::Relaxed);
+        if ino >= keys::INO_MAX {
+            return Err(Errno::NoSpace.into());
+        }
+        while ino >= self.reserved_until.load(Ordering::Acquire) {
+            let mut reserved = self.reserved.lock().await;
+            if ino >= *reserved {
+                let until = ino + INO_LOT;
+                let mut txn = Txn::new();
+                self.volume.put(&mut txn, keys::NEXT_INO, keys::number(until));
+                self.volume.commit(txn).await?;
+                *reserved = until;
+                self.reserved_until.store(until, Ordering::Release);
+            }
+        }
+        Ok(ino)
+    }
+
+    pub(crate) fn put_record(&self, txn: &mut Txn, ino: Ino, record: &Record) {
+        self.volume.put(txn, &keys::inode(ino), record.encode());
+    }
+
+    /// Commits `txn` together with a changed record, which becomes the inode's. The caller holds the inode's lock.
+    pub(crate) async fn commit_record(&self, mut txn: Txn, inode: &Inode, record: Record) -> Result<()> {
+        self.put_record(&mut txn, inode.ino, &record);
+        let seq = self.volume.commit(txn).await?;
+        let mut state = inode.state();
+        (state.record, state.dirty, state.counted) = (record, false, None);
+        state.seq = state.seq.max(seq);
+        Ok(())
+    }
+
+    /// Writes a record that is newer in memory.
+    pub(crate) async fn write_record(&self, inode: &Arc<Inode>) -> Result<()> {
+        let _lock = inode.lock.write().await;
+        let record = {
+            let state = inode.state();
+            if !state.dirty || state.record.links == 0 {
+                return Ok(());
+            }
+            state.record.clone()
+        };
+        self.commit_record(Txn::new(), inode, record).await
+    }
+
+    /// Writes all records that are newer in memory.
+    pub(crate) async fn write_back(&self) -> Result<()> {
+        for lot in self.table.dirty().chunks(RECORDS_PER_COMMIT) {
+            let inodes: Vec<&Arc<Inode>> = lot.iter().collect();
+            let _locks = inode::lock_all(&inodes).await;
+            let mut txn = Txn::new();
+            for inode in lot {
+                let state = inode.state();
+                if state.dirty && state.record.links > 0 {
+                    self.put_record(&mut txn, inode.ino, &state.record);
+                }
+            }
+            let seq = self.volume.commit(txn).await?;
+            for inode in lot {
+                let mut state = inode.state();
+                state.dirty = false;
+                state.seq = state.seq.max(seq);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets an inode without names: its record, attributes and data.
+    pub(crate) async fn reap(&self, inode: &Arc<Inode>) -> Result<()> {
+        let _lock = inode.lock.write().await;
+        let record = inode.record();
+        self.reap_record(inode.ino, &record).await?;
+        inode.state().dirty = false;
+        Ok(())
+    }
+
+    async fn reap_record(&self, ino: Ino, record: &Record) -> Result<()> {
+        let mut txn = Txn::new().deleting();
+        self.volume.delete(&mut txn, &keys::orphan(ino));
+        self.volume.delete(&mut txn, &keys::inode(ino));
+        if record.has_xattrs {
+            self.volume.delete_range(&mut txn, &keys::xattr(ino, &[]), &keys::xattr(ino + 1, &[]));
+        }
+        if record.kind == FileKind::File {
+            self.discard_data(&mut txn, ino, record);
+        }
+        let freed = (record.slot > 0).then(|| record.slot - 1);
+        if let Some(slot) = freed {
+            self.volume.put(&mut txn, &keys::free_slot(slot), Bytes::new());
+        }
+        self.volume.commit(txn).await?;
+        if let Some(slot) = freed {
+            self.slots.lock().await.give_back(slot);
+        }
+        Ok(())
+    }
+
+    /// Gives up all data of a file.
+    pub(crate) fn discard_data(&self, txn: &mut Txn, ino: Ino, record: &Record) {
+        let blocks = data::blocks_of(record.size).min(data::range_of(record));
+        if blocks > 0 {
+            self.volume.discard(txn, record.base(ino), Blocks(blocks));
+        }
+    }
+
+    /// Inodes that lost their last name before a crash.
+    async fn reap_orphans(&self) -> Result<()> {
+        for (key, _) in self.everything_under(keys::ORPHAN).await? {
+            let ino = keys::number_in(&key, 1).ok_or_else(|| keys::damaged("an orphan's key is cut short"))?;
+            match self.volume.get(&keys::inode(ino)).await? {
+                Some(value) => self.reap_record(ino, &Record::decode(&value)?).await?,
+                None => {
+                    let mut txn = Txn::new().deleting();
+                    self.volume.delete(&mut txn, &keys::orphan(ino));
+                    self.volume.commit(txn).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All keys with this first byte, with their values.
+    pub(crate) async fn everything_under(&self, prefix: u8) -> Result<Vec<(Vec<u8>, Bytes)>> {
+        let (mut low, high) = (vec![prefix], [prefix + 1]);
+        let mut found = Vec::new();
+        loop {
+            let page = self.volume.page(&low, Some(&high), 1024).await?;
+            found.extend(page.entries.into_iter().map(|(key, value)| (key.to_vec(), value)));
+            match page.next {
+                Some(next) => low = next.to_vec(),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    /// What a block of the volume belongs to: an inode, and the byte offset in it. For reports of damage.
+    pub async fn file_at(&self, block: Lba) -> Result<Option<(Ino, u64)>> {
+        let (owner, within) = keys::owner_of(block);
+        let offset = Blocks(within).to_bytes().0;
+        match owner {
+            keys::Owner::Inode(ino) => Ok(Some((ino, offset))),
+            keys::Owner::Slot(slot) => {
+                for (key, value) in self.everything_under(keys::INODE).await? {
+                    if Record::decode(&value)?.slot == slot + 1 {
+                        return Ok(keys::number_in(&key, 1).map(|ino| (ino, offset)));
+                    }
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    pub(crate) fn admit_inode(&self, ino: Ino, record: Record, seq: ashlar_pool::Seq, open: bool) -> Arc<Inode> {
+        let mut state = State::new(record);
+        (state.lookups, state.handles, state.seq) = (1, u64::from(open), seq);
+        self.table.insert(ino, state)
+    }
+}
+
+/// Writes back times every few seconds.
+async fn write_back_on(env: Env, files: std::sync::Weak<Files>) {
+    loop {
+        env.sleep(WRITE_BACK_INTERVAL).await;
+        let Some(files) = files.upgrade() else { return };
+        if files.closed.load(Ordering::Acquire) || files.write_back().await.is_err() {
+            return; // the pool is poisoned: every caller learns it
+        }
+    }
+}

@@ -1,0 +1,554 @@
+//! Names: looking up, making, removing, moving, listing.
+
+use crate::Files;
+use crate::inode::{Inode, lock_all};
+use crate::keys::{self, Entry, Record};
+use ashlar_pool::Txn;
+use ashlar_vfs::{Attr, DirEntry, Errno, FileKind, Ino, NAME_LEN_MAX, Name, NewNode, ROOT, RenameMode, Result};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// Most names of one inode.
+const LINKS_MAX: u32 = 65_000;
+/// Entries of one hash.
+const COLLISIONS_MAX: u64 = 256;
+/// Longest target of a symbolic link.
+const TARGET_LEN_MAX: usize = 4095;
+const S_ISGID: u32 = 0o2000;
+/// Cookies of `.` and `..`; those of entries are larger.
+const DOT: u64 = 1;
+const DOT_DOT: u64 = 2;
+/// Entries read from the dictionary at once.
+const LISTING_PAGE: usize = 256;
+
+/// Where a name is, or where it would go.
+#[derive(Clone, Debug)]
+struct Place {
+    /// The entry with this name.
+    found: Option<(u64, Entry)>,
+    /// A position for it.
+    vacant: u64,
+    /// The last entry of the chain, which must learn that another follows if `vacant` lies behind it.
+    last: Option<(u64, Entry)>,
+}
+
+impl Place {
+    fn entry(&self) -> Result<(u64, &Entry)> {
+        self.found.as_ref().map(|(position, entry)| (*position, entry)).ok_or_else(|| Errno::NotFound.into())
+    }
+}
+
+impl Files {
+    fn position_of(&self, name: &Name) -> u64 {
+        let hash = xxhash_rust::xxh3::xxh3_64_with_seed(name, self.hash_seed) >> (64 - self.options.hash_bits);
+        hash.max(1) * COLLISIONS_MAX
+    }
+
+    async fn find(&self, directory: Ino, name: &Name) -> Result<Place> {
+        let first = self.position_of(name);
+        let mut place = Place { found: None, vacant: first, last: None };
+        let mut vacant = None;
+        for position in first..first + COLLISIONS_MAX {
+            let Some(value) = self.volume.get(&keys::entry(directory, position)).await? else {
+                place.vacant = vacant.unwrap_or(position);
+                return Ok(place);
+            };
+            let entry = Entry::decode(&value)?;
+            let more = entry.more;
+            if entry.ino == 0 {
+                vacant = vacant.or(Some(position));
+            } else if entry.name == name {
+                place.found = Some((position, entry));
+                return Ok(place);
+            }
+            place.last = Some((position, entry));
+            if !more {
+                place.vacant = vacant.unwrap_or(position + 1);
+                return Ok(place);
+            }
+        }
+        Err(Errno::NoSpace.into())
+    }
+
+    /// Puts an entry where `place` says.
+    fn put_entry(&self, txn: &mut Txn, directory: Ino, place: &Place, name: &Name, ino: Ino, kind: FileKind) {
+        // A removed entry in the middle of its chain is taken over with its mark; at the end the chain grows.
+        let more = match &place.last {
+            Some((position, last)) if place.vacant > *position => {
+                let last = Entry { more: true, ..last.clone() };
+                self.volume.put(txn, &keys::entry(directory, *position), last.encode());
+                false
+            }
+            Some((position, last)) if place.vacant == *position => last.more,
+            Some(_) => true,
+            None => false,
+        };
+        let entry = Entry { ino, kind, more, name: Bytes::copy_from_slice(name) };
+        self.volume.put(txn, &keys::entry(directory, place.vacant), entry.encode());
+    }
+
+    /// The entry at a position now names another inode.
+    fn redirect_entry(&self, txn: &mut Txn, directory: Ino, position: u64, entry: &Entry, ino: Ino, kind: FileKind) {
+        let entry = Entry { ino, kind, ..entry.clone() };
+        self.volume.put(txn, &keys::entry(directory, position), entry.encode());
+    }
+
+    fn remove_entry(&self, txn: &mut Txn, directory: Ino, position: u64, entry: &Entry) {
+        let key = keys::entry(directory, position);
+        if entry.more {
+            let vacant = Entry { ino: 0, name: Bytes::new(), ..entry.clone() };
+            self.volume.put(txn, &key, vacant.encode());
+        } else {
+            self.volume.delete(txn, &key);
+        }
+    }
+
+    /// A directory that still has a name, for adding to it.
+    fn check_directory(directory: &Inode) -> Result<()> {
+        let state = directory.state();
+        match (state.record.kind, state.record.links) {
+            (FileKind::Directory, 0) => Err(Errno::NotFound.into()),
+            (FileKind::Directory, _) => Ok(()),
+            _ => Err(Errno::NotDirectory.into()),
+        }
+    }
+
+    fn check_name(name: &Name) -> Result<()> {
+        if name.len() > NAME_LEN_MAX {
+            return Err(Errno::NameTooLong.into());
+        }
+        let valid = !name.is_empty() && !name.contains(&b'/') && !name.contains(&0) && name != b"." && name != b"..";
+        if valid { Ok(()) } else { Err(Errno::Invalid.into()) }
+    }
+
+    pub(crate) async fn look_up(&self, parent: Ino, name: &Name) -> Result<Attr> {
+        if name.len() > NAME_LEN_MAX {
+            return Err(Errno::NameTooLong.into());
+        }
+        let directory = self.inode(parent).await?;
+        if directory.state().record.kind != FileKind::Directory {
+            return Err(Errno::NotDirectory.into());
+        }
+        loop {
+            let place = self.find(parent, name).await?;
+            let ino = place.entry()?.1.ino;
+            match self.inode(ino).await {
+                Ok(inode) => {
+                    inode.state().lookups += 1;
+                    // It may have lost its last name and been reaped before the reference was counted.
+                    if inode.state().record.links > 0 {
+                        return self.attr(&inode).await;
+                    }
+                    inode.state().lookups -= 1;
+                    self.let_go(inode).await;
+                }
+                Err(error) if error.errno != Errno::Stale => return Err(error),
+                Err(_) => {}
+            }
+            // The name was removed meanwhile, or it names an inode that does not exist, which is damage.
+            if self.find(parent, name).await?.found.is_some_and(|(_, entry)| entry.ino == ino) {
+                return Err(keys::damaged(format!("an entry names inode {ino}, which does not exist")).into());
+            }
+        }
+    }
+
+    pub(crate) async fn forget_references(&self, ino: Ino, count: u64) {
+        let Ok(inode) = self.inode(ino).await else { return };
+        {
+            let mut state = inode.state();
+            state.lookups = state.lookups.saturating_sub(count);
+        }
+        self.let_go(inode).await;
+    }
+
+    /// The record of a new inode in `directory`.
+    fn new_record(&self, directory: &Record, new: &NewNode, parent: Ino, target: Bytes) -> Record {
+        let now = self.now();
+        let inherits = directory.permissions & S_ISGID != 0;
+        let is_directory = new.kind == FileKind::Directory;
+        Record {
+            kind: new.kind,
+            permissions: new.permissions | if inherits && is_directory { S_ISGID } else { 0 },
+            links: if is_directory { 2 } else { 1 },
+            uid: new.uid,
+            gid: if inherits { directory.gid } else { new.gid },
+            device: new.device,
+            size: target.len() as u64,
+            accessed: now,
+            modified: now,
+            changed: now,
+            born: now,
+            slot: 0,
+            sparse: false,
+            has_xattrs: false,
+            parent: if is_directory { parent } else { 0 },
+            target,
+        }
+    }
+
+    /// Makes a name and what it names.
+    pub(crate) async fn make(&self, parent: Ino, name: &Name, new: NewNode, target: &[u8]) -> Result<Attr> {
+        self.admit_change()?;
+        Self::check_name(name)?;
+        if target.len() > TARGET_LEN_MAX {
+            return Err(Errno::NameTooLong.into());
+        }
+        let directory = self.inode(parent).await?;
+        let ino = self.new_ino().await?;
+        let _locks = lock_all(&[&directory]).await;
+        Self::check_directory(&directory)?;
+        let place = self.find(parent, name).await?;
+        if place.found.is_some() {
+            return Err(Errno::Exists.into());
+        }
+        let mut above = directory.record();
+        let record = self.new_record(&above, &new, parent, Bytes::copy_from_slice(target));
+        if record.kind == FileKind::Directory {
+            if above.links >= LINKS_MAX {
+                return Err(Errno::TooManyLinks.into());
+            }
+            above.links += 1;
+        }
+        (above.modified, above.changed) = (record.born, record.born);
+        let mut txn = Txn::new();
+        self.put_entry(&mut txn, parent, &place, name, ino, record.kind);
+        self.put_record(&mut txn, ino, &record);
+        self.commit_record(txn, &directory, above).await?;
+        let seq = directory.state().seq;
+        let inode = self.admit_inode(ino, record, seq, new.open);
+        self.attr(&inode).await
+    }
+
+    /// Makes a file without a name.
+    pub(crate) async fn make_nameless(&self, parent: Ino, new: NewNode) -> Result<Attr> {
+        self.admit_change()?;
+        let directory = self.inode(parent).await?;
+        Self::check_directory(&directory)?;
+        let ino = self.new_ino().await?;
+        let record = Record { links: 0, ..self.new_record(&directory.record(), &new, parent, Bytes::new()) };
+        let mut txn = Txn::new();
+        self.put_record(&mut txn, ino, &record);
+        self.volume.put(&mut txn, &keys::orphan(ino), Bytes::new());
+        let seq = self.volume.commit(txn).await?;
+        let inode = self.admit_inode(ino, record, seq, new.open);
+        self.attr(&inode).await
+    }
+
+    pub(crate) async fn add_link(&self, ino: Ino, parent: Ino, name: &Name) -> Result<Attr> {
+        self.admit_change()?;
+        Self::check_name(name)?;
+        let (inode, directory) = (self.inode(ino).await?, self.inode(parent).await?);
+        let _locks = lock_all(&[&inode, &directory]).await;
+        Self::check_directory(&directory)?;
+        let place = self.find(parent, name).await?;
+        if place.found.is_some() {
+            return Err(Errno::Exists.into());
+        }
+        let mut record = inode.record();
+        match record.kind {
+            FileKind::Directory => return Err(Errno::NotPermitted.into()),
+            _ if record.links >= LINKS_MAX => return Err(Errno::TooManyLinks.into()),
+            _ => {}
+        }
+        let mut txn = Txn::new();
+        if record.links == 0 {
+            self.volume.delete(&mut txn, &keys::orphan(ino));
+        }
+        record.links += 1;
+        record.changed = self.now();
+        self.put_entry(&mut txn, parent, &place, name, ino, record.kind);
+        let mut above = directory.record();
+        (above.modified, above.changed) = (record.changed, record.changed);
+        self.put_record(&mut txn, parent, &above);
+        self.commit_record(txn, &inode, record).await?;
+        self.adopt(&directory, above, &inode);
+        inode.state().lookups += 1;
+        self.attr(&inode).await
+    }
+
+    /// A directory's record was committed with that of `with`.
+    fn adopt(&self, directory: &Inode, record: Record, with: &Inode) {
+        let seq = with.state().seq;
+        let mut state = directory.state();
+        (state.record, state.dirty) = (record, false);
+        state.seq = state.seq.max(seq);
+    }
+
+    /// An inode loses a name, in `txn`. Its new record is in the transaction; the caller adopts it after the commit.
+    fn lose_name(&self, txn: &mut Txn, inode: &Inode) -> Record {
+        let mut record = inode.record();
+        record.links = if record.kind == FileKind::Directory { 0 } else { record.links.saturating_sub(1) };
+        record.changed = self.now();
+        if record.links == 0 {
+            self.volume.put(txn, &keys::orphan(inode.ino), Bytes::new());
+        }
+        self.put_record(txn, inode.ino, &record);
+        record
+    }
+
+    /// Whether nothing but removed entries is left; removed ones are deleted in `txn`.
+    async fn sweep_if_empty(&self, txn: &mut Txn, directory: Ino) -> Result<bool> {
+        let mut low = keys::entry(directory, 0);
+        let high = keys::entry(directory + 1, 0);
+        loop {
+            let page = self.volume.page(&low, Some(&high), LISTING_PAGE).await?;
+            for (key, value) in &page.entries {
+                if Entry::decode(value)?.ino != 0 {
+                    return Ok(false);
+                }
+                self.volume.delete(txn, key);
+            }
+            match page.next {
+                Some(next) => low = next.to_vec(),
+                None => return Ok(true),
+            }
+        }
+    }
+
+    pub(crate) async fn remove(&self, parent: Ino, name: &Name, directory_wanted: bool) -> Result<()> {
+        self.admit_change()?;
+        Self::check_name(name)?;
+        let directory = self.inode(parent).await?;
+        loop {
+            let place = self.find(parent, name).await?;
+            let ino = place.entry()?.1.ino;
+            let inode = self.named(ino).await?;
+            let locks = lock_all(&[&directory, &inode]).await;
+            // The name may have changed before the locks were held.
+            let place = self.find(parent, name).await?;
+            let (position, entry) = place.entry()?;
+            if entry.ino != ino {
+                continue;
+            }
+            match (entry.kind == FileKind::Directory, directory_wanted) {
+                (true, false) => return Err(Errno::IsDirectory.into()),
+                (false, true) => return Err(Errno::NotDirectory.into()),
+                _ => {}
+            }
+            let mut txn = Txn::new().deleting();
+            if directory_wanted && !self.sweep_if_empty(&mut txn, ino).await? {
+                return Err(Errno::NotEmpty.into());
+            }
+            self.remove_entry(&mut txn, parent, position, entry);
+            let record = self.lose_name(&mut txn, &inode);
+            let mut above = directory.record();
+            (above.modified, above.changed) = (record.changed, record.changed);
+            if directory_wanted {
+                above.links -= 1;
+            }
+            self.commit_record(txn, &directory, above).await?;
+            self.adopt(&inode, record, &directory);
+            drop(locks);
+            self.let_go(inode).await;
+            return Ok(());
+        }
+    }
+
+    /// Whether `directory` is `below` or lies above it.
+    async fn is_above(&self, directory: Ino, below: Ino) -> Result<bool> {
+        let mut at = below;
+        while at != directory {
+            if at == ROOT {
+                return Ok(false);
+            }
+            at = self.named(at).await?.state().record.parent;
+        }
+        Ok(true)
+    }
+
+    pub(crate) async fn move_name(&self, from: (Ino, &Name), to: (Ino, &Name), mode: RenameMode) -> Result<()> {
+        self.admit_change()?;
+        Self::check_name(from.1)?;
+        Self::check_name(to.1)?;
+        let (source_dir, target_dir) = (self.inode(from.0).await?, self.inode(to.0).await?);
+        let _one = if from.0 == to.0 { None } else { Some(self.moving.lock().await) };
+        loop {
+            let source_ino = self.find(from.0, from.1).await?.entry()?.1.ino;
+            let target_ino = self.find(to.0, to.1).await?.found.map(|(_, entry)| entry.ino);
+            let source = self.named(source_ino).await?;
+            let target = match target_ino {
+                Some(ino) => Some(self.named(ino).await?),
+                None => None,
+            };
+            let mut all = vec![&source_dir, &target_dir, &source];
+            all.extend(&target);
+            let locks = lock_all(&all).await;
+            Self::check_directory(&target_dir)?;
+            let source_place = self.find(from.0, from.1).await?;
+            let target_place = self.find(to.0, to.1).await?;
+            let (_, entry) = source_place.entry()?;
+            if entry.ino != source_ino || target_place.found.as_ref().map(|(_, entry)| entry.ino) != target_ino {
+                continue;
+            }
+            let moved =
+                Move { files: self, from, to, source: &source, source_dir: &source_dir, target_dir: &target_dir };
+            moved.run(&source_place, &target_place, target.as_ref(), mode).await?;
+            drop(locks);
+            if let Some(target) = target {
+                self.let_go(target).await;
+            }
+            return Ok(());
+        }
+    }
+
+    pub(crate) async fn list(
+        &self,
+        ino: Ino,
+        mut cookie: u64,
+        attributes: bool,
+        sink: &mut (dyn FnMut(DirEntry<'_>) -> bool + Send),
+    ) -> Result<()> {
+        let directory = self.inode(ino).await?;
+        let record = directory.record();
+        if record.kind != FileKind::Directory {
+            return Err(Errno::NotDirectory.into());
+        }
+        for (own, name, target) in [(DOT, &b"."[..], ino), (DOT_DOT, b"..", record.parent)] {
+            let entry = DirEntry { ino: target, cookie: own, kind: FileKind::Directory, name, attr: None };
+            if cookie < own {
+                if !sink(entry) {
+                    return Ok(());
+                }
+                cookie = own;
+            }
+        }
+        let mut low = keys::entry(ino, cookie + 1);
+        let high = keys::entry(ino + 1, 0);
+        loop {
+            let page = self.volume.page(&low, Some(&high), LISTING_PAGE).await?;
+            for (key, value) in &page.entries {
+                let cookie = keys::number_in(key, 9).ok_or_else(|| keys::damaged("an entry's key is cut short"))?;
+                let Entry { ino, kind, name, .. } = Entry::decode(value)?;
+                if ino == 0 {
+                    continue;
+                }
+                if !attributes {
+                    if !sink(DirEntry { ino, cookie, kind, name: &name, attr: None }) {
+                        return Ok(());
+                    }
+                    continue;
+                }
+                // Gone meanwhile: then it is not listed.
+                let Ok(inode) = self.inode(ino).await else { continue };
+                let attr = self.attr(&inode).await?;
+                if !sink(DirEntry { ino, cookie, kind, name: &name, attr: Some(attr) }) {
+                    self.let_go(inode).await;
+                    return Ok(());
+                }
+                inode.state().lookups += 1;
+            }
+            match page.next {
+                Some(next) => low = next.to_vec(),
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+/// A rename whose inodes are locked.
+struct Move<'a> {
+    files: &'a Files,
+    from: (Ino, &'a Name),
+    to: (Ino, &'a Name),
+    source: &'a Arc<Inode>,
+    source_dir: &'a Arc<Inode>,
+    target_dir: &'a Arc<Inode>,
+}
+
+impl Move<'_> {
+    async fn run(&self, source: &Place, target: &Place, replaced: Option<&Arc<Inode>>, mode: RenameMode) -> Result<()> {
+        let files = self.files;
+        let ((from_dir, _), (to_dir, to_name)) = (self.from, self.to);
+        let (position, entry) = source.entry()?;
+        let is_directory = entry.kind == FileKind::Directory;
+        if replaced.is_some_and(|replaced| replaced.ino == self.source.ino) && mode != RenameMode::NoReplace {
+            return Ok(()); // two names of one inode: nothing changes
+        }
+        if is_directory && from_dir != to_dir && files.is_above(self.source.ino, to_dir).await? {
+            return Err(Errno::Invalid.into());
+        }
+        let now = files.now();
+        let mut txn = Txn::new();
+        let mut changes: Vec<(&Arc<Inode>, Record)> = Vec::new();
+        let mut source_dir = self.source_dir.record();
+        let mut target_dir = self.target_dir.record();
+        let mut record = self.source.record();
+        record.changed = now;
+        // How the number of subdirectories changes.
+        let (mut leaves, mut arrives) = (u32::from(is_directory), u32::from(is_directory));
+        match (&target.found, replaced, mode) {
+            (Some(_), _, RenameMode::NoReplace) => return Err(Errno::Exists.into()),
+            (None, _, RenameMode::Exchange) => return Err(Errno::NotFound.into()),
+            (Some((at, other)), Some(inode), RenameMode::Exchange) => {
+                let other_is_directory = other.kind == FileKind::Directory;
+                if other_is_directory && from_dir != to_dir && files.is_above(inode.ino, from_dir).await? {
+                    return Err(Errno::Invalid.into());
+                }
+                files.redirect_entry(&mut txn, to_dir, *at, other, entry.ino, entry.kind);
+                files.redirect_entry(&mut txn, from_dir, position, entry, other.ino, other.kind);
+                let mut other = inode.record();
+                other.changed = now;
+                if other_is_directory {
+                    other.parent = from_dir;
+                    (leaves, arrives) = (leaves.wrapping_sub(1), arrives.wrapping_sub(1));
+                }
+                files.put_record(&mut txn, inode.ino, &other);
+                changes.push((inode, other));
+            }
+            (Some((at, other)), Some(inode), _) => {
+                let other_is_directory = other.kind == FileKind::Directory;
+                match (is_directory, other_is_directory) {
+                    (true, false) => return Err(Errno::NotDirectory.into()),
+                    (false, true) => return Err(Errno::IsDirectory.into()),
+                    (true, true) if !files.sweep_if_empty(&mut txn, inode.ino).await? => {
+                        return Err(Errno::NotEmpty.into());
+                    }
+                    (true, true) => arrives = 0,
+                    (false, false) => {}
+                }
+                files.redirect_entry(&mut txn, to_dir, *at, other, entry.ino, entry.kind);
+                files.remove_entry(&mut txn, from_dir, position, entry);
+                changes.push((inode, files.lose_name(&mut txn, inode)));
+            }
+            _ => {
+                // The removal comes first: if both names share a chain, the new entry's mark must win.
+                files.remove_entry(&mut txn, from_dir, position, entry);
+                let place = self.place_after_removal(source, target);
+                files.put_entry(&mut txn, to_dir, &place, to_name, entry.ino, entry.kind);
+            }
+        }
+        if is_directory {
+            record.parent = to_dir;
+        }
+        files.put_record(&mut txn, self.source.ino, &record);
+        changes.push((self.source, record));
+        if from_dir == to_dir {
+            source_dir.links = source_dir.links.wrapping_sub(leaves).wrapping_add(arrives);
+        } else {
+            source_dir.links = source_dir.links.wrapping_sub(leaves);
+            target_dir.links = target_dir.links.wrapping_add(arrives);
+            (target_dir.modified, target_dir.changed) = (now, now);
+            files.put_record(&mut txn, to_dir, &target_dir);
+            changes.push((self.target_dir, target_dir));
+        }
+        (source_dir.modified, source_dir.changed) = (now, now);
+        files.commit_record(txn, self.source_dir, source_dir).await?;
+        for (inode, record) in changes {
+            files.adopt(inode, record, self.source_dir);
+        }
+        Ok(())
+    }
+
+    /// Where the new name goes, given that the old one is removed in the same transaction.
+    fn place_after_removal(&self, source: &Place, target: &Place) -> Place {
+        let mut place = target.clone();
+        if let (true, Some((removed, entry))) = (self.from.0 == self.to.0, &source.found)
+            && let Some((last_position, last)) = &mut place.last
+            && last_position == removed
+        {
+            // The old entry ended the chain. Its place becomes an empty link of the chain, or vanishes with it.
+            *last = Entry { ino: 0, name: Bytes::new(), ..entry.clone() };
+        }
+        place
+    }
+}
