@@ -56,10 +56,6 @@ impl Inode {
     pub(crate) fn record(&self) -> Record {
         self.state().record.clone()
     }
-    pub(crate) fn committed(&self, seq: Seq) {
-        let mut state = self.state();
-        state.seq = state.seq.max(seq);
-    }
 }
 
 /// All inodes in memory.

@@ -331,6 +331,23 @@ impl Files {
         }
     }
 
+    /// A path that leads to an inode; `None` if it has no name. It reads all entries.
+    pub async fn path_of(&self, ino: Ino) -> Result<Option<String>> {
+        let mut above = std::collections::HashMap::new();
+        for (key, value) in self.everything_under(keys::ENTRY).await? {
+            let entry = keys::Entry::decode(&value)?;
+            above.insert(entry.ino, (keys::number_in(&key[..9], 1).unwrap_or(ROOT), entry.name));
+        }
+        let (mut at, mut path) = (ino, String::new());
+        while at != ROOT {
+            // Removing what was followed ends the walk also on damaged directories.
+            let Some((directory, name)) = above.remove(&at) else { return Ok(None) };
+            path = format!("/{}{path}", String::from_utf8_lossy(&name));
+            at = directory;
+        }
+        Ok(Some(path))
+    }
+
     pub(crate) fn admit_inode(&self, ino: Ino, record: Record, seq: ashlar_pool::Seq, open: bool) -> Arc<Inode> {
         let mut state = State::new(record);
         (state.lookups, state.handles, state.seq) = (1, u64::from(open), seq);

@@ -125,16 +125,21 @@ impl Mount {
         loop {
             let mut ended = std::pin::pin!(self.state.ended.notified());
             ended.as_mut().enable();
-            if self.state.queues.load(Ordering::Acquire) == 0 {
+            if !self.is_served() {
                 return;
             }
             ended.await;
         }
     }
 
+    /// Whether it is still served.
+    pub fn is_served(&self) -> bool {
+        self.state.queues.load(Ordering::Acquire) > 0
+    }
+
     /// Unmounts. With `lazy` a mount that is in use is detached now and ends when its last user leaves.
     pub fn unmount(&self, lazy: bool) -> Result<(), MountError> {
-        if self.state.queues.load(Ordering::Acquire) == 0 || self.state.unmounted.load(Ordering::Acquire) {
+        if !self.is_served() || self.state.unmounted.load(Ordering::Acquire) {
             return Ok(());
         }
         sys::unmount(&self.at, lazy).map_err(|error| {

@@ -1,0 +1,219 @@
+//! What can be said on the command line.
+
+use ashlar_units::Bytes;
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Storage cut to fit its workload, and proven before it is trusted.
+#[derive(Parser)]
+#[command(name = "ashlar", version, propagate_version = true)]
+pub struct Arguments {
+    /// Directory of the pool (what `pool create` made). Default: $ASHLAR_POOL, else ./ashlar-data.
+    #[arg(long, global = true, value_name = "DIR")]
+    pub pool: Option<PathBuf>,
+    /// Print one JSON document on standard output and nothing else.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Print the schema of the JSON document instead of doing anything.
+    #[arg(long, global = true)]
+    pub json_schema: bool,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Make pools.
+    #[command(subcommand)]
+    Pool(PoolCommand),
+    /// Run a pool: mount its file system and serve it. Makes with defaults what is not there.
+    Up(Up),
+    /// Unmount, write everything and stop.
+    Down,
+    /// How a pool fares.
+    Status,
+    /// Verify every byte of a pool, also while it is in use.
+    Check(Check),
+    /// File systems of a pool.
+    #[command(subcommand)]
+    Fs(FsCommand),
+    /// Snapshots: file systems as they were.
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
+    /// Try to make the software lose data.
+    #[command(subcommand)]
+    Prove(ProveCommand),
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write all of them.
+    Man {
+        /// Write one page per command into this directory.
+        directory: Option<PathBuf>,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum PoolCommand {
+    /// Make a pool on files or devices. What they hold is lost.
+    Create(Create),
+}
+
+#[derive(Args)]
+pub struct Create {
+    /// Directory for the pool's description; made if missing.
+    pub directory: PathBuf,
+    /// A file or block device. A regular file is taken at its present size, or made with the given one.
+    #[arg(long = "device", value_name = "PATH[,size=SIZE]", required = true)]
+    pub devices: Vec<DeviceArgument>,
+    /// How new data are compressed: off, lz4, or zstd with a level from 1 to 22 as in zstd:3.
+    #[arg(long, default_value = "lz4")]
+    pub compression: String,
+    /// Overwrite devices that hold a pool already.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `PATH` or `PATH,size=SIZE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceArgument {
+    pub path: PathBuf,
+    pub size: Option<Bytes>,
+}
+
+impl FromStr for DeviceArgument {
+    type Err = String;
+    fn from_str(text: &str) -> Result<DeviceArgument, String> {
+        let mut parts = text.split(',');
+        let path = PathBuf::from(parts.next().unwrap_or_default());
+        let mut size = None;
+        for part in parts {
+            match part.split_once('=') {
+                Some(("size", value)) => size = Some(value.parse::<Bytes>().map_err(|error| error.to_string())?),
+                _ => return Err(format!("{part:?} is no option of a device; there is size=SIZE")),
+            }
+        }
+        Ok(DeviceArgument { path, size })
+    }
+}
+
+#[derive(Args)]
+pub struct Up {
+    /// Where to mount; made if missing. Default: the directory `mnt` in that of the pool.
+    #[arg(long, value_name = "DIR")]
+    pub mount: Option<PathBuf>,
+    /// Which file system to mount; made if missing.
+    #[arg(long, default_value = "main")]
+    pub fs: String,
+    /// Return when the mount serves, and leave it running.
+    #[arg(long)]
+    pub detach: bool,
+    /// Memory for caches and unwritten data.
+    #[arg(long, default_value = "512MiB")]
+    pub memory: Bytes,
+    /// Size of the file that is made for a new pool.
+    #[arg(long, default_value = "20GiB")]
+    pub size: Bytes,
+    /// Threads that serve. Default: one per processor, at most 8.
+    #[arg(long)]
+    pub threads: Option<usize>,
+}
+
+#[derive(Args)]
+pub struct Check {
+    /// Mend what can be mended: forget data that are damaged beyond reading.
+    #[arg(long)]
+    pub repair: bool,
+}
+
+#[derive(Subcommand)]
+pub enum FsCommand {
+    /// Make a file system.
+    Create {
+        /// Its name.
+        name: String,
+    },
+    /// List file systems.
+    List,
+    /// Give a file system another name.
+    Rename {
+        /// The name now.
+        from: String,
+        /// The new name.
+        to: String,
+    },
+    /// Destroy a file system and all that is in it.
+    Destroy {
+        /// Its name.
+        name: String,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum SnapshotCommand {
+    /// Keep a file system as it is now.
+    Create {
+        /// Name of the file system and of the snapshot, as in main@monday.
+        name: String,
+    },
+    /// List snapshots.
+    List,
+    /// Destroy a snapshot.
+    Destroy {
+        /// Its name, as in main@monday.
+        name: String,
+    },
+    /// Make a file system that begins as a snapshot is.
+    Clone {
+        /// The snapshot, as in main@monday.
+        name: String,
+        /// Name of the new file system.
+        to: String,
+    },
+    /// Mount a snapshot, read-only, for as long as the pool is up.
+    Mount {
+        /// Its name, as in main@monday.
+        name: String,
+        /// Where; made if missing.
+        at: PathBuf,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum ProveCommand {
+    /// Random histories of a pool with power cuts, compared with a model.
+    Pool(ProvePool),
+}
+
+#[derive(Args)]
+pub struct ProvePool {
+    /// First seed; a failure names the seed that replays it.
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// How long to explore, as in 30s or 10m.
+    #[arg(long, default_value = "1m", value_parser = duration)]
+    pub budget: std::time::Duration,
+    /// Break a rule on purpose: the exploration must notice.
+    #[arg(long, value_name = "RULE")]
+    pub without: Option<String>,
+    /// List the rules.
+    #[arg(long)]
+    pub rules: bool,
+}
+
+/// Reads `90`, `90s`, `10m` or `2h`.
+fn duration(text: &str) -> Result<std::time::Duration, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err(format!("{text:?} is no time: write 90s, 10m or 2h")),
+    };
+    let number: u64 = number.parse().map_err(|_| format!("{text:?} is no time: write 90s, 10m or 2h"))?;
+    Ok(std::time::Duration::from_secs(number.saturating_mul(factor)))
+}

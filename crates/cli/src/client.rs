@@ -1,0 +1,106 @@
+//! Asking: a daemon if one serves the pool, else the pool itself.
+
+use crate::config;
+use crate::output::{Failure, Output};
+use crate::request::{Answer, CheckReport, Done, Line, Request, Status, Volumes};
+use crate::session::Session;
+use ashlar_units::Bytes;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Memory of a command that opens the pool itself.
+const MEMORY: Bytes = Bytes(128 << 20);
+
+/// Asks, prints the answer, and gives the exit code.
+pub fn ask(directory: &Path, request: Request, output: &Output) -> Result<ExitCode, Failure> {
+    let schema = match &request {
+        Request::Status => output.schema::<Status>(),
+        Request::Check { .. } => output.schema::<CheckReport>(),
+        Request::FsList | Request::SnapshotList => output.schema::<Volumes>(),
+        _ => output.schema::<Done>(),
+    };
+    if let Some(code) = schema {
+        return Ok(code);
+    }
+    let bar = if output.json { ProgressBar::hidden() } else { ProgressBar::new(0) };
+    let style = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {eta} left");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let shown = bar.clone();
+    let progress = move |done, all| {
+        shown.set_length(all);
+        shown.set_position(done);
+    };
+    let answer = match connect(directory) {
+        Some(stream) => converse(stream, &request, &progress),
+        None => {
+            if matches!(request, Request::SnapshotMount { .. }) {
+                return Err(Failure::new("the pool is not up; `ashlar up --detach` first"));
+            }
+            let session = Session::open(directory, MEMORY, 2)?;
+            let answer = session.answer(request, progress);
+            session.close()?;
+            answer
+        }
+    };
+    bar.finish_and_clear();
+    let answer = answer?;
+    let found =
+        matches!(&answer, Answer::Check(report) if !report.damaged.is_empty() || !report.inconsistent.is_empty());
+    match answer {
+        Answer::Status(status) => output.print(&*status),
+        Answer::Check(report) => output.print(&report),
+        Answer::Volumes(volumes) => output.print(&Volumes(volumes)),
+        Answer::Done(done) => output.print(&done),
+    }
+    Ok(ExitCode::from(u8::from(found)))
+}
+
+/// Stops the daemon; without one, clears what a dead one left mounted.
+pub fn down(directory: &Path, output: &Output) -> Result<ExitCode, Failure> {
+    if let Some(code) = output.schema::<Done>() {
+        return Ok(code);
+    }
+    if let Some(stream) = connect(directory) {
+        if let Answer::Done(done) = converse(stream, &Request::Down, &|_, _| {})? {
+            output.print(&done);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut cleared = Vec::new();
+    for at in config::read_mounts(directory) {
+        if ashlar_fuse::is_mounted(&at) {
+            ashlar_fuse::detach(&at).map_err(|error| Failure::new(error.to_string()))?;
+            cleared.push(at.display().to_string());
+        }
+    }
+    let done = match cleared.is_empty() {
+        true => "the pool is not up".to_string(),
+        false => format!("the daemon is gone; cleared what it left at {}", cleared.join(", ")),
+    };
+    output.print(&Done { done });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A connection to the daemon that serves this pool.
+pub fn connect(directory: &Path) -> Option<UnixStream> {
+    UnixStream::connect(config::socket(directory)).ok()
+}
+
+fn converse(mut stream: UnixStream, request: &Request, progress: &dyn Fn(u64, u64)) -> Result<Answer, Failure> {
+    let lost = |error: std::io::Error| Failure::new(format!("the daemon does not answer: {error}; see its log"));
+    let mut text = serde_json::to_string(request).map_err(|error| Failure::new(error.to_string()))?;
+    text.push('\n');
+    stream.write_all(text.as_bytes()).map_err(lost)?;
+    for line in BufReader::new(stream).lines() {
+        let line = serde_json::from_str(&line.map_err(lost)?);
+        match line.map_err(|error| Failure::new(format!("the daemon's answer is unreadable: {error}")))? {
+            Line::Progress(done, all) => progress(done, all),
+            Line::Answer(answer) => return Ok(answer),
+            Line::Failure(message) => return Err(Failure::new(message)),
+        }
+    }
+    Err(Failure::new("the daemon went away before it answered; see its log"))
+}

@@ -1,0 +1,109 @@
+//! What a pool's directory holds: `pool.toml`, which says where its devices are, the control socket and the log of a
+//! detached daemon.
+
+use crate::output::Failure;
+use ashlar_block::Device;
+use ashlar_devices::{FileDevice, OpenOptions};
+use ashlar_env::Env;
+use ashlar_pool::Compression;
+use ashlar_units::Bytes;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const FILE: &str = "pool.toml";
+
+/// A pool's description.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct PoolConfig {
+    /// `off`, `lz4` or `zstd:LEVEL`.
+    pub compression: String,
+    /// Devices; a relative path begins at the pool's directory.
+    pub devices: Vec<DeviceConfig>,
+}
+
+/// One device.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceConfig {
+    pub path: PathBuf,
+}
+
+/// The pool's directory as given, from the environment, or `./ashlar-data`; absolute.
+pub fn pool_directory(given: Option<&Path>) -> Result<PathBuf, Failure> {
+    let from_environment = || std::env::var_os("ASHLAR_POOL").map(PathBuf::from);
+    let directory = given.map(Path::to_path_buf).or_else(from_environment).unwrap_or_else(|| "ashlar-data".into());
+    std::path::absolute(&directory).map_err(|error| Failure::new(format!("{}: {error}", directory.display())))
+}
+
+pub fn socket(directory: &Path) -> PathBuf {
+    directory.join("control.sock")
+}
+
+pub fn log(directory: &Path) -> PathBuf {
+    directory.join("daemon.log")
+}
+
+pub fn exists(directory: &Path) -> bool {
+    directory.join(FILE).exists()
+}
+
+pub fn read(directory: &Path) -> Result<PoolConfig, Failure> {
+    let path = directory.join(FILE);
+    let text = std::fs::read_to_string(&path).map_err(|error| {
+        let help = if error.kind() == std::io::ErrorKind::NotFound {
+            "; there is no pool: make one with `ashlar pool create`, or name its directory with --pool"
+        } else {
+            ""
+        };
+        Failure::new(format!("{}: {error}{help}", path.display()))
+    })?;
+    toml::from_str(&text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+}
+
+pub fn write(directory: &Path, config: &PoolConfig) -> Result<(), Failure> {
+    let path = directory.join(FILE);
+    let text = toml::to_string_pretty(config).map_err(|error| Failure::new(error.to_string()))?;
+    std::fs::write(&path, text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+}
+
+/// Reads `off`, `lz4` or `zstd:LEVEL`.
+pub fn compression(text: &str) -> Result<Compression, Failure> {
+    match text {
+        "off" => Ok(Compression::Off),
+        "lz4" => Ok(Compression::Lz4),
+        _ => {
+            let level = text.strip_prefix("zstd").map(|level| level.strip_prefix(':').unwrap_or("3"));
+            let level = level.and_then(|level| level.parse().ok()).filter(|level| (1..=22).contains(level));
+            let help = || Failure::new(format!("{text:?} is no compression: write off, lz4 or zstd:LEVEL (1 to 22)"));
+            level.map(Compression::Zstd).ok_or_else(help)
+        }
+    }
+}
+
+/// Opens a device of the pool.
+pub fn open_device(directory: &Path, path: &Path, create: Option<Bytes>, env: &Env) -> Result<Device, Failure> {
+    let options = OpenOptions { create, ..OpenOptions::default() };
+    let device = FileDevice::open(&directory.join(path), &options, env.clone())?;
+    Ok(Arc::new(device))
+}
+
+/// Where the daemon mounted something, so that what it leaves after a crash can be found.
+pub fn note_mount(directory: &Path, at: &Path) {
+    use std::io::Write;
+    let file = std::fs::File::options().create(true).append(true).open(directory.join("mounts"));
+    // Without the note `ashlar down` cannot clear up after a crash; that is no reason not to mount.
+    let _ = file.and_then(|mut file| writeln!(file, "{}", at.display()));
+}
+
+/// See [`note_mount`].
+pub fn read_mounts(directory: &Path) -> Vec<PathBuf> {
+    let text = std::fs::read_to_string(directory.join("mounts")).unwrap_or_default();
+    text.lines().map(PathBuf::from).collect()
+}
+
+/// Nothing is mounted any more.
+pub fn forget_mounts(directory: &Path) {
+    let _ = std::fs::remove_file(directory.join("mounts"));
+}

@@ -1,0 +1,73 @@
+//! `ashlar`: the command line.
+
+mod arguments;
+mod client;
+mod config;
+mod daemon;
+mod output;
+mod prove;
+mod request;
+mod session;
+mod up;
+
+use crate::arguments::{Arguments, Command, FsCommand, PoolCommand, ProveCommand, SnapshotCommand};
+use crate::output::{Failure, Output};
+use crate::request::Request;
+use clap::{CommandFactory, Parser};
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let output = Output::new(arguments.json, arguments.json_schema);
+    match run(arguments, &output) {
+        Ok(code) => code,
+        Err(failure) => output.fail(&failure),
+    }
+}
+
+fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
+    let pool = arguments.pool;
+    let ask = |request: Request| client::ask(&config::pool_directory(pool.as_deref())?, request, output);
+    match arguments.command {
+        Command::Pool(PoolCommand::Create(create)) => up::create(&create, output),
+        Command::Up(up) => up::up(pool.as_deref(), &up, output),
+        Command::Down => client::down(&config::pool_directory(pool.as_deref())?, output),
+        Command::Status => ask(Request::Status),
+        Command::Check(check) => ask(Request::Check { repair: check.repair }),
+        Command::Fs(command) => ask(match command {
+            FsCommand::Create { name } => Request::FsCreate { name },
+            FsCommand::List => Request::FsList,
+            FsCommand::Rename { from, to } => Request::FsRename { from, to },
+            FsCommand::Destroy { name } => Request::FsDestroy { name },
+        }),
+        Command::Snapshot(command) => ask(match command {
+            SnapshotCommand::Create { name } => Request::SnapshotCreate { name },
+            SnapshotCommand::List => Request::SnapshotList,
+            SnapshotCommand::Destroy { name } => Request::SnapshotDestroy { name },
+            SnapshotCommand::Clone { name, to } => Request::SnapshotClone { name, to },
+            SnapshotCommand::Mount { name, at } => {
+                let at =
+                    std::path::absolute(&at).map_err(|error| Failure::new(format!("{}: {error}", at.display())))?;
+                Request::SnapshotMount { name, at }
+            }
+        }),
+        Command::Prove(ProveCommand::Pool(pool)) => prove::pool(&pool, output),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Arguments::command(), "ashlar", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Man { directory } => man(directory.as_deref()),
+    }
+}
+
+/// Manual pages: one to standard output, or all into a directory.
+fn man(directory: Option<&Path>) -> Result<ExitCode, Failure> {
+    let command = Arguments::command();
+    let written = match directory {
+        Some(directory) => clap_mangen::generate_to(command, directory),
+        None => clap_mangen::Man::new(command).render(&mut std::io::stdout()),
+    };
+    written.map_err(|error| Failure::new(format!("cannot write manual pages: {error}")))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,93 @@
+//! What is printed: text for people, or one JSON document.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::fmt;
+use std::process::ExitCode;
+
+/// Something went wrong; the text says what, where and how to mend it.
+#[derive(Debug)]
+pub struct Failure {
+    message: String,
+    code: u8,
+}
+
+impl Failure {
+    /// A failure that ends the command with exit code 1.
+    pub fn new(message: impl Into<String>) -> Failure {
+        Failure { message: message.into(), code: 1 }
+    }
+    /// The same with another exit code.
+    pub fn with_code(self, code: u8) -> Failure {
+        Failure { code, ..self }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<ashlar_block::Error> for Failure {
+    fn from(error: ashlar_block::Error) -> Failure {
+        Failure::new(error.to_string())
+    }
+}
+impl From<ashlar_vfs::Error> for Failure {
+    fn from(error: ashlar_vfs::Error) -> Failure {
+        Failure::new(error.cause.map_or_else(|| format!("{:?}", error.errno), |cause| cause.to_string()))
+    }
+}
+
+/// The way to print.
+pub struct Output {
+    pub json: bool,
+    schema: bool,
+}
+
+#[derive(Serialize)]
+struct ErrorDocument<'a> {
+    error: &'a str,
+}
+
+impl Output {
+    pub fn new(json: bool, schema: bool) -> Output {
+        Output { json, schema }
+    }
+
+    /// Prints the schema of `T` if that is what was asked for.
+    pub fn schema<T: JsonSchema>(&self) -> Option<ExitCode> {
+        self.schema.then(|| {
+            println!("{}", serde_json::to_string_pretty(&schemars::schema_for!(T)).unwrap_or_default());
+            ExitCode::SUCCESS
+        })
+    }
+
+    /// Prints a result.
+    pub fn print<T: Serialize + fmt::Display>(&self, value: &T) {
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(value).unwrap_or_default());
+        } else {
+            print!("{value}");
+        }
+    }
+
+    /// Says something to people on standard error.
+    pub fn say(&self, text: impl fmt::Display) {
+        if !self.json {
+            eprintln!("{text}");
+        }
+    }
+
+    /// Prints a failure and gives the exit code.
+    pub fn fail(&self, failure: &Failure) -> ExitCode {
+        if self.json {
+            let document = ErrorDocument { error: &failure.message };
+            println!("{}", serde_json::to_string_pretty(&document).unwrap_or_default());
+        } else {
+            eprintln!("ashlar: {failure}");
+        }
+        ExitCode::from(failure.code)
+    }
+}

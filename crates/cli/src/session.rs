@@ -1,0 +1,299 @@
+//! An open pool with its mounts, and what can be asked of it.
+
+use crate::config;
+use crate::output::Failure;
+use crate::request::{Answer, CheckReport, Damage, Done, Operation, Request, Status, Volume};
+use ashlar_env::real::Real;
+use ashlar_files::Files;
+use ashlar_fuse::{Mount, Options};
+use ashlar_pool::{Config, Damaged, Pool, VolumeKind};
+use ashlar_units::{Blocks, Bytes};
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An open pool.
+pub struct Session {
+    pub real: Real,
+    directory: PathBuf,
+    memory: Bytes,
+    pool: Pool,
+    mounted: Mutex<Vec<Mounted>>,
+}
+
+/// A mounted file system or snapshot.
+struct Mounted {
+    name: String,
+    mount: Mount,
+    files: Arc<Files>,
+}
+
+impl Session {
+    /// Opens the pool in this directory.
+    pub fn open(directory: &Path, memory: Bytes, threads: usize) -> Result<Session, Failure> {
+        let description = config::read(directory)?;
+        let real = Real::start(threads).map_err(|error| Failure::new(error.to_string()))?;
+        let env = real.env();
+        let devices = description
+            .devices
+            .iter()
+            .map(|device| config::open_device(directory, &device.path, None, &env))
+            .collect::<Result<Vec<_>, _>>()?;
+        let compression = config::compression(&description.compression)?;
+        let settings = Config { memory, compression, ..Config::default() };
+        let pool = real.block_on({
+            let env = env.clone();
+            async move { Pool::open(&env, devices, settings).await }
+        })?;
+        Ok(Session { real, directory: directory.into(), memory, pool, mounted: Mutex::default() })
+    }
+
+    /// Runs pool work on a worker.
+    fn run<T: Send + 'static, F>(&self, work: impl FnOnce(Pool) -> F) -> T
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        self.real.block_on(work(self.pool.clone()))
+    }
+
+    /// Mounts a file system, which is made if it is missing.
+    pub fn mount(&self, name: &str, at: &Path) -> Result<(), Failure> {
+        let is_snapshot = name.contains('@');
+        if let Some(other) = self.mounted.lock().iter().find(|mounted| mounted.name == name) {
+            return Err(Failure::new(format!("{name} is mounted at {}", other.mount.at().display())));
+        }
+        if !at.exists() {
+            std::fs::create_dir_all(at).map_err(|error| Failure::new(format!("{}: {error}", at.display())))?;
+        }
+        let wanted = name.to_string();
+        let files = self.run(|pool| async move {
+            let volume = match pool.volume(&wanted) {
+                Some(volume) => volume,
+                None if is_snapshot => {
+                    return Err(Failure::new(format!(
+                        "there is no snapshot {wanted}; `ashlar snapshot list` names all"
+                    )));
+                }
+                None => make_file_system(&pool, &wanted).await?,
+            };
+            let options = ashlar_files::Options { read_only: is_snapshot, ..ashlar_files::Options::default() };
+            Ok(Files::open(volume, options).await?)
+        })?;
+        let options = Options { source: format!("ashlar:{name}"), read_only: is_snapshot, ..Options::default() };
+        let mount =
+            Mount::new(&self.real, files.clone(), at, options).map_err(|error| Failure::new(error.to_string()))?;
+        self.mounted.lock().push(Mounted { name: name.into(), mount, files });
+        Ok(())
+    }
+
+    /// Whether the kernel still uses the first mount.
+    pub fn is_served(&self) -> bool {
+        self.mounted.lock().first().is_some_and(|mounted| mounted.mount.is_served())
+    }
+
+    /// Unmounts everything, writes everything and closes the pool.
+    pub fn close(self) -> Result<(), Failure> {
+        let mut first_error = None;
+        for mounted in self.mounted.lock().drain(..).rev() {
+            if let Err(error) = mounted.mount.unmount(false).or_else(|_| mounted.mount.unmount(true)) {
+                first_error.get_or_insert(Failure::new(error.to_string()));
+            }
+            let Mounted { files, mount, .. } = mounted;
+            drop(mount);
+            if let Err(error) = self.real.block_on(async move { files.close().await }) {
+                first_error.get_or_insert(error.into());
+            }
+        }
+        if let Err(error) = self.run(|pool| async move { pool.close().await }) {
+            first_error.get_or_insert(error.into());
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// Answers a request. `progress` is told bytes done and bytes in all.
+    pub fn answer(
+        &self,
+        request: Request,
+        progress: impl Fn(u64, u64) + Send + Sync + 'static,
+    ) -> Result<Answer, Failure> {
+        let done = |text: String| Ok(Answer::Done(Done { done: text }));
+        match request {
+            Request::Status => Ok(Answer::Status(Box::new(self.status()))),
+            Request::Check { repair } => {
+                if repair {
+                    return Err(Failure::new("check --repair is not built yet; restore damaged files from a copy"));
+                }
+                self.sync()?;
+                Ok(Answer::Check(self.check(progress)?))
+            }
+            Request::FsList => Ok(Answer::Volumes(self.volumes(false))),
+            Request::SnapshotList => Ok(Answer::Volumes(self.volumes(true))),
+            Request::FsCreate { name } => {
+                let made = name.clone();
+                self.run(|pool| async move { make_file_system(&pool, &made).await.map(drop) })?;
+                done(format!("made file system {name}"))
+            }
+            Request::FsRename { from, to } => {
+                self.refuse_mounted(&from)?;
+                let text = format!("{from} is now {to}");
+                self.run(|pool| async move { pool.rename_volume(&from, &to).await })?;
+                done(text)
+            }
+            Request::FsDestroy { name } => {
+                self.refuse_mounted(&name)?;
+                let text = format!("destroyed file system {name}");
+                self.run(|pool| async move { pool.destroy_volume(&name).await })?;
+                done(text)
+            }
+            Request::SnapshotCreate { name } => {
+                let Some((fs, snapshot)) = name.split_once('@') else { return Err(no_snapshot_name(&name)) };
+                self.sync()?;
+                let (fs, snapshot) = (fs.to_string(), snapshot.to_string());
+                self.run(|pool| async move { pool.create_snapshot(&fs, &snapshot).await.map(drop) })?;
+                done(format!("took snapshot {name}"))
+            }
+            Request::SnapshotDestroy { name } => {
+                self.refuse_mounted(&name)?;
+                let text = format!("destroyed snapshot {name}");
+                self.run(|pool| async move { pool.destroy_snapshot(&name).await })?;
+                done(text)
+            }
+            Request::SnapshotClone { name, to } => {
+                let text = format!("made file system {to} from {name}");
+                self.run(|pool| async move { pool.clone_snapshot(&name, &to).await.map(drop) })?;
+                done(text)
+            }
+            Request::SnapshotMount { name, at } => {
+                if !name.contains('@') {
+                    return Err(no_snapshot_name(&name));
+                }
+                self.mount(&name, &at)?;
+                done(format!("mounted {name} at {}", at.display()))
+            }
+            Request::Down => Err(Failure::new("the daemon answers this itself")),
+        }
+    }
+
+    /// Writes what file systems still hold in memory into the pool.
+    fn sync(&self) -> Result<(), Failure> {
+        let all: Vec<Arc<Files>> = self.mounted.lock().iter().map(|mounted| mounted.files.clone()).collect();
+        for files in all {
+            self.real.block_on(async move { ashlar_vfs::FileSystem::syncfs(&*files).await })?;
+        }
+        Ok(())
+    }
+
+    fn refuse_mounted(&self, name: &str) -> Result<(), Failure> {
+        match self.mounted.lock().iter().find(|mounted| mounted.name == name) {
+            Some(mounted) => {
+                let at = mounted.mount.at().display();
+                Err(Failure::new(format!("{name} is mounted at {at}; `ashlar down` first")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn volumes(&self, snapshots: bool) -> Vec<Volume> {
+        let listed = self.pool.volumes().into_iter().filter_map(|info| match info.kind {
+            VolumeKind::Snapshot { time, .. } if snapshots => Some(Volume { name: info.name, time: Some(time) }),
+            VolumeKind::Live { .. } if !snapshots => Some(Volume { name: info.name, time: None }),
+            _ => None,
+        });
+        listed.collect()
+    }
+
+    /// Numbers for people and programs.
+    pub fn status(&self) -> Status {
+        let status = self.pool.status();
+        let mounted = self.mounted.lock();
+        let first = mounted.first();
+        let counters = first.map(|mounted| mounted.mount.counters()).unwrap_or_default();
+        let nanos = |time: std::time::Duration| time.as_nanos() as u64;
+        let operations = counters.operations.iter().map(|operation| Operation {
+            name: operation.name.into(),
+            count: operation.count,
+            median_ns: nanos(operation.quantile(0.5)),
+            p99_ns: nanos(operation.quantile(0.99)),
+        });
+        Status {
+            pid: first.map(|_| std::process::id()),
+            pool: self.directory.clone(),
+            mount: first.map(|mounted| mounted.mount.at().into()),
+            fs: first.map(|mounted| mounted.name.clone()),
+            capacity: status.capacity,
+            used: status.used,
+            free: status.free,
+            memory: status.memory,
+            memory_limit: self.memory.0,
+            generation: status.generation,
+            moved: status.moved,
+            requests: counters.requests(),
+            bytes_read: counters.bytes_read,
+            bytes_written: counters.bytes_written,
+            operations: operations.collect(),
+        }
+    }
+
+    fn check(&self, progress: impl Fn(u64, u64) + Send + Sync + 'static) -> Result<CheckReport, Failure> {
+        self.run(|pool| async move {
+            let checked = pool.check(|done, all| progress(done.0, all.0)).await?;
+            let mut report = CheckReport {
+                nodes: checked.nodes,
+                extents: checked.extents,
+                bytes: checked.bytes.0,
+                damaged: Vec::new(),
+                inconsistent: Vec::new(),
+            };
+            for (slot, counted, found) in checked.miscounted {
+                let sentence = format!("segment slot {slot} counts {counted} live bytes and has {found}");
+                report.inconsistent.push(sentence);
+            }
+            for damage in checked.damaged {
+                report.damaged.push(locate(&pool, damage).await);
+            }
+            if report.damaged.is_empty() {
+                for info in pool.volumes() {
+                    let Some(volume) = pool.volume(&info.name) else { continue };
+                    let options = ashlar_files::Options { read_only: true, ..ashlar_files::Options::default() };
+                    let audit = Files::open(volume, options).await?.audit().await?;
+                    let of = |sentence: String| format!("{}: {sentence}", info.name);
+                    report.inconsistent.extend(audit.wrong.into_iter().map(of));
+                }
+            }
+            Ok(report)
+        })
+    }
+}
+
+async fn make_file_system(pool: &Pool, name: &str) -> Result<ashlar_pool::Volume, Failure> {
+    let volume = pool.create_volume(name).await?;
+    Files::format(&volume, 0, 0).await?;
+    Ok(volume)
+}
+
+fn no_snapshot_name(name: &str) -> Failure {
+    Failure::new(format!("{name:?} names no snapshot: write FILESYSTEM@SNAPSHOT, as in main@monday"))
+}
+
+/// Which file a damaged range belongs to.
+async fn locate(pool: &Pool, damage: ashlar_pool::Damage) -> Damage {
+    let Damaged::Blocks(first, count) = damage.what else {
+        return Damage { volume: damage.volume, file: None, offset: 0, len: 0, error: damage.error };
+    };
+    let mut found = Damage {
+        volume: damage.volume,
+        file: None,
+        offset: first.to_bytes().0,
+        len: Blocks(count.0).to_bytes().0,
+        error: damage.error,
+    };
+    let options = ashlar_files::Options { read_only: true, ..ashlar_files::Options::default() };
+    if let Some(volume) = pool.volume(&found.volume)
+        && let Ok(files) = Files::open(volume, options).await
+        && let Ok(Some((ino, offset))) = files.file_at(first).await
+    {
+        found.offset = offset;
+        found.file = files.path_of(ino).await.ok().flatten().or(Some(format!("inode {ino}")));
+    }
+    found
+}

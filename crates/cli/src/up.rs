@@ -1,0 +1,175 @@
+//! Making pools, and running them.
+
+use crate::arguments::{Create, Up};
+use crate::client;
+use crate::config::{self, DeviceConfig, PoolConfig};
+use crate::daemon::Control;
+use crate::output::{Failure, Output};
+use crate::request::Done;
+use crate::session::Session;
+use ashlar_env::real::Real;
+use ashlar_pool::{Creation, Pool};
+use ashlar_units::Bytes;
+use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// What a detached daemon says when the mount serves.
+const READY: &str = "ready";
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+const THREADS_MAX: usize = 8;
+
+/// `ashlar pool create`.
+pub fn create(create: &Create, output: &Output) -> Result<ExitCode, Failure> {
+    if let Some(code) = output.schema::<Done>() {
+        return Ok(code);
+    }
+    let directory = config::pool_directory(Some(&create.directory))?;
+    if config::exists(&directory) && !create.force {
+        return Err(Failure::new(format!("{} holds a pool already; --force makes a new one", directory.display())));
+    }
+    let devices: Vec<(PathBuf, Option<Bytes>)> = create
+        .devices
+        .iter()
+        .map(|device| std::path::absolute(&device.path).map(|path| (path, device.size)))
+        .collect::<Result<_, _>>()
+        .map_err(|error| Failure::new(error.to_string()))?;
+    make(&directory, &devices, &create.compression, create.force)?;
+    output.print(&Done {
+        done: format!(
+            "made a pool in {}; `ashlar up --pool {}` runs it",
+            directory.display(),
+            create.directory.display()
+        ),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+fn make(directory: &Path, devices: &[(PathBuf, Option<Bytes>)], compression: &str, force: bool) -> Result<(), Failure> {
+    config::compression(compression)?;
+    std::fs::create_dir_all(directory)
+        .map_err(|error| Failure::new(format!("cannot make {}: {error}", directory.display())))?;
+    let real = Real::start(1).map_err(|error| Failure::new(error.to_string()))?;
+    let env = real.env();
+    let opened = devices
+        .iter()
+        .map(|(path, size)| config::open_device(directory, path, *size, &env))
+        .collect::<Result<Vec<_>, _>>()?;
+    real.block_on(async move { Pool::create(&env, &opened, Creation { segment: None, force }).await })?;
+    let devices = devices.iter().map(|(path, _)| DeviceConfig { path: path.clone() }).collect();
+    config::write(directory, &PoolConfig { compression: compression.into(), devices })
+}
+
+/// `ashlar up`.
+pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Failure> {
+    if let Some(code) = output.schema::<Done>() {
+        return Ok(code);
+    }
+    let directory = config::pool_directory(pool)?;
+    if client::connect(&directory).is_some() {
+        return Err(Failure::new(format!("{} is up already; see `ashlar status`", directory.display())));
+    }
+    let mount = match &up.mount {
+        Some(mount) => std::path::absolute(mount).map_err(|error| Failure::new(error.to_string()))?,
+        None => directory.join("mnt"),
+    };
+    if up.detach {
+        return detach(&directory, &mount, up, output);
+    }
+    if !config::exists(&directory) {
+        output.say(format_args!("making a pool of {} in {}", up.size, directory.display()));
+        make(&directory, &[("device-0.img".into(), Some(up.size))], "lz4", false)?;
+    }
+    // What a daemon that died left behind would be in the way.
+    for at in config::read_mounts(&directory).iter().filter(|at| ashlar_fuse::is_mounted(at)) {
+        ashlar_fuse::detach(at).map_err(|error| Failure::new(error.to_string()))?;
+    }
+    config::forget_mounts(&directory);
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, stop.clone()).map_err(|error| Failure::new(error.to_string()))?;
+    }
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let session = Session::open(&directory, up.memory, up.threads.unwrap_or(processors.min(THREADS_MAX)))?;
+    if let Err(failure) = session.mount(&up.fs, &mount) {
+        session.close()?;
+        return Err(failure);
+    }
+    config::note_mount(&directory, &mount);
+    let control = Control::listen(&directory, session)?;
+    if std::env::var_os(DETACHED).is_some() {
+        println!("{READY}");
+        let _ = std::io::stdout().flush();
+    } else {
+        output.say(format_args!("{} is mounted at {}; Ctrl-C unmounts it", up.fs, mount.display()));
+    }
+    watch(&control, &stop, output);
+    control.close(&directory)?;
+    config::forget_mounts(&directory);
+    output.say("everything is written; the pool is down");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows a live status line until it is time to stop.
+fn watch(control: &Control, stop: &AtomicBool, output: &Output) {
+    let live = !output.json && std::io::stderr().is_terminal();
+    let mut shown = Instant::now();
+    let mut before = control.session.status();
+    while !stop.load(Ordering::Acquire) && !control.stop.load(Ordering::Acquire) && control.session.is_served() {
+        std::thread::sleep(Duration::from_millis(20));
+        if live && shown.elapsed() >= STATUS_INTERVAL {
+            let status = control.session.status();
+            let seconds = shown.elapsed().as_secs_f64();
+            let rate = |now: u64, then: u64| (now.saturating_sub(then) as f64 / seconds) as u64;
+            eprint!(
+                "\r\x1b[Kused {} of {}  memory {}  {} requests/s  read {}/s  write {}/s",
+                Bytes(status.used),
+                Bytes(status.capacity),
+                Bytes(status.memory),
+                rate(status.requests, before.requests),
+                Bytes(rate(status.bytes_read, before.bytes_read)),
+                Bytes(rate(status.bytes_written, before.bytes_written)),
+            );
+            (shown, before) = (Instant::now(), status);
+        }
+    }
+    if live {
+        eprintln!();
+    }
+}
+
+/// Set for the process that stays behind.
+const DETACHED: &str = "ASHLAR_DETACHED";
+
+/// Starts a process that stays, and waits until its mount serves.
+fn detach(directory: &Path, mount: &Path, up: &Up, output: &Output) -> Result<ExitCode, Failure> {
+    std::fs::create_dir_all(directory)
+        .map_err(|error| Failure::new(format!("cannot make {}: {error}", directory.display())))?;
+    let log = config::log(directory);
+    let file = std::fs::File::create(&log).map_err(|error| Failure::new(format!("{}: {error}", log.display())))?;
+    let program = std::env::current_exe().map_err(|error| Failure::new(error.to_string()))?;
+    let mut command = Command::new(program);
+    command.arg("up").arg("--pool").arg(directory).arg("--mount").arg(mount).arg("--fs").arg(&up.fs);
+    command.arg("--memory").arg(up.memory.0.to_string()).arg("--size").arg(up.size.0.to_string());
+    if let Some(threads) = up.threads {
+        command.arg("--threads").arg(threads.to_string());
+    }
+    command.env(DETACHED, "1").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file).process_group(0);
+    let mut child = command.spawn().map_err(|error| Failure::new(format!("cannot start the daemon: {error}")))?;
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        let _ = BufReader::new(stdout).read_line(&mut line);
+    }
+    if line.trim() != READY {
+        let _ = child.wait();
+        let said = std::fs::read_to_string(&log).unwrap_or_default();
+        let said = said.lines().last().unwrap_or("the daemon ended without a word");
+        return Err(Failure::new(said.strip_prefix("ashlar: ").unwrap_or(said)));
+    }
+    output.print(&Done { done: format!("{} is mounted at {}; `ashlar down` unmounts it", up.fs, mount.display()) });
+    Ok(ExitCode::SUCCESS)
+}
