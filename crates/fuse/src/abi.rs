@@ -127,6 +127,8 @@ pub mod init {
     pub const SETXATTR_EXT: u64 = 1 << 29;
     /// The second half of the flags counts.
     pub const INIT_EXT: u64 = 1 << 30;
+    /// Requests over io_uring.
+    pub const OVER_IO_URING: u64 = 1 << 41;
     /// Shared mappings of files opened for direct I/O.
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
 }
@@ -271,7 +273,29 @@ structures! {
     }
     /// Reply to STATX.
     StatxOut, 288 { attr_valid: u64, attr_valid_nsec: u32, flags: u32, spare: [u64; 2], stat: FuseStatx, }
+    /// Where requests over io_uring say how long they are.
+    UringEntInOut, 32 { flags: u64, commit_id: u64, payload_sz: u32, padding: u32, reserved: u64, }
+    /// What an io_uring command carries in its own 80 bytes.
+    UringCmdReq, 24 { flags: u64, commit_id: u64, qid: u16, padding: [u8; 6], }
 }
+
+/// Header buffer of a request over io_uring.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct UringHeaders {
+    /// An [`InHeader`] or an [`OutHeader`].
+    pub in_out: [u8; 128],
+    /// First structure of the request.
+    pub op_in: [u8; 128],
+    /// Lengths.
+    pub ent: UringEntInOut,
+}
+const _: () = assert!(size_of::<UringHeaders>() == 288, "the kernel's structure has this size");
+
+/// io_uring command: take this buffer and fetch a request into it.
+pub const URING_REGISTER: u32 = 1;
+/// io_uring command: here is a reply, fetch the next request.
+pub const URING_COMMIT_AND_FETCH: u32 = 2;
 
 /// Length of the headers in front of the data of a WRITE.
 pub const WRITE_HEADERS_LEN: usize = size_of::<InHeader>() + size_of::<WriteIn>();

@@ -1,6 +1,7 @@
 //! From bytes to typed requests.
 //!
-//! A request is a header, for most opcodes one fixed structure, and behind it names or data. Nothing that comes in can
+//! A request is a header, for most opcodes one fixed structure, and behind it names or data. The classic device delivers
+//! them in one run of bytes, io_uring in three places; [`Message`] hides the difference. Nothing that comes in can
 //! make the decoder panic or allocate: it checks every length and gives slices of the input.
 
 use crate::abi::*;
@@ -28,7 +29,9 @@ const fn bad(what: &'static str) -> BadRequest {
 pub struct Message<'a> {
     /// The header.
     pub header: InHeader,
-    /// Everything behind the header.
+    /// The fixed structure, where it comes apart from the rest.
+    fixed: Option<&'a [u8]>,
+    /// Everything behind the header, or behind the fixed structure.
     rest: &'a [u8],
 }
 
@@ -41,12 +44,20 @@ impl<'a> Message<'a> {
             .checked_sub(size_of::<InHeader>())
             .and_then(|len| rest.get(..len))
             .ok_or(bad("a request's length does not match what arrived"))?;
-        Ok(Message { header, rest })
+        Ok(Message { header, fixed: None, rest })
+    }
+
+    /// A request whose header, fixed structure and payload lie apart.
+    pub fn split(header: InHeader, fixed: &'a [u8], payload: &'a [u8]) -> Message<'a> {
+        Message { header, fixed: Some(fixed), rest: payload }
     }
 
     fn take<T: FromBytes + KnownLayout + Immutable>(&mut self) -> Result<T, BadRequest> {
-        let (value, rest) =
-            T::read_from_prefix(self.rest).map_err(|_| bad("a request is shorter than its structure"))?;
+        const SHORT: BadRequest = bad("a request is shorter than its structure");
+        if let Some(fixed) = self.fixed {
+            return T::read_from_prefix(fixed).map(|(value, _)| value).map_err(|_| SHORT);
+        }
+        let (value, rest) = T::read_from_prefix(self.rest).map_err(|_| SHORT)?;
         self.rest = rest;
         Ok(value)
     }

@@ -7,6 +7,8 @@
 //! The protocol is spoken here and not through a library because the libraries bring threads or runtimes of their own,
 //! copy file data, and lack requests that we answer.
 
+#![deny(unsafe_code)]
+
 mod abi;
 mod buffers;
 mod counters;
@@ -14,8 +16,12 @@ mod decode;
 mod mount;
 mod negotiate;
 mod options;
+#[allow(unsafe_code)]
+mod queue;
 mod reply;
 mod report;
+#[allow(unsafe_code)]
+mod ring;
 mod serve;
 #[allow(unsafe_code)]
 mod sys;

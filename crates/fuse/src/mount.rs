@@ -1,21 +1,17 @@
 //! Mounting, serving and unmounting.
 
-use crate::abi::{InHeader, MAJOR, MINOR_MIN};
-use crate::buffers::Buffers;
+use crate::abi::{MAJOR, MINOR_MIN};
 use crate::counters::{Counters, Shards};
-use crate::decode::{Message, Operation, Request};
+use crate::decode::{Message, Operation};
 use crate::negotiate::{Agreement, negotiate};
 use crate::options::Options;
+use crate::queue::Queue;
 use crate::reply::Reply;
-use crate::report::{Damage, Limiter};
-use crate::serve::{number, serve};
+use crate::report::Limiter;
 use crate::sys;
 use ashlar_env::Env;
 use ashlar_env::real::Real;
-use ashlar_env::ring;
-use ashlar_vfs::{Errno, Error, FileSystem};
-use bytes::Bytes;
-use io_uring::{opcode, types};
+use ashlar_vfs::FileSystem;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -46,15 +42,17 @@ pub struct Mount {
 }
 
 /// What all queues share.
-struct State {
-    counters: Shards,
-    reports: Limiter,
-    options: Options,
-    agreement: Agreement,
-    env: Env,
+pub(crate) struct State {
+    pub(crate) counters: Shards,
+    pub(crate) reports: Limiter,
+    pub(crate) options: Options,
+    pub(crate) agreement: Agreement,
+    pub(crate) env: Env,
     /// Queues that still serve.
-    queues: AtomicUsize,
-    ended: tokio::sync::Notify,
+    pub(crate) queues: AtomicUsize,
+    pub(crate) ended: tokio::sync::Notify,
+    /// A worker looks for requests without sleeping.
+    pub(crate) lingering: AtomicBool,
     unmounted: AtomicBool,
 }
 
@@ -62,6 +60,9 @@ impl Mount {
     /// Mounts `fs` at `at`, an empty directory, and serves it on every worker of the runtime.
     pub fn new<F: FileSystem>(real: &Real, fs: Arc<F>, at: &Path, options: Options) -> Result<Mount, MountError> {
         let at = mount_point(at)?;
+        // Over io_uring a request is served on the processor where it was made, which saves waking another one. The
+        // kernel's switch is off at boot; whoever may not turn it on is served through the device.
+        let _ = std::fs::write("/sys/module/fuse/parameters/enable_uring", "Y");
         let device = sys::open_device().map_err(|error| MountError(format!(
             "cannot open /dev/fuse: {error}; load the module with `modprobe fuse`, and in a container pass the device \
              with `--device /dev/fuse --cap-add SYS_ADMIN`"
@@ -100,12 +101,17 @@ impl Mount {
             env: real.env(),
             queues: AtomicUsize::new(workers),
             ended: tokio::sync::Notify::new(),
+            lingering: AtomicBool::new(false),
             unmounted: AtomicBool::new(false),
         });
         for (worker, device) in devices.into_iter().enumerate() {
-            let queue = Arc::new(Queue { worker, device: Arc::new(device), state: state.clone(), fs: fs.clone() });
             let spawner = real.spawner(worker);
-            real.spawn_on(worker, queue.run(spawner));
+            let queue =
+                Arc::new(Queue { worker, device: Arc::new(device), state: state.clone(), fs: fs.clone(), spawner });
+            if agreement.uring() {
+                queue.clone().start_ring(workers);
+            }
+            real.spawn_on(worker, queue.run());
         }
         Ok(Mount { at, state })
     }
@@ -234,101 +240,5 @@ fn set_read_ahead(at: &Path, options: &Options) {
         let kib = (options.read_ahead.0 >> 10).to_string();
         // Without permission reading ahead stays at 128 KiB, which only costs speed.
         let _ = std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), kib);
-    }
-}
-
-/// One descriptor, served by one worker.
-struct Queue<F> {
-    worker: usize,
-    device: Arc<OwnedFd>,
-    state: Arc<State>,
-    fs: Arc<F>,
-}
-
-impl<F: FileSystem> Queue<F> {
-    /// Takes requests until the file system is unmounted; each is served by a task on the same worker.
-    async fn run(self: Arc<Self>, spawner: ashlar_env::real::Spawner) {
-        let buffers = Buffers::new(self.state.agreement.max_write);
-        loop {
-            match buffers.take(|buffer| sys::read(&self.device, buffer)) {
-                Ok(request) => {
-                    let queue = self.clone();
-                    spawner.spawn(async move { queue.answer(request).await });
-                }
-                Err(error) => match error.raw_os_error() {
-                    Some(libc::EAGAIN) => {
-                        if self.readable().await.is_err() {
-                            break;
-                        }
-                    }
-                    // The request was taken back before it was read.
-                    Some(libc::ENOENT | libc::EINTR) => {}
-                    _ => break, // unmounted, or aborted
-                },
-            }
-        }
-        if self.state.queues.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.state.ended.notify_waiters();
-        }
-    }
-
-    async fn readable(&self) -> io::Result<()> {
-        let poll = opcode::PollAdd::new(types::Fd(self.device.as_raw_fd()), libc::POLLIN as u32).build();
-        // SAFETY: the operation has no memory arguments, and it owns the descriptor.
-        let poll = unsafe { ring::submit(poll.into(), Box::new(self.device.clone())) };
-        let poll = poll.ok_or_else(|| io::Error::other("queues run on workers"))?;
-        let result = poll.await;
-        if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
-    }
-
-    async fn answer(&self, whole: Bytes) {
-        let began = Instant::now();
-        let mut reply = Reply::default();
-        reply.reset();
-        let request = match Message::whole(&whole).and_then(Message::decode) {
-            Ok(request) => request,
-            Err(bad) => {
-                reply.fail(bad.errno);
-                if let Ok((header, _)) = <InHeader as zerocopy::FromBytes>::read_from_prefix(&whole) {
-                    self.send(&mut reply, header.unique);
-                }
-                return;
-            }
-        };
-        let outcome = serve(&*self.fs, &self.state.agreement, &request, &whole, &mut reply).await;
-        if let Err(error) = outcome {
-            reply.fail(number(error.errno));
-            self.report(&request, error);
-        }
-        self.send(&mut reply, request.header.unique);
-        let shard = self.state.counters.of(self.worker);
-        match request.operation {
-            Operation::Read(_) => shard.read(reply.data_len() as u64),
-            Operation::Write { data, .. } => shard.written(data.len() as u64),
-            _ => {}
-        }
-        shard.record(request.opcode, reply.error() != 0, began.elapsed().as_nanos() as u64);
-    }
-
-    fn send(&self, reply: &mut Reply, unique: u64) {
-        if let Some((head, pieces)) = reply.finish(unique) {
-            // ENOENT: the caller was killed meanwhile. Anything else would come up at the next read too.
-            let _ = sys::write(&self.device, head, pieces);
-        }
-    }
-
-    /// Applications see `EIO`; the operator sees why.
-    fn report(&self, request: &Request<'_>, error: Error) {
-        if error.errno != Errno::Io {
-            return;
-        }
-        let Some(left_out) = self.state.reports.admit(self.state.env.now().0) else { return };
-        let (offset, len) = match request.operation {
-            Operation::Read(arg) => (Some(arg.offset), Some(u64::from(arg.size))),
-            Operation::Write { arg, .. } => (Some(arg.offset), Some(u64::from(arg.size))),
-            _ => (None, None),
-        };
-        let operation = request.opcode.name();
-        (self.state.options.on_damage)(&Damage { operation, ino: request.header.nodeid, offset, len, error, left_out });
     }
 }

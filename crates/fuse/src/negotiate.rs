@@ -24,6 +24,13 @@ pub struct Agreement {
     pub timeouts: Timeouts,
 }
 
+impl Agreement {
+    /// Whether requests come over io_uring.
+    pub fn uring(&self) -> bool {
+        self.flags & init::OVER_IO_URING != 0
+    }
+}
+
 /// Answers INIT. `pages_limit` is the kernel's `fs.fuse.max_pages_limit`.
 ///
 /// Opens and closes are not asked for: the kernel keeps an inode's references while a file is open, and that keeps
@@ -46,7 +53,8 @@ pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize) -> (Init
         | init::HANDLE_KILLPRIV_V2
         | init::SETXATTR_EXT
         | init::INIT_EXT
-        | init::DIRECT_IO_ALLOW_MMAP;
+        | init::DIRECT_IO_ALLOW_MMAP
+        | init::OVER_IO_URING;
     if options.writeback {
         wanted |= init::WRITEBACK_CACHE;
     }

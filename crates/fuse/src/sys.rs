@@ -70,6 +70,26 @@ pub(crate) fn write(device: &OwnedFd, head: &[u8], pieces: &[bytes::Bytes]) -> i
     check(unsafe { libc::writev(device.as_raw_fd(), vectors.as_ptr(), vectors.len() as i32) } as libc::c_long)
 }
 
+/// Processors that the machine may have, also those that are off: the kernel keeps a queue for each.
+pub(crate) fn processors() -> usize {
+    // SAFETY: the call has no memory arguments.
+    let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    usize::try_from(count).unwrap_or(1).max(1)
+}
+
+/// Lets the current thread run on these processors only.
+pub(crate) fn pin_thread(processors: &[usize]) {
+    // SAFETY: a zeroed set is an empty one.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    for processor in processors.iter().filter(|processor| **processor < libc::CPU_SETSIZE as usize) {
+        // SAFETY: the number lies within the set.
+        unsafe { libc::CPU_SET(*processor, &mut set) };
+    }
+    // Without permission the thread runs where it likes, which only costs speed.
+    // SAFETY: the pointer is to a set of the given size.
+    unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
+}
+
 /// Device number of the file system mounted at `path`, without asking that file system.
 pub(crate) fn mounted_device(path: &Path) -> io::Result<Option<(String, String)>> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;

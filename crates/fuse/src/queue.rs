@@ -1,0 +1,139 @@
+//! Requests through the device: one descriptor for each worker.
+
+use crate::buffers::Buffers;
+use crate::decode::{Message, Operation, Request};
+use crate::mount::State;
+use crate::reply::Reply;
+use crate::report::Damage;
+use crate::serve::{number, serve};
+use crate::sys;
+use ashlar_env::real::Spawner;
+use ashlar_env::ring;
+use ashlar_vfs::{Errno, Error, FileSystem};
+use bytes::Bytes;
+use io_uring::{opcode, types};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// For how long a worker looks for the next request before it sleeps.
+const LINGER: Duration = Duration::from_micros(100);
+
+/// One descriptor, served by one worker.
+pub(crate) struct Queue<F> {
+    pub(crate) worker: usize,
+    pub(crate) device: Arc<OwnedFd>,
+    pub(crate) state: Arc<State>,
+    pub(crate) fs: Arc<F>,
+    pub(crate) spawner: Spawner,
+}
+
+impl<F: FileSystem> Queue<F> {
+    /// Takes requests until the file system is unmounted; each is served by a task on the same worker.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let buffers = Buffers::new(self.state.agreement.max_write);
+        let mut last = ashlar_env::Instant::default();
+        let over_ring = self.state.agreement.uring();
+        loop {
+            match buffers.take(|buffer| sys::read(&self.device, buffer)) {
+                Ok(request) => {
+                    last = self.state.env.now();
+                    let queue = self.clone();
+                    self.spawner.spawn(async move { queue.answer(request).await });
+                }
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN) if !over_ring && self.linger(last).await => {}
+                    Some(libc::EAGAIN) => {
+                        if self.readable().await.is_err() {
+                            break;
+                        }
+                    }
+                    // The request was taken back before it was read.
+                    Some(libc::ENOENT | libc::EINTR) => {}
+                    _ => break, // unmounted, or aborted
+                },
+            }
+        }
+        if self.state.queues.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.state.ended.notify_waiters();
+        }
+    }
+
+    /// Shortly after a request the next one is likely: one worker then looks again instead of sleeping, since waking a
+    /// sleeping processor takes longer than serving a request. Whether it did.
+    async fn linger(&self, last: ashlar_env::Instant) -> bool {
+        if self.state.env.now().since(last) > LINGER || self.state.lingering.swap(true, Ordering::Acquire) {
+            return false;
+        }
+        self.state.env.yield_now().await;
+        self.state.lingering.store(false, Ordering::Release);
+        true
+    }
+
+    async fn readable(&self) -> io::Result<()> {
+        let poll = opcode::PollAdd::new(types::Fd(self.device.as_raw_fd()), libc::POLLIN as u32).build();
+        // SAFETY: the operation has no memory arguments, and it owns the descriptor.
+        let poll = unsafe { ring::submit(poll.into(), Box::new(self.device.clone())) };
+        let poll = poll.ok_or_else(|| io::Error::other("queues run on workers"))?;
+        let result = poll.await;
+        if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
+    }
+
+    async fn answer(&self, whole: Bytes) {
+        let mut reply = Reply::default();
+        let unique = match Message::whole(&whole) {
+            Ok(message) => {
+                self.fill(message, &whole, &mut reply).await;
+                message.header.unique
+            }
+            // Without a header nobody can be answered.
+            Err(_) => return,
+        };
+        self.send(&mut reply, unique);
+    }
+
+    /// Serves a request; `whole` is what its data lie in. The reply is complete but for its header.
+    pub(crate) async fn fill(&self, message: Message<'_>, whole: &Bytes, reply: &mut Reply) {
+        let began = Instant::now();
+        reply.reset();
+        let request = match message.decode() {
+            Ok(request) => request,
+            Err(bad) => return reply.fail(bad.errno),
+        };
+        if let Err(error) = serve(&*self.fs, &self.state.agreement, &request, whole, reply).await {
+            reply.fail(number(error.errno));
+            self.report(&request, error);
+        }
+        let shard = self.state.counters.of(self.worker);
+        match request.operation {
+            Operation::Read(_) => shard.read(reply.data_len() as u64),
+            Operation::Write { data, .. } => shard.written(data.len() as u64),
+            _ => {}
+        }
+        shard.record(request.opcode, reply.error() != 0, began.elapsed().as_nanos() as u64);
+    }
+
+    fn send(&self, reply: &mut Reply, unique: u64) {
+        if let Some((head, pieces)) = reply.finish(unique) {
+            // ENOENT: the caller was killed meanwhile. Anything else would come up at the next read too.
+            let _ = sys::write(&self.device, head, pieces);
+        }
+    }
+
+    /// Applications see `EIO`; the operator sees why.
+    fn report(&self, request: &Request<'_>, error: Error) {
+        if error.errno != Errno::Io {
+            return;
+        }
+        let Some(left_out) = self.state.reports.admit(self.state.env.now().0) else { return };
+        let (offset, len) = match request.operation {
+            Operation::Read(arg) => (Some(arg.offset), Some(u64::from(arg.size))),
+            Operation::Write { arg, .. } => (Some(arg.offset), Some(u64::from(arg.size))),
+            _ => (None, None),
+        };
+        let operation = request.opcode.name();
+        (self.state.options.on_damage)(&Damage { operation, ino: request.header.nodeid, offset, len, error, left_out });
+    }
+}

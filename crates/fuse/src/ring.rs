@@ -1,0 +1,134 @@
+//! Requests over io_uring (Linux 6.14): the kernel hands a request to the queue of the processor where it was made, and
+//! the worker of that processor takes it out of its own ring. No other processor has to be woken, and one system call
+//! both answers and fetches.
+//!
+//! Each queue has a number of *entries*, each with buffers that the kernel fills and we answer in. FORGET and INTERRUPT
+//! still come through the device.
+
+use crate::abi::*;
+use crate::decode::Message;
+use crate::queue::Queue;
+use crate::reply::Reply;
+use ashlar_env::ring::{self, AlignedBuf};
+use ashlar_vfs::FileSystem;
+use bytes::Bytes;
+use io_uring::{opcode, squeue, types};
+use parking_lot::Mutex;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Requests in service at once, for each processor.
+const ENTRIES: usize = 12;
+
+/// Where an entry's requests and replies lie.
+struct Buffers {
+    headers: AlignedBuf,
+    payload: AlignedBuf,
+    vectors: [libc::iovec; 2],
+}
+
+// SAFETY: the vectors point into the buffers beside them, which do not move.
+unsafe impl Send for Buffers {}
+
+impl Buffers {
+    fn new(payload_len: usize) -> Buffers {
+        let mut headers = AlignedBuf::zeroed(AlignedBuf::ALIGN);
+        let mut payload = AlignedBuf::zeroed(payload_len);
+        let vector = |data: *mut u8, len: usize| libc::iovec { iov_base: data.cast(), iov_len: len };
+        let vectors =
+            [vector(headers.as_mut_ptr(), size_of::<UringHeaders>()), vector(payload.as_mut_ptr(), payload_len)];
+        Buffers { headers, payload, vectors }
+    }
+    fn headers(&self) -> UringHeaders {
+        UringHeaders::read_from_prefix(self.headers.as_ref()).expect("a page holds the headers").0
+    }
+    fn set_headers(&mut self, headers: &UringHeaders) {
+        self.headers.as_mut()[..size_of::<UringHeaders>()].copy_from_slice(headers.as_bytes());
+    }
+}
+
+/// A command to the kernel's side of an entry.
+fn command(device: &OwnedFd, number: u32, vectors: *const libc::iovec, queue: u16, commit: u64) -> squeue::Entry128 {
+    let request = UringCmdReq { flags: 0, commit_id: commit, qid: queue, padding: [0; 6] };
+    let mut bytes = [0; 80];
+    bytes[..size_of::<UringCmdReq>()].copy_from_slice(request.as_bytes());
+    let mut entry = opcode::UringCmd80::new(types::Fd(device.as_raw_fd()), number).cmd(bytes).build();
+    // The builder has no way to set the address and length fields.
+    let raw = (&raw mut entry).cast::<u8>();
+    // SAFETY: an entry is the kernel's 128-byte structure, in which the address lies at byte 16 and the length at 24.
+    unsafe {
+        raw.add(16).cast::<u64>().write_unaligned(vectors as u64);
+        raw.add(24).cast::<u32>().write_unaligned(2);
+    }
+    entry
+}
+
+impl<F: FileSystem> Queue<F> {
+    /// Starts this worker's share of the processors' queues.
+    pub(crate) fn start_ring(self: Arc<Self>, workers: usize) {
+        let processors = crate::sys::processors();
+        let mine: Vec<usize> = (self.worker..processors).step_by(workers).collect();
+        let pinned = mine.clone();
+        self.spawner.spawn(async move { crate::sys::pin_thread(&pinned) });
+        for processor in mine {
+            for _ in 0..ENTRIES {
+                let queue = self.clone();
+                self.spawner.spawn(async move { queue.serve_entry(processor as u16).await });
+            }
+        }
+    }
+
+    async fn serve_entry(self: Arc<Self>, queue: u16) {
+        let buffers = Arc::new(Mutex::new(Buffers::new(self.state.agreement.max_write)));
+        let mut reply = Reply::default();
+        let (mut number, mut commit) = (URING_REGISTER, 0);
+        loop {
+            let operation = {
+                let vectors = buffers.lock().vectors.as_ptr();
+                let entry = command(&self.device, number, vectors, queue, commit);
+                // SAFETY: the buffers are owned by the operation, and nobody touches them until it ends.
+                unsafe { ring::submit(entry, Box::new((self.device.clone(), buffers.clone()))) }
+            };
+            let Some(operation) = operation else { return };
+            if operation.await < 0 {
+                return; // unmounted, or aborted
+            }
+            let (headers, payload) = {
+                let buffers = buffers.lock();
+                let headers = buffers.headers();
+                let len = (headers.ent.payload_sz as usize).min(buffers.payload.as_ref().len());
+                // The engine may keep what is written after the reply, and the buffer is used again then.
+                let mut payload = AlignedBuf::zeroed(len);
+                payload.as_mut()[..len].copy_from_slice(&buffers.payload.as_ref()[..len]);
+                (headers, payload.freeze(len))
+            };
+            commit = headers.ent.commit_id;
+            number = URING_COMMIT_AND_FETCH;
+            self.answer_entry(headers, &payload, &buffers, &mut reply).await;
+        }
+    }
+
+    async fn answer_entry(
+        &self,
+        mut headers: UringHeaders,
+        payload: &Bytes,
+        buffers: &Mutex<Buffers>,
+        reply: &mut Reply,
+    ) {
+        let header = InHeader::read_from_prefix(&headers.in_out).expect("128 bytes hold the header").0;
+        self.fill(Message::split(header, &headers.op_in, payload), payload, reply).await;
+        let mut buffers = buffers.lock();
+        let mut len = 0;
+        if let Some((head, pieces)) = reply.finish(header.unique) {
+            let body = &head[size_of::<OutHeader>()..];
+            for part in std::iter::once(body).chain(pieces.iter().map(|piece| &piece[..])) {
+                buffers.payload.as_mut()[len..len + part.len()].copy_from_slice(part);
+                len += part.len();
+            }
+            headers.in_out[..size_of::<OutHeader>()].copy_from_slice(&head[..size_of::<OutHeader>()]);
+        }
+        headers.ent.payload_sz = len as u32;
+        buffers.set_headers(&headers);
+    }
+}
