@@ -117,7 +117,7 @@ pub struct Up {
     /// Size of the file that is made for a new pool.
     #[arg(long, default_value = "20GiB")]
     pub size: Bytes,
-    /// Threads that serve. Default: one per processor, at most 8.
+    /// Threads that serve. Default: one per processor, at most 64.
     #[arg(long)]
     pub threads: Option<usize>,
 }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// What a detached daemon says when the mount serves.
 const READY: &str = "ready";
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-const THREADS_MAX: usize = 8;
+const THREADS_MAX: usize = 64;
 
 /// `ashlar pool create`.
 pub fn create(create: &Create, output: &Output) -> Result<ExitCode, Failure> {

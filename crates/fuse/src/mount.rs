@@ -60,9 +60,11 @@ impl Mount {
     /// Mounts `fs` at `at`, an empty directory, and serves it on every worker of the runtime.
     pub fn new<F: FileSystem>(real: &Real, fs: Arc<F>, at: &Path, options: Options) -> Result<Mount, MountError> {
         let at = mount_point(at)?;
-        // Over io_uring a request is served on the processor where it was made, which saves waking another one. The
-        // kernel's switch is off at boot; whoever may not turn it on is served through the device.
-        let _ = std::fs::write("/sys/module/fuse/parameters/enable_uring", "Y");
+        // Over io_uring a request is served on the processor where it was made, which saves waking another one; with fewer
+        // workers than processors it would be slower than the device. The kernel's switch is off at boot; whoever may not
+        // turn it on is served through the device.
+        let over_ring = real.workers() >= sys::processors()
+            && std::fs::write("/sys/module/fuse/parameters/enable_uring", "Y").is_ok();
         let device = sys::open_device().map_err(|error| MountError(format!(
             "cannot open /dev/fuse: {error}; load the module with `modprobe fuse`, and in a container pass the device \
              with `--device /dev/fuse --cap-add SYS_ADMIN`"
@@ -86,7 +88,7 @@ impl Mount {
             let _ = sys::unmount(&at, true);
             MountError(format!("the kernel did not complete the mount at {}: {error}", at.display()))
         };
-        let agreement = greet(&device, &options).map_err(undo)?;
+        let agreement = greet(&device, &options, over_ring).map_err(undo)?;
         let workers = real.workers();
         let mut devices = vec![device];
         for _ in 1..workers {
@@ -203,7 +205,7 @@ fn mount_point(at: &Path) -> Result<PathBuf, MountError> {
 }
 
 /// Answers the kernel's first request.
-fn greet(device: &OwnedFd, options: &Options) -> io::Result<Agreement> {
+fn greet(device: &OwnedFd, options: &Options, over_ring: bool) -> io::Result<Agreement> {
     let began = Instant::now();
     let mut buffer = vec![0; INIT_BUFFER_LEN];
     let len = loop {
@@ -224,7 +226,7 @@ fn greet(device: &OwnedFd, options: &Options) -> io::Result<Agreement> {
     }
     let limit = std::fs::read_to_string("/proc/sys/fs/fuse/max_pages_limit");
     let limit = limit.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(256);
-    let (out, agreement) = negotiate(&offer, options, limit);
+    let (out, agreement) = negotiate(&offer, options, limit, over_ring);
     let mut reply = Reply::default();
     reply.reset();
     reply.put(&out);

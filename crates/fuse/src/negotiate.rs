@@ -31,11 +31,12 @@ impl Agreement {
     }
 }
 
-/// Answers INIT. `pages_limit` is the kernel's `fs.fuse.max_pages_limit`.
+/// Answers INIT. `pages_limit` is the kernel's `fs.fuse.max_pages_limit`; `over_ring` asks for
+/// io_uring.
 ///
 /// Opens and closes are not asked for: the kernel keeps an inode's references while a file is open, and that keeps
 /// unlinked files alive. Without OPEN requests `O_TRUNC` comes as a SETATTR.
-pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize) -> (InitOut, Agreement) {
+pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize, over_ring: bool) -> (InitOut, Agreement) {
     let offered = u64::from(offer.flags)
         | if offer.flags & init::INIT_EXT as u32 != 0 { u64::from(offer.flags2) << 32 } else { 0 };
     let mut wanted = init::ASYNC_READ
@@ -53,8 +54,10 @@ pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize) -> (Init
         | init::HANDLE_KILLPRIV_V2
         | init::SETXATTR_EXT
         | init::INIT_EXT
-        | init::DIRECT_IO_ALLOW_MMAP
-        | init::OVER_IO_URING;
+        | init::DIRECT_IO_ALLOW_MMAP;
+    if over_ring {
+        wanted |= init::OVER_IO_URING;
+    }
     if options.writeback {
         wanted |= init::WRITEBACK_CACHE;
     }
@@ -96,7 +99,7 @@ mod tests {
     fn only_what_is_offered_is_agreed() {
         let options = Options::default();
         for bit in 0..64 {
-            let (out, agreement) = negotiate(&offer(1 << bit | init::INIT_EXT), &options, 256);
+            let (out, agreement) = negotiate(&offer(1 << bit | init::INIT_EXT), &options, 256, true);
             assert_eq!(agreement.flags & !(1 << bit | init::INIT_EXT), 0);
             assert_eq!(u64::from(out.flags) | u64::from(out.flags2) << 32, agreement.flags);
         }
@@ -104,7 +107,7 @@ mod tests {
 
     #[test]
     fn locks_splices_and_truncating_opens_stay_with_the_kernel() {
-        let (_, agreement) = negotiate(&offer(u64::MAX), &Options::default(), 256);
+        let (_, agreement) = negotiate(&offer(u64::MAX), &Options::default(), 256, true);
         for bit in [1u64 << 1, 1 << 3, 1 << 10, 1 << 7, 1 << 8, 1 << 9, 1 << 12] {
             assert_eq!(agreement.flags & bit, 0, "{bit:#x}");
         }
@@ -112,9 +115,9 @@ mod tests {
 
     #[test]
     fn the_kernels_page_limit_holds() {
-        let (out, agreement) = negotiate(&offer(u64::MAX), &Options::default(), 64);
+        let (out, agreement) = negotiate(&offer(u64::MAX), &Options::default(), 64, false);
         assert_eq!((out.max_pages, agreement.max_write), (64, 64 * PAGE_LEN));
-        let (out, _) = negotiate(&offer(0), &Options::default(), 256);
+        let (out, _) = negotiate(&offer(0), &Options::default(), 256, true);
         assert_eq!(out.max_write, 32 * 4096);
     }
 }
