@@ -35,7 +35,7 @@ pub(crate) fn range_of(record: &Record) -> u64 {
 
 /// Clears set-id bits as a write by somebody without privilege must.
 pub(crate) fn clear_setid(record: &mut Record) {
-    if record.kind == FileKind::File {
+    if record.kind != FileKind::Directory {
         let setgid = if record.permissions & S_IXGRP != 0 { S_ISGID } else { 0 };
         record.permissions &= !(S_ISUID | setgid);
     }
