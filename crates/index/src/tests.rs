@@ -94,7 +94,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn key(number: u16) -> Key {
     let mut key = Key::from_slice(b"k/");
     key.extend_from_slice(&number.to_be_bytes());
-    if number % 7 == 0 {
+    if number.is_multiple_of(7) {
         key.extend_from_slice(b"/a longer key than fits inline");
     }
     key
