@@ -185,11 +185,13 @@ pub enum SnapshotCommand {
 #[derive(Subcommand)]
 pub enum ProveCommand {
     /// Random histories of a pool with power cuts, compared with a model.
-    Pool(ProvePool),
+    Pool(Prove),
+    /// Random histories of a file system with power cuts, compared with a model.
+    Files(Prove),
 }
 
 #[derive(Args)]
-pub struct ProvePool {
+pub struct Prove {
     /// First seed; a failure names the seed that replays it.
     #[arg(long)]
     pub seed: Option<u64>,

@@ -12,6 +12,7 @@ mod up;
 
 use crate::arguments::{Arguments, Command, FsCommand, PoolCommand, ProveCommand, SnapshotCommand};
 use crate::output::{Failure, Output};
+use crate::prove::Subject;
 use crate::request::Request;
 use clap::{CommandFactory, Parser};
 use std::path::Path;
@@ -52,7 +53,8 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
                 Request::SnapshotMount { name, at }
             }
         }),
-        Command::Prove(ProveCommand::Pool(pool)) => prove::pool(&pool, output),
+        Command::Prove(ProveCommand::Pool(arguments)) => prove::prove(Subject::Pool, &arguments, output),
+        Command::Prove(ProveCommand::Files(arguments)) => prove::prove(Subject::Files, &arguments, output),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "ashlar", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)

@@ -160,7 +160,9 @@ impl Model {
     }
     fn is_above(&self, directory: usize, below: usize) -> bool {
         directory == below
-            || self.entries_of(directory).is_ok_and(|entries| entries.values().any(|child| self.is_above(*child, below)))
+            || self
+                .entries_of(directory)
+                .is_ok_and(|entries| entries.values().any(|child| self.is_above(*child, below)))
     }
     fn rename(&mut self, from: (usize, u64), to: (usize, u64), mode: RenameMode) -> Modelled<()> {
         let source = *self.entries_of(from.0)?.get(&from.1).ok_or(Errno::NotFound)?;
@@ -266,12 +268,8 @@ pub fn explore_files(seed: u64, options: FilesOptions) -> Result<FilesOutcome, F
 }
 
 async fn history(env: Env, options: FilesOptions) -> Found<FilesOutcome> {
-    let config = Config {
-        memory: Size(2 << 20),
-        log_bytes: Size(2 << 20),
-        without: options.without,
-        ..Config::default()
-    };
+    let config =
+        Config { memory: Size(2 << 20), log_bytes: Size(2 << 20), without: options.without, ..Config::default() };
     let text = |error: ashlar_block::Error| error.to_string();
     let mut device = Arc::new(PowerCut::new(CAPACITY, env.clone(), Duration::from_micros(50)));
     let devices = |device: &Arc<PowerCut>| vec![device.clone() as Device];
@@ -290,8 +288,13 @@ async fn history(env: Env, options: FilesOptions) -> Found<FilesOutcome> {
         let files = Files::open(volume, open).await.map_err(|error| format!("life {life}: {error}"))?;
         compare_tree(&files, &model).await.map_err(|error| format!("life {life}, after a clean start: {error}"))?;
         device.cut_after(env.random() % (options.steps * 3));
-        let mut life_of =
-            Life { env: &env, files: &files, device: &device, numbers: HashMap::from([(0, ROOT)]), outcome: &mut outcome };
+        let mut life_of = Life {
+            env: &env,
+            files: &files,
+            device: &device,
+            numbers: HashMap::from([(0, ROOT)]),
+            outcome: &mut outcome,
+        };
         let (states, durable) =
             life_of.work(model.clone(), options.steps).await.map_err(|error| format!("life {life}: {error}"))?;
         drop((files, pool));
@@ -358,7 +361,9 @@ async fn compare_tree(files: &Files, model: &Model) -> Found<()> {
                 }
                 let pieces = files.read(ino, 0, bytes.len() + 10).await.map_err(failed)?;
                 let read = pieces.concat();
-                if let Some(at) = read.iter().zip(bytes).position(|(a, b)| a != b).or((read.len() != bytes.len()).then_some(0)) {
+                if let Some(at) =
+                    read.iter().zip(bytes).position(|(a, b)| a != b).or((read.len() != bytes.len()).then_some(0))
+                {
                     return Err(format!("{path}: differs at byte {at} of {}", bytes.len()));
                 }
             }
@@ -370,7 +375,8 @@ async fn compare_tree(files: &Files, model: &Model) -> Found<()> {
             Body::Fifo => {}
             Body::Directory(entries) => {
                 let listed = list(files, ino, 3).await.map_err(failed)?;
-                let wanted: BTreeMap<Vec<u8>, usize> = entries.iter().map(|(name, node)| (name_of(*name), *node)).collect();
+                let wanted: BTreeMap<Vec<u8>, usize> =
+                    entries.iter().map(|(name, node)| (name_of(*name), *node)).collect();
                 if !listed.keys().eq(wanted.keys()) {
                     return Err(format!("{path}: lists {:?} instead of {:?}", listed.keys(), wanted.keys()));
                 }
@@ -469,7 +475,8 @@ impl Life<'_> {
     /// Any named node of the model, with its inode.
     async fn pick(&mut self, model: &Model) -> Found<(usize, Ino)> {
         let (directory, ino) = self.pick_directory(model).await?;
-        let entries: Vec<usize> = model.entries_of(directory).map_or(Vec::new(), |entries| entries.values().copied().collect());
+        let entries: Vec<usize> =
+            model.entries_of(directory).map_or(Vec::new(), |entries| entries.values().copied().collect());
         if entries.is_empty() {
             return Ok((directory, ino));
         }
@@ -531,7 +538,8 @@ impl Life<'_> {
             5 => {
                 let target = vec![b'x'; 1 + self.random(300) as usize];
                 let made = model.make(parent, name, Body::Symlink(target.clone()), 0o777);
-                let got = files.symlink(above, &bytes, &target, NewNode { permissions: 0o777, ..new(FileKind::Symlink) });
+                let got =
+                    files.symlink(above, &bytes, &target, NewNode { permissions: 0o777, ..new(FileKind::Symlink) });
                 let got = got.await;
                 self.note(made, got, format!("symlink {name} in {parent}"))
             }
@@ -557,12 +565,17 @@ impl Life<'_> {
             }
             12..=14 => {
                 let offset = self.offset();
-                let len = (1 + if self.random(2) == 0 { self.random(200) } else { self.random(70_000) }).min(SIZE_MAX - offset);
+                let len = (1 + if self.random(2) == 0 { self.random(200) } else { self.random(70_000) })
+                    .min(SIZE_MAX - offset);
                 let fill = (1 + self.random(255)) as u8;
                 let data: Vec<u8> = (0..len).map(|at| fill ^ (at >> 9) as u8).collect();
                 let expected = model.write(node, offset as usize, &data);
                 let how = WriteMode { writeback: self.random(2) == 0, ..WriteMode::default() };
-                (format!("write {len} at {offset} of {node}"), expected, files.write(ino, offset, data.into(), how).await)
+                (
+                    format!("write {len} at {offset} of {node}"),
+                    expected,
+                    files.write(ino, offset, data.into(), how).await,
+                )
             }
             15 => {
                 let size = self.offset();
@@ -601,7 +614,11 @@ impl Life<'_> {
                     (format!("removexattr {name} of {node}"), expected, files.removexattr(ino, &bytes).await)
                 } else {
                     attributes.insert(name, value.clone());
-                    (format!("setxattr {name} of {node}"), Ok(()), files.setxattr(ino, &bytes, &value, XattrMode::Set).await)
+                    (
+                        format!("setxattr {name} of {node}"),
+                        Ok(()),
+                        files.setxattr(ino, &bytes, &value, XattrMode::Set).await,
+                    )
                 }
             }
             _ => self.copy_and_seek(model, (node, ino)).await?,

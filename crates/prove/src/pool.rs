@@ -86,12 +86,21 @@ struct World {
 
 /// Explores one history.
 pub fn explore(seed: u64, options: Options) -> Result<Outcome, Failure> {
+    let (outcome, trace) = run_history(seed, move |env| history(env, options))?;
+    Ok(Outcome { trace, ..outcome })
+}
+
+/// Runs a history in the simulated runtime; gives what it came to, and the run's fingerprint.
+pub(crate) fn run_history<T: Send + 'static, F>(seed: u64, history: impl FnOnce(Env) -> F) -> Result<(T, u64), Failure>
+where
+    F: Future<Output = Found<T>> + Send + 'static,
+{
     let sim = Sim::new(seed, Schedule::Random);
-    let env = sim.env();
-    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sim.run(history(env, options))));
+    let run = history(sim.env());
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sim.run(run)));
     let failed = |what: String| Failure { seed, what };
     match outcome {
-        Ok(Ok(Ok(outcome))) => Ok(Outcome { trace: sim.trace().hash, ..outcome }),
+        Ok(Ok(Ok(outcome))) => Ok((outcome, sim.trace().hash)),
         Ok(Ok(Err(what))) => Err(failed(what)),
         Ok(Err(deadlock)) => Err(failed(format!("deadlock: {deadlock:?}"))),
         Err(panic) => {
