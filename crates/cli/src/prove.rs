@@ -57,11 +57,8 @@ struct Found {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { histories, cuts, commits, snapshots, .. } = self;
-        writeln!(
-            f,
-            "{histories} histories, {cuts} power cuts, {commits} transactions, {snapshots} snapshots verified"
-        )?;
+        let Report { histories, cuts, operations, .. } = self;
+        writeln!(f, "{histories} histories, {cuts} power cuts, {operations} operations")?;
         match &self.failure {
             None => writeln!(f, "everything held"),
             Some(found) => writeln!(f, "FOUND: {}\nreplay: {}", found.what, found.replay),
