@@ -89,7 +89,7 @@ impl Subject {
             }
             Subject::Files => {
                 // Every other history has a hash of two bits, so that names collide.
-                let hash_bits = if seed % 2 == 0 { 55 } else { 2 };
+                let hash_bits = if seed.is_multiple_of(2) { 55 } else { 2 };
                 let options = FilesOptions { without, hash_bits, ..FilesOptions::default() };
                 let outcome = explore_files(seed, options)?;
                 Ok((outcome.cuts, outcome.operations))
