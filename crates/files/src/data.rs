@@ -96,7 +96,7 @@ impl Files {
             (base, txn)
         });
         let ends_whole = end.is_multiple_of(BLOCK);
-        {
+        let written = {
             let _shared = inode.lock.read().await;
             let in_place = {
                 let state = inode.state();
@@ -118,10 +118,12 @@ impl Files {
                         (state.record.modified, state.record.changed, state.dirty) = (now, now, true);
                     }
                 }
-                return if how.sync { self.make_durable(&inode).await } else { Ok(()) };
+                true
+            } else {
+                false
             }
-        }
-        {
+        };
+        if !written {
             let _exclusive = inode.lock.write().await;
             self.fit(&inode, end).await?;
             let mut record = inode.record();
