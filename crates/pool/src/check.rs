@@ -156,14 +156,31 @@ impl Pool {
                     checked.extents += 1;
                     checked.bytes += Size(run.weight());
                     if let Err(error) = data {
-                        let what = Damaged::Blocks(*at, Blocks(u64::from(run.count)));
-                        checked.damaged.push(Damage { volume: walk.name.clone(), what, error: error.to_string() });
+                        let volume = walk.name.clone();
+                        self.narrow_down(volume, *at, run, &error.to_string(), &mut checked.damaged).await;
                     }
                 }
                 progress(checked.bytes);
             }
         }
         Ok(())
+    }
+
+    /// Which blocks of a damaged run cannot be read: raw blocks have checksums of their own.
+    async fn narrow_down(&self, volume: String, at: Lba, run: &Run, error: &str, damaged: &mut Vec<Damage>) {
+        let mut report = |at: Lba, count: u8, error: String| {
+            let what = Damaged::Blocks(at, Blocks(u64::from(count)));
+            damaged.push(Damage { volume: volume.clone(), what, error });
+        };
+        if run.form != Form::Raw {
+            return report(at, run.count, error.to_string());
+        }
+        for (index, block) in (run.start..run.end()).enumerate() {
+            let Some(part) = run.part(block, block + 1) else { continue };
+            if let Err(error) = self.0.read_run(&part).await {
+                report(at + Blocks(index as u64), 1, error.to_string());
+            }
+        }
     }
 }
 
