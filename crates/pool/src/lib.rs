@@ -49,6 +49,7 @@ use ashlar_index::{Limits, Node, Tree};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -131,7 +132,7 @@ pub(crate) struct Shared {
     checkpointing: tokio::sync::Mutex<()>,
     /// Generation of the newest superblock.
     generation: AtomicU64,
-    cache: quick_cache::sync::Cache<(u64, u32), Arc<Node>, NodeWeight>,
+    cache: quick_cache::sync::Cache<(u64, u32), Arc<Node>, NodeWeight, BuildHasherDefault<NodeHasher>>,
     volumes: RwLock<BTreeMap<u64, VolumeState>>,
     /// Segments and volumes; see [`format::SlotRecord`] and [`format::VolumeRecord`]. Only checkpoints change it.
     catalog: Tree<Map>,
@@ -157,6 +158,26 @@ pub(crate) struct NodeWeight;
 impl quick_cache::Weighter<(u64, u32), Arc<Node>> for NodeWeight {
     fn weight(&self, _: &(u64, u32), node: &Arc<Node>) -> u64 {
         node.memory() as u64
+    }
+}
+
+/// Hashes the addresses of nodes. It has no random seed: what is evicted, and so what is read, must be the same when a
+/// simulated run is repeated.
+#[derive(Clone, Default)]
+pub(crate) struct NodeHasher(u64);
+impl Hasher for NodeHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(u64::from(value));
+    }
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0.rotate_left(32) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+    fn finish(&self) -> u64 {
+        let mixed = (self.0 ^ (self.0 >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        mixed ^ (mixed >> 32)
     }
 }
 
