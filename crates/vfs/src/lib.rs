@@ -64,7 +64,8 @@ pub trait FileSystem: Send + Sync + 'static {
     fn fsync(&self, ino: Ino, data_only: bool) -> impl Future<Output = Result<()>> + Send;
     /// Makes the whole file system durable.
     fn syncfs(&self) -> impl Future<Output = Result<()>> + Send;
-    /// Lists a directory from behind `cookie` (0: from the start) until `sink` returns false. With `attributes`, entries
+    /// Lists a directory from behind `cookie` (0: from the start) until `sink` returns false, which means that it did not
+    /// take the entry: no reference is counted for it. With `attributes`, entries
     /// carry them and count one reference each, except `.` and `..`.
     fn readdir(
         &self,

@@ -1,0 +1,289 @@
+//! Layers by name, and stacks of them.
+//!
+//! A stack is a table of named layers and a list of those that are the pool's devices:
+//!
+//! ```toml
+//! devices = ["main"]
+//!
+//! [layer.main.checked]
+//! of = "both"
+//!
+//! [layer.both.joined]
+//! of = ["left", "right"]
+//!
+//! [layer.left.file]
+//! path = "left.img"
+//!
+//! [layer.right.file]
+//! path = "right.img"
+//! ```
+//! A new layer is one variant of [`Spec`] with a documented struct, and one arm in [`Stack::build`]: help, schema and the
+//! list of layers follow from that.
+
+use ashlar_block::{Checked, Device, Error, Result, ResultExt};
+use ashlar_devices::{FileDevice, Joined, Memory, OpenOptions};
+use ashlar_env::Env;
+use ashlar_units::Bytes;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A file or block device of the host, past the page cache where the host allows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FileSpec {
+    /// Where it is; a relative path begins at the directory of the pool.
+    pub path: PathBuf,
+    /// Use the page cache even where direct I/O works.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub buffered: bool,
+}
+
+/// Memory: fast, and gone with the process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MemorySpec {
+    /// How much, as in "2GiB".
+    pub size: String,
+}
+
+/// Several devices one behind another, as one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JoinedSpec {
+    /// Names of the layers below, in order.
+    pub of: Vec<String>,
+}
+
+/// Counts what passes, refuses what breaks the contract of devices, and stops after a failed flush.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CheckedSpec {
+    /// Name of the layer below.
+    pub of: String,
+}
+
+/// A layer and its parameters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Spec {
+    /// See [`FileSpec`].
+    File(FileSpec),
+    /// See [`MemorySpec`].
+    Memory(MemorySpec),
+    /// See [`JoinedSpec`].
+    Joined(JoinedSpec),
+    /// See [`CheckedSpec`].
+    Checked(CheckedSpec),
+}
+
+/// Layers by name, and which of them are the devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Stack {
+    /// Names of the layers that the pool stands on.
+    pub devices: Vec<String>,
+    /// Every layer by its name.
+    pub layer: BTreeMap<String, Spec>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// A parameter of a layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Parameter {
+    /// Its name in the stack file.
+    pub name: String,
+    /// What kind of value it takes.
+    pub kind: String,
+    /// Whether it must be given.
+    pub required: bool,
+    /// What it means.
+    pub what: String,
+}
+
+/// A layer as help shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct LayerInfo {
+    /// Its name in the stack file.
+    pub name: String,
+    /// What it is.
+    pub what: String,
+    /// Its parameters.
+    pub parameters: Vec<Parameter>,
+}
+
+fn info<T: JsonSchema>(name: &str) -> LayerInfo {
+    let schema = schemars::schema_for!(T).to_value();
+    let text = |value: &serde_json::Value, key: &str| value.get(key).and_then(|v| v.as_str()).unwrap_or("").to_string();
+    let required: Vec<&str> =
+        schema.get("required").and_then(|v| v.as_array()).into_iter().flatten().filter_map(|v| v.as_str()).collect();
+    let properties = schema.get("properties").and_then(|v| v.as_object());
+    let parameter = |(key, value): (&String, &serde_json::Value)| Parameter {
+        name: key.clone(),
+        kind: text(value, "type"),
+        required: required.contains(&key.as_str()),
+        what: text(value, "description"),
+    };
+    let parameters = properties.into_iter().flatten().map(parameter).collect();
+    LayerInfo { name: name.into(), what: text(&schema, "description"), parameters }
+}
+
+/// Every layer that there is, in order of names.
+pub fn layers() -> Vec<LayerInfo> {
+    vec![
+        info::<CheckedSpec>("checked"),
+        info::<FileSpec>("file"),
+        info::<JoinedSpec>("joined"),
+        info::<MemorySpec>("memory"),
+    ]
+}
+
+impl Stack {
+    /// A stack of plain files, one device each.
+    pub fn of_files(paths: &[PathBuf]) -> Stack {
+        let mut stack = Stack::default();
+        for (index, path) in paths.iter().enumerate() {
+            let name = format!("device-{index}");
+            stack.layer.insert(name.clone(), Spec::File(FileSpec { path: path.clone(), buffered: false }));
+            stack.devices.push(name);
+        }
+        stack
+    }
+
+    /// Reads a stack file.
+    pub fn parse(text: &str) -> Result<Stack> {
+        toml::from_str(text).map_err(|error| Error::misuse(error.to_string()))
+    }
+
+    /// Builds the devices. Relative paths begin at `base`.
+    pub fn build(&self, base: &Path, env: &Env) -> Result<Vec<Device>> {
+        if self.devices.is_empty() {
+            return Err(Error::misuse("the stack names no devices: write devices = [\"NAME\"]"));
+        }
+        let mut used = Vec::new();
+        let devices = self
+            .devices
+            .iter()
+            .map(|name| self.build_layer(name, &mut Vec::new(), &mut used, base, env))
+            .collect::<Result<_>>()?;
+        match self.layer.keys().find(|name| !used.contains(name)) {
+            Some(unused) => {
+                Err(Error::misuse(format!("layer {unused:?} is not used by any device; remove it or name it")))
+            }
+            None => Ok(devices),
+        }
+    }
+
+    fn build_layer<'a>(
+        &'a self,
+        name: &'a String,
+        above: &mut Vec<&'a String>,
+        used: &mut Vec<&'a String>,
+        base: &Path,
+        env: &Env,
+    ) -> Result<Device> {
+        let known = || self.layer.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let spec = self.layer.get(name);
+        let spec = spec.ok_or_else(|| Error::misuse(format!("there is no layer {name:?}; there are: {}", known())))?;
+        if above.contains(&name) {
+            return Err(Error::misuse(format!("layer {name:?} stands on itself")));
+        }
+        if used.contains(&name) {
+            return Err(Error::misuse(format!(
+                "layer {name:?} is used twice: two writers would destroy each other's data"
+            )));
+        }
+        used.push(name);
+        above.push(name);
+        let within = || format!("layer {name}");
+        let device: Device = match spec {
+            Spec::File(spec) => {
+                let options = OpenOptions { buffered: spec.buffered, ..OpenOptions::default() };
+                Arc::new(FileDevice::open(&base.join(&spec.path), &options, env.clone()).within(within)?)
+            }
+            Spec::Memory(spec) => {
+                let size: Bytes =
+                    spec.size.parse().map_err(|error| Error::misuse(format!("{error}")).within(within()))?;
+                Arc::new(Memory::new(size.to_blocks_down()))
+            }
+            Spec::Joined(spec) if spec.of.is_empty() => {
+                return Err(Error::misuse("joins nothing: name at least one layer").within(within()));
+            }
+            Spec::Joined(spec) => {
+                let children = spec.of.iter().map(|child| self.build_layer(child, above, used, base, env));
+                Arc::new(Joined::new(children.collect::<Result<_>>()?))
+            }
+            Spec::Checked(spec) => {
+                let child = self.build_layer(&spec.of, above, used, base, env)?;
+                Arc::new(Checked::new(child, env.clone()))
+            }
+        };
+        above.pop();
+        Ok(device)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ashlar_env::sim::{Schedule, Sim};
+    use proptest::prelude::*;
+
+    fn build(text: &str) -> Result<usize> {
+        let sim = Sim::new(0, Schedule::Fifo);
+        Stack::parse(text)?.build(Path::new("/"), &sim.env()).map(|devices| devices.len())
+    }
+
+    #[test]
+    fn stacks_are_built_of_named_layers() {
+        let text = r#"
+            devices = ["top", "c"]
+            layer.top.checked = { of = "both" }
+            layer.both.joined = { of = ["a", "b"] }
+            layer.a.memory = { size = "1MiB" }
+            layer.b.memory = { size = "2MiB" }
+            layer.c.memory = { size = "4MiB" }
+        "#;
+        assert_eq!(build(text).expect("a good stack"), 2);
+    }
+
+    #[test]
+    fn errors_teach() {
+        let cases = [
+            ("devices = []\nlayer = {}", "names no devices"),
+            ("devices = [\"x\"]\nlayer.a.memory.size = \"1MiB\"", "there are: a"),
+            ("devices = [\"a\"]\nlayer.a.checked.of = \"a\"", "stands on itself"),
+            ("devices = [\"a\", \"a\"]\nlayer.a.memory.size = \"1MiB\"", "used twice"),
+            ("devices = [\"a\"]\nlayer.a.memory.size = \"1MiB\"\nlayer.b.memory.size = \"1MiB\"", "\"b\" is not used"),
+            ("devices = [\"a\"]\nlayer.a.memory.size = \"much\"", "is not a size"),
+            ("devices = [\"a\"]\nlayer.a.memory.sise = \"1MiB\"", "unknown field"),
+            ("devices = [\"a\"]\nlayer.a.flash = {}", "unknown variant"),
+        ];
+        for (text, expected) in cases {
+            let error = build(text).expect_err(expected).to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_variant_is_listed_with_its_help() {
+        let schema = schemars::schema_for!(Spec).to_value().to_string();
+        for layer in layers() {
+            assert!(schema.contains(&format!("\"{}\"", layer.name)), "{}", layer.name);
+            assert!(!layer.what.is_empty() && layer.parameters.iter().all(|parameter| !parameter.what.is_empty()));
+        }
+        assert_eq!(schemars::schema_for!(Spec).to_value()["oneOf"].as_array().map(Vec::len), Some(layers().len()));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_parser_panic(text in "[a-z\\[\\]=\".\n{} ]{0,200}") {
+            let _ = Stack::parse(&text);
+        }
+    }
+}
