@@ -44,6 +44,16 @@ pub enum Command {
     /// Try to make the software lose data.
     #[command(subcommand)]
     Prove(ProveCommand),
+    /// List the layers that a stack file can use, or show one with its parameters.
+    Layers {
+        /// The layer.
+        name: Option<String>,
+    },
+    /// Explain a layer, a rule or a command.
+    Explain {
+        /// Its name.
+        name: String,
+    },
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -67,8 +77,11 @@ pub struct Create {
     /// Directory for the pool's description; made if missing.
     pub directory: PathBuf,
     /// A file or block device. A regular file is taken at its present size, or made with the given one.
-    #[arg(long = "device", value_name = "PATH[,size=SIZE]", required = true)]
+    #[arg(long = "device", value_name = "PATH[,size=SIZE]", required_unless_present = "stack")]
     pub devices: Vec<DeviceArgument>,
+    /// A TOML file that describes the layers below the pool, instead of devices; see `ashlar layers`.
+    #[arg(long, value_name = "FILE", conflicts_with = "devices")]
+    pub stack: Option<PathBuf>,
     /// How new data are compressed: off, lz4, or zstd with a level from 1 to 22 as in zstd:3.
     #[arg(long, default_value = "lz4")]
     pub compression: String,

@@ -2,32 +2,22 @@
 //! detached daemon.
 
 use crate::output::Failure;
-use ashlar_block::Device;
-use ashlar_devices::{FileDevice, OpenOptions};
-use ashlar_env::Env;
+use ashlar_layers::Stack;
 use ashlar_pool::Compression;
 use ashlar_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 const FILE: &str = "pool.toml";
 
 /// A pool's description.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields)]
 pub struct PoolConfig {
     /// `off`, `lz4` or `zstd:LEVEL`.
     pub compression: String,
-    /// Devices; a relative path begins at the pool's directory.
-    pub devices: Vec<DeviceConfig>,
-}
-
-/// One device.
-#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields)]
-pub struct DeviceConfig {
-    pub path: PathBuf,
+    /// What the pool stands on; relative paths begin at the pool's directory.
+    #[serde(flatten)]
+    pub stack: Stack,
 }
 
 /// The pool's directory as given, from the environment, or `./ashlar-data`; absolute.
@@ -82,11 +72,21 @@ pub fn compression(text: &str) -> Result<Compression, Failure> {
     }
 }
 
-/// Opens a device of the pool.
-pub fn open_device(directory: &Path, path: &Path, create: Option<Bytes>, env: &Env) -> Result<Device, Failure> {
-    let options = OpenOptions { create, ..OpenOptions::default() };
-    let device = FileDevice::open(&directory.join(path), &options, env.clone())?;
-    Ok(Arc::new(device))
+/// Makes a device file if it is missing.
+pub fn make_file(path: &Path, size: Option<Bytes>) -> Result<(), Failure> {
+    let fail = |error: std::io::Error| Failure::new(format!("cannot make {}: {error}", path.display()));
+    match (path.exists(), size) {
+        (true, _) => Ok(()),
+        (false, None) => {
+            let message =
+                format!("{}: there is no such file; make it, or say how large it is: ,size=20GiB", path.display());
+            Err(Failure::new(message))
+        }
+        (false, Some(size)) => {
+            let file = std::fs::File::create(path).map_err(fail)?;
+            file.set_len(size.0).map_err(fail)
+        }
+    }
 }
 
 /// Where the daemon mounted something, so that what it leaves after a crash can be found.

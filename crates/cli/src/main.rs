@@ -4,6 +4,7 @@ mod arguments;
 mod client;
 mod config;
 mod daemon;
+mod explain;
 mod output;
 mod prove;
 mod request;
@@ -55,6 +56,8 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
         }),
         Command::Prove(ProveCommand::Pool(arguments)) => prove::prove(Subject::Pool, &arguments, output),
         Command::Prove(ProveCommand::Files(arguments)) => prove::prove(Subject::Files, &arguments, output),
+        Command::Layers { name } => explain::layers(name.as_deref(), output),
+        Command::Explain { name } => explain::explain(&name, output),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "ashlar", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)

@@ -34,11 +34,7 @@ impl Session {
         let description = config::read(directory)?;
         let real = Real::start(threads).map_err(|error| Failure::new(error.to_string()))?;
         let env = real.env();
-        let devices = description
-            .devices
-            .iter()
-            .map(|device| config::open_device(directory, &device.path, None, &env))
-            .collect::<Result<Vec<_>, _>>()?;
+        let devices = description.stack.build(directory, &env)?;
         let compression = config::compression(&description.compression)?;
         let settings = Config { memory, compression, ..Config::default() };
         let pool = real.block_on({

@@ -2,12 +2,13 @@
 
 use crate::arguments::{Create, Up};
 use crate::client;
-use crate::config::{self, DeviceConfig, PoolConfig};
+use crate::config::{self, PoolConfig};
 use crate::daemon::Control;
 use crate::output::{Failure, Output};
 use crate::request::Done;
 use crate::session::Session;
 use ashlar_env::real::Real;
+use ashlar_layers::Stack;
 use ashlar_pool::{Creation, Pool};
 use ashlar_units::Bytes;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
@@ -32,13 +33,21 @@ pub fn create(create: &Create, output: &Output) -> Result<ExitCode, Failure> {
     if config::exists(&directory) && !create.force {
         return Err(Failure::new(format!("{} holds a pool already; --force makes a new one", directory.display())));
     }
-    let devices: Vec<(PathBuf, Option<Bytes>)> = create
-        .devices
-        .iter()
-        .map(|device| std::path::absolute(&device.path).map(|path| (path, device.size)))
-        .collect::<Result<_, _>>()
-        .map_err(|error| Failure::new(error.to_string()))?;
-    make(&directory, &devices, &create.compression, create.force)?;
+    let mut paths = Vec::new();
+    for device in &create.devices {
+        let path = std::path::absolute(&device.path).map_err(|error| Failure::new(error.to_string()))?;
+        config::make_file(&path, device.size)?;
+        paths.push(path);
+    }
+    let stack = match &create.stack {
+        None => Stack::of_files(&paths),
+        Some(file) => {
+            let text = std::fs::read_to_string(file);
+            let text = text.map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
+            Stack::parse(&text).map_err(|error| Failure::new(format!("{}: {error}", file.display())))?
+        }
+    };
+    make(&directory, stack, &create.compression, create.force)?;
     output.print(&Done {
         done: format!(
             "made a pool in {}; `ashlar up --pool {}` runs it",
@@ -49,19 +58,15 @@ pub fn create(create: &Create, output: &Output) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn make(directory: &Path, devices: &[(PathBuf, Option<Bytes>)], compression: &str, force: bool) -> Result<(), Failure> {
+fn make(directory: &Path, stack: Stack, compression: &str, force: bool) -> Result<(), Failure> {
     config::compression(compression)?;
     std::fs::create_dir_all(directory)
         .map_err(|error| Failure::new(format!("cannot make {}: {error}", directory.display())))?;
     let real = Real::start(1).map_err(|error| Failure::new(error.to_string()))?;
     let env = real.env();
-    let opened = devices
-        .iter()
-        .map(|(path, size)| config::open_device(directory, path, *size, &env))
-        .collect::<Result<Vec<_>, _>>()?;
-    real.block_on(async move { Pool::create(&env, &opened, Creation { segment: None, force }).await })?;
-    let devices = devices.iter().map(|(path, _)| DeviceConfig { path: path.clone() }).collect();
-    config::write(directory, &PoolConfig { compression: compression.into(), devices })
+    let devices = stack.build(directory, &env)?;
+    real.block_on(async move { Pool::create(&env, &devices, Creation { segment: None, force }).await })?;
+    config::write(directory, &PoolConfig { compression: compression.into(), stack })
 }
 
 /// `ashlar up`.
@@ -82,7 +87,11 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
     }
     if !config::exists(&directory) {
         output.say(format_args!("making a pool of {} in {}", up.size, directory.display()));
-        make(&directory, &[("device-0.img".into(), Some(up.size))], "lz4", false)?;
+        let device = PathBuf::from("device-0.img");
+        std::fs::create_dir_all(&directory)
+            .map_err(|error| Failure::new(format!("cannot make {}: {error}", directory.display())))?;
+        config::make_file(&directory.join(&device), Some(up.size))?;
+        make(&directory, Stack::of_files(&[device]), "lz4", false)?;
     }
     // What a daemon that died left behind would be in the way.
     for at in config::read_mounts(&directory).iter().filter(|at| ashlar_fuse::is_mounted(at)) {

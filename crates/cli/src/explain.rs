@@ -1,0 +1,86 @@
+//! `ashlar layers` and `ashlar explain`: help that comes from the code.
+
+use crate::arguments::Arguments;
+use crate::output::{Failure, Output};
+use ashlar_layers::LayerInfo;
+use ashlar_pool::Rule;
+use clap::CommandFactory;
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::fmt;
+use std::process::ExitCode;
+
+#[derive(Serialize, JsonSchema)]
+#[serde(transparent)]
+struct Layers(Vec<LayerInfo>);
+
+impl fmt::Display for Layers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Layers(layers) = self;
+        for layer in layers {
+            writeln!(f, "{:<10}{}", layer.name, layer.what)?;
+            for parameter in layer.parameters.iter().filter(|_| layers.len() == 1) {
+                let needed = if parameter.required { "required" } else { "optional" };
+                writeln!(f, "    {:<10}{} ({}, {needed})", parameter.name, parameter.what, parameter.kind)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Something explained.
+#[derive(Serialize, JsonSchema)]
+struct Explanation {
+    /// Its name.
+    name: String,
+    /// The explanation.
+    text: String,
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.text.trim_end())
+    }
+}
+
+/// `ashlar layers [NAME]`.
+pub fn layers(name: Option<&str>, output: &Output) -> Result<ExitCode, Failure> {
+    if let Some(code) = output.schema::<Layers>() {
+        return Ok(code);
+    }
+    let mut all = ashlar_layers::layers();
+    if let Some(name) = name {
+        all.retain(|layer| layer.name == name);
+        if all.is_empty() {
+            return Err(Failure::new(format!("there is no layer {name:?}; `ashlar layers` lists them")));
+        }
+    }
+    output.print(&Layers(all));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `ashlar explain NAME`: a layer, a rule, or a command.
+pub fn explain(name: &str, output: &Output) -> Result<ExitCode, Failure> {
+    if let Some(code) = output.schema::<Explanation>() {
+        return Ok(code);
+    }
+    let layer = ashlar_layers::layers().into_iter().find(|layer| layer.name == name);
+    let rule = Rule::ALL.iter().find(|(_, known, _)| *known == name);
+    let text = match (layer, rule) {
+        (Some(layer), _) => Layers(vec![layer]).to_string(),
+        (None, Some((_, name, what))) => format!(
+            "The rule {name} of the pool: {what}.\n`ashlar prove pool --without {name}` breaks it on purpose, and must find \
+             the damage."
+        ),
+        (None, None) => {
+            let mut command = Arguments::command();
+            let found = command.find_subcommand_mut(name);
+            let found = found.ok_or_else(|| {
+                Failure::new(format!("{name:?} is no layer, rule or command; see `ashlar layers`, `ashlar prove pool --rules` and `ashlar help`"))
+            })?;
+            found.render_long_help().to_string()
+        }
+    };
+    output.print(&Explanation { name: name.into(), text });
+    Ok(ExitCode::SUCCESS)
+}
