@@ -9,7 +9,7 @@
 //!  3. Nothing that the newest durable superblock, or the log behind it, refers to is ever overwritten.
 //!  4. Every byte read is verified against a checksum that its parent holds.
 //!
-//! Layout    [`format`].
+//! Layout    the module [`mod@format`].
 //! Needs     a device flush is a barrier; a block of 4 KiB may tear, a batch too: checksums find it.
 //! Costs     a sync writes one batch and flushes once, for all who wait; a checkpoint flushes twice.
 
