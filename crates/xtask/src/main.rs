@@ -1,0 +1,74 @@
+//! `cargo xtask`: what developers repeat.
+
+mod bench;
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+#[derive(Parser)]
+enum Task {
+    /// Compare with others, side by side in one run.
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Explore for long: power cuts in pools and in file systems.
+    Soak {
+        /// How long for each exploration, as in 10m.
+        #[arg(long, default_value = "10m")]
+        budget: String,
+    },
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// File systems on files of one disk: ashlar, ext4, xfs, btrfs. Needs root.
+    Files {
+        /// A tar file with a source tree, such as that of a kernel.
+        #[arg(long)]
+        tree: PathBuf,
+        /// Where the files that hold the file systems go; 8 GiB for each, one at a time.
+        #[arg(long, default_value = "/var/tmp/ashlar-bench")]
+        at: PathBuf,
+        /// Runs; the table shows medians.
+        #[arg(long, default_value_t = 5)]
+        runs: usize,
+        /// Contenders besides ashlar.
+        #[arg(long, value_delimiter = ',', default_value = "ext4,xfs,btrfs")]
+        peers: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Task::parse() {
+        Task::Bench(Bench::Files { tree, at, runs, peers }) => bench::files(&tree, &at, runs, &peers),
+        Task::Soak { budget } => soak(&budget),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Builds the program and gives its path.
+fn ashlar() -> Result<PathBuf, String> {
+    run(Command::new("cargo").args(["build", "--release", "--package", "ashlar"]))?;
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    Ok(own.with_file_name("ashlar"))
+}
+
+fn soak(budget: &str) -> Result<(), String> {
+    let ashlar = ashlar()?;
+    for subject in ["pool", "files"] {
+        run(Command::new(&ashlar).args(["prove", subject, "--budget", budget]))?;
+    }
+    Ok(())
+}
+
+/// Runs a command; an error names it.
+fn run(command: &mut Command) -> Result<(), String> {
+    let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}")) }
+}
