@@ -12,6 +12,9 @@ use bytes::Bytes;
 const XATTR_LEN_MAX: usize = 64 << 10;
 /// Longest name of an extended attribute, in bytes.
 const XATTR_NAME_LEN_MAX: usize = 255;
+/// Names that begin like this mean something to the kernel, such as access control lists, which we do not enforce: better
+/// to refuse them than to store a promise.
+const SYSTEM_PREFIX: &[u8] = b"system.";
 /// Keys read at once when names are listed.
 const XATTR_PAGE: usize = 256;
 
@@ -61,6 +64,9 @@ impl Files {
     }
 
     pub(crate) async fn get_xattr(&self, ino: Ino, name: &Name) -> Result<Bytes> {
+        if name.starts_with(SYSTEM_PREFIX) {
+            return Err(Errno::Unsupported.into());
+        }
         let inode = self.inode(ino).await?;
         if !inode.state().record.has_xattrs {
             return Err(Errno::NoData.into());
@@ -70,6 +76,9 @@ impl Files {
 
     pub(crate) async fn set_xattr(&self, ino: Ino, name: &Name, value: &[u8], mode: XattrMode) -> Result<()> {
         self.admit_change()?;
+        if name.starts_with(SYSTEM_PREFIX) {
+            return Err(Errno::Unsupported.into());
+        }
         if name.is_empty() || name.len() > XATTR_NAME_LEN_MAX {
             return Err(Errno::Invalid.into());
         }
