@@ -167,7 +167,8 @@ impl Record {
                 sparse: flags & SPARSE != 0,
                 has_xattrs: flags & HAS_XATTRS != 0,
                 parent,
-                target: from.clone(),
+                // A copy: a slice would keep the whole index node in memory.
+                target: Bytes::copy_from_slice(&from),
             }))
         };
         read().ok().flatten().ok_or_else(|| damaged("an inode's record is cut short or of an unknown version"))
