@@ -282,6 +282,11 @@ impl Files {
             // Space in a log cannot be promised to a place: overwriting takes new space anyway. The size is what
             // callers of this mode rely on.
             FallocateMode::Reserve { keep_size } | FallocateMode::Zero { keep_size } => {
+                if matches!(mode, FallocateMode::Reserve { .. })
+                    && end.saturating_sub(record.size.max(offset)) > self.pool().status().free
+                {
+                    return Err(Errno::NoSpace.into());
+                }
                 if !keep_size && end > record.size {
                     self.fit(&inode, end).await?;
                     record.slot = inode.state().record.slot;

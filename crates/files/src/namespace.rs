@@ -126,6 +126,9 @@ impl Files {
             return Err(Errno::NameTooLong.into());
         }
         let directory = self.inode(parent).await?;
+        if name == b"." || name == b".." {
+            return self.look_around(directory, name).await;
+        }
         if directory.state().record.kind != FileKind::Directory {
             return Err(Errno::NotDirectory.into());
         }
@@ -150,6 +153,21 @@ impl Files {
                 return Err(keys::damaged(format!("an entry names inode {ino}, which does not exist")).into());
             }
         }
+    }
+
+    /// `.` finds any inode again by its number, `..` the directory above; file handles need both.
+    async fn look_around(&self, inode: Arc<Inode>, name: &Name) -> Result<Attr> {
+        let record = inode.record();
+        let found = match (name, record.kind) {
+            (b".", _) => inode,
+            (_, FileKind::Directory) => self.inode(record.parent).await?,
+            _ => return Err(Errno::NotDirectory.into()),
+        };
+        if found.state().record.links == 0 {
+            return Err(Errno::Stale.into());
+        }
+        found.state().lookups += 1;
+        self.attr(&found).await
     }
 
     pub(crate) async fn forget_references(&self, ino: Ino, count: u64) {

@@ -97,6 +97,8 @@ pub const OPCODES_END: usize = 54;
 pub mod init {
     /// Reads of one file may overlap.
     pub const ASYNC_READ: u64 = 1 << 0;
+    /// LOOKUP of `.` and `..` works on any inode number (file handles, NFS).
+    pub const EXPORT_SUPPORT: u64 = 1 << 4;
     /// Writes larger than a page.
     pub const BIG_WRITES: u64 = 1 << 5;
     /// READDIRPLUS is understood.
@@ -152,6 +154,8 @@ pub mod fattr {
 pub const WRITE_CACHE: u32 = 1 << 0;
 /// WRITE: clear set-id bits.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// Code of [`NotifyInvalInodeOut`] in place of an error number.
+pub const NOTIFY_INVAL_INODE: i32 = 2;
 /// FSYNC: data only.
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;
 /// What a reply to STATX holds: everything basic and the time of birth.
@@ -261,6 +265,8 @@ structures! {
     }
     /// Reply to COPY_FILE_RANGE_64.
     CopyFileRangeOut, 8 { bytes_copied: u64, }
+    /// Notice that attributes (from `off` on, if it is not negative, also data) changed behind the kernel's back.
+    NotifyInvalInodeOut, 24 { ino: u64, off: i64, len: i64, }
     /// STATX.
     StatxIn, 24 { getattr_flags: u32, reserved: u32, fh: u64, sx_flags: u32, sx_mask: u32, }
     /// A time in STATX.

@@ -40,6 +40,7 @@ pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize, over_rin
     let offered = u64::from(offer.flags)
         | if offer.flags & init::INIT_EXT as u32 != 0 { u64::from(offer.flags2) << 32 } else { 0 };
     let mut wanted = init::ASYNC_READ
+        | init::EXPORT_SUPPORT
         | init::BIG_WRITES
         | init::DO_READDIRPLUS
         | init::READDIRPLUS_AUTO

@@ -1,15 +1,16 @@
 //! Requests through the device: one descriptor for each worker.
 
+use crate::abi::{NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader};
 use crate::buffers::Buffers;
 use crate::decode::{Message, Operation, Request};
 use crate::mount::State;
 use crate::reply::Reply;
 use crate::report::Damage;
-use crate::serve::{number, serve};
+use crate::serve::{clears_setid, number, serve};
 use crate::sys;
 use ashlar_env::real::Spawner;
 use ashlar_env::ring;
-use ashlar_vfs::{Errno, Error, FileSystem};
+use ashlar_vfs::{Errno, Error, FileSystem, Ino};
 use bytes::Bytes;
 use io_uring::{opcode, types};
 use std::io;
@@ -17,6 +18,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use zerocopy::IntoBytes;
 
 /// For how long a worker looks for the next request before it sleeps.
 const LINGER: Duration = Duration::from_micros(100);
@@ -105,6 +107,8 @@ impl<F: FileSystem> Queue<F> {
         if let Err(error) = serve(&*self.fs, &self.state.agreement, &request, whole, reply).await {
             reply.fail(number(error.errno));
             self.report(&request, error);
+        } else if clears_setid(&request) {
+            self.forget_attributes(request.header.nodeid);
         }
         let shard = self.state.counters.of(self.worker);
         match request.operation {
@@ -113,6 +117,15 @@ impl<F: FileSystem> Queue<F> {
             _ => {}
         }
         shard.record(request.opcode, reply.error() != 0, began.elapsed().as_nanos() as u64);
+    }
+
+    /// Tells the kernel that it must ask for an inode's attributes again.
+    fn forget_attributes(&self, ino: Ino) {
+        let notice = NotifyInvalInodeOut { ino, off: -1, len: 0 };
+        let len = (size_of::<OutHeader>() + size_of::<NotifyInvalInodeOut>()) as u32;
+        let header = OutHeader { len, error: NOTIFY_INVAL_INODE, unique: 0 };
+        // ENOENT: the kernel does not know the inode, so it has nothing to forget.
+        let _ = sys::write(&self.device, &[header.as_bytes(), notice.as_bytes()].concat(), &[]);
     }
 
     fn send(&self, reply: &mut Reply, unique: u64) {

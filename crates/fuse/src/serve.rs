@@ -136,6 +136,9 @@ pub(crate) async fn serve<F: FileSystem>(
         }
         Operation::Fallocate(arg) => {
             fs.fallocate(ino, arg.offset, arg.length, fallocate_mode(arg.mode as i32)?).await?;
+            if clears_setid(request) {
+                fs.setattr(ino, SetAttr { clear_setid: true, ..SetAttr::default() }).await?;
+            }
         }
         Operation::Lseek(arg) => {
             let what = match arg.whence as i32 {
@@ -163,6 +166,15 @@ pub(crate) async fn serve<F: FileSystem>(
         }
     }
     Ok(())
+}
+
+/// Whether a request makes the engine clear set-id bits that the kernel keeps in its cache.
+pub(crate) fn clears_setid(request: &Request<'_>) -> bool {
+    match request.operation {
+        Operation::Write { arg, .. } => arg.write_flags & WRITE_KILL_SUIDGID != 0,
+        Operation::Fallocate(_) => request.header.uid != 0,
+        _ => false,
+    }
 }
 
 /// A value, or its size if that is what was asked for.

@@ -325,7 +325,7 @@ impl Runtime for RealShared {
         Instant(self.began.elapsed().as_nanos() as u64)
     }
     fn wall(&self) -> Duration {
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
+        ring::coarse_wall()
     }
     fn wake_at(&self, at: Instant, waker: Waker) {
         let mut waker = Some(waker);

@@ -25,6 +25,14 @@ const LEN_MAX: usize = 1 << 30;
 const BELL: u64 = u64::MAX;
 const TIMEOUT: u64 = u64::MAX - 1;
 
+/// Time of day at the kernel's tick: the clock by which the kernel stamps files, so that the stamps of both agree in order.
+pub(super) fn coarse_wall() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a writable structure of this type.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut time) };
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), time.tv_nsec as u32)
+}
+
 /// Wakes a parked worker from another thread.
 pub(super) struct Bell(Arc<OwnedFd>);
 
