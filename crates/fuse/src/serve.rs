@@ -137,7 +137,14 @@ pub(crate) async fn serve<F: FileSystem>(
         Operation::Fallocate(arg) => {
             fs.fallocate(ino, arg.offset, arg.length, fallocate_mode(arg.mode as i32)?).await?;
             if clears_setid(request) {
-                fs.setattr(ino, SetAttr { clear_setid: true, ..SetAttr::default() }).await?;
+                let attr = fs.getattr(ino).await?;
+                // As the kernel does for its own file systems: the set-gid bit goes unless the caller is in the group
+                // and the bit does not stand for execution.
+                let setgid = attr.permissions & 0o010 != 0 || header.gid != attr.gid;
+                let kept = attr.permissions & !(0o4000 | if setgid { 0o2000 } else { 0 });
+                if kept != attr.permissions {
+                    fs.setattr(ino, SetAttr { permissions: Some(kept), ..SetAttr::default() }).await?;
+                }
             }
         }
         Operation::Lseek(arg) => {
