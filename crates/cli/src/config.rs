@@ -2,22 +2,36 @@
 //! detached daemon.
 
 use crate::output::Failure;
-use ashlar_layers::Stack;
+use ashlar_layers::{Spec, Stack};
 use ashlar_pool::Compression;
 use ashlar_units::Bytes;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "pool.toml";
 
 /// A pool's description.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
 pub struct PoolConfig {
     /// `off`, `lz4` or `zstd:LEVEL`.
     pub compression: String,
-    /// What the pool stands on; relative paths begin at the pool's directory.
-    #[serde(flatten)]
-    pub stack: Stack,
+    /// Names of the layers that the pool stands on.
+    pub devices: Vec<String>,
+    /// Every layer by its name; relative paths begin at the pool's directory.
+    pub layer: BTreeMap<String, Spec>,
+}
+
+impl PoolConfig {
+    /// A pool on a stack.
+    pub fn new(compression: &str, stack: Stack) -> PoolConfig {
+        PoolConfig { compression: compression.into(), devices: stack.devices, layer: stack.layer }
+    }
+    /// What the pool stands on.
+    pub fn stack(&self) -> Stack {
+        Stack { devices: self.devices.clone(), layer: self.layer.clone() }
+    }
 }
 
 /// The pool's directory as given, from the environment, or `./ashlar-data`; absolute.

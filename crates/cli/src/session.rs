@@ -34,7 +34,7 @@ impl Session {
         let description = config::read(directory)?;
         let real = Real::start(threads).map_err(|error| Failure::new(error.to_string()))?;
         let env = real.env();
-        let devices = description.stack.build(directory, &env)?;
+        let devices = description.stack().build(directory, &env)?;
         let compression = config::compression(&description.compression)?;
         let settings = Config { memory, compression, ..Config::default() };
         let pool = real.block_on({

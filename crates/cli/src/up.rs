@@ -66,7 +66,7 @@ fn make(directory: &Path, stack: Stack, compression: &str, force: bool) -> Resul
     let env = real.env();
     let devices = stack.build(directory, &env)?;
     real.block_on(async move { Pool::create(&env, &devices, Creation { segment: None, force }).await })?;
-    config::write(directory, &PoolConfig { compression: compression.into(), stack })
+    config::write(directory, &PoolConfig::new(compression, stack))
 }
 
 /// `ashlar up`.
