@@ -11,13 +11,13 @@
 
 use crate::checkpoint::Chores;
 use crate::commit::Txn;
-use crate::format::{Item, Stream, decode_body};
-use crate::map::{Form, Run, decode};
+use crate::format::{Item, Stream, VolumeKind, decode_body};
+use crate::map::{Form, Map, Run, back_range, decode, decode_back};
 use crate::scan::Scanner;
 use crate::space::Claim;
-use crate::{Pool, Rule};
+use crate::{Pool, Rule, VolumeState};
 use ashlar_block::{Kind, Result};
-use ashlar_index::{Errands, Key};
+use ashlar_index::{Errands, Key, Tree};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
@@ -63,22 +63,59 @@ impl Pool {
                     let lowest = errand.routes.entry(Key::from_slice(&item.key)).or_insert(level);
                     *lowest = level.min(*lowest);
                 } else if let Ok(tree) = shared.tree(item.tree) {
-                    let value = tree.get(self, &item.key).await?.unwrap_or_default();
-                    let mut runs = decode(&value)?;
-                    runs.retain(|run| {
-                        run.form != Form::Hole && (run.uid, run.offset) == (*uid, item.offset) && run.birth > owner
-                    });
-                    if !runs.is_empty() {
-                        living.push(Living { tree: item.tree, key: Key::from_slice(&item.key), runs });
-                    }
+                    let place = (*uid, item.offset);
+                    living.extend(self.living(&tree, Key::from_slice(&item.key), place, owner).await?);
                 }
             }
+            self.back_references(*uid, &mut living).await?;
         }
         self.copy(living).await?;
         self.checkpoint_locked(Chores { errands, ..Chores::default() }).await?;
         shared.release_drained();
         shared.space.note_cleaned(&victims);
         Ok(shared.space.emptying() > before)
+    }
+
+    /// What under `key` still refers to the extent at `place` and belongs to the volume alone.
+    async fn living(&self, tree: &Tree<Map>, key: Key, place: (u64, u32), owner: u64) -> Result<Option<Living>> {
+        let value = tree.get(self, &key).await?.unwrap_or_default();
+        let mut runs = decode(&value)?;
+        runs.retain(|run| run.form != Form::Hole && (run.uid, run.offset) == place && run.birth > owner);
+        Ok((!runs.is_empty()).then_some(Living { tree: tree.id(), key, runs }))
+    }
+
+    /// References to extents of a segment that its own batches do not name: they were made by sharing.
+    async fn back_references(&self, uid: u64, living: &mut Vec<Living>) -> Result<()> {
+        let shared = &self.0;
+        let (first, end) = (back_range(uid), back_range(uid + 1));
+        let live = |(id, volume): (&u64, &VolumeState)| match volume.kind {
+            VolumeKind::Live { .. } => Some((*id, volume.tree.clone())),
+            VolumeKind::Snapshot { .. } => None,
+        };
+        let trees: Vec<_> = shared.volumes.read().iter().filter_map(live).collect();
+        for (id, tree) in trees {
+            let owner = shared.ownership(id).shared_until();
+            let mut low = first.clone();
+            loop {
+                let page = tree.page(self, &low, Some(&end), 1024).await?;
+                for (key, _) in &page.entries {
+                    let Some((offset, chunk)) = decode_back(key) else { continue };
+                    // The batch of the extent may name the same chunk.
+                    let names = |known: &Living| {
+                        let extent = known.runs.first().map(|run| (run.uid, run.offset));
+                        known.tree == id && known.key == chunk && extent == Some((uid, offset))
+                    };
+                    if !living.iter().any(names) {
+                        living.extend(self.living(&tree, chunk, (uid, offset), owner).await?);
+                    }
+                }
+                match page.next {
+                    Some(next) => low = next,
+                    None => break,
+                }
+            }
+        }
+        Ok(())
     }
 
     /// What the batches of a segment say is in it.

@@ -11,6 +11,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 pub const CHUNK_BLOCKS: u64 = 32;
 /// First byte of every map key; all other keys belong to the volume's dictionary.
 pub const MAP_PREFIX: u8 = 0x01;
+/// First byte of back references: `uid (8), offset (4), key of the chunk`, big-endian, for references that the batch of the
+/// extent does not name. They stay until the cleaner has dealt with the segment.
+pub const BACK_PREFIX: u8 = 0x02;
 const _: () = assert!(CHUNK_BLOCKS <= u8::MAX as u64, "runs count blocks of a chunk in a byte");
 
 /// How an extent is stored.
@@ -200,6 +203,28 @@ pub fn chunk_key(block: u64) -> Key {
 pub fn chunk_start(key: &[u8]) -> Option<u64> {
     let number: [u8; 8] = key.strip_prefix(&[MAP_PREFIX])?.try_into().ok()?;
     u64::from_be_bytes(number).checked_mul(CHUNK_BLOCKS)
+}
+
+/// Key of the back reference from an extent to a chunk.
+pub fn back_key(run: &Run, chunk: &[u8]) -> Key {
+    let mut key = back_range(run.uid);
+    key.extend_from_slice(&run.offset.to_be_bytes());
+    key.extend_from_slice(chunk);
+    key
+}
+
+/// What all back references of a segment begin with.
+pub fn back_range(uid: u64) -> Key {
+    let mut key = Key::from_slice(&[BACK_PREFIX]);
+    key.extend_from_slice(&uid.to_be_bytes());
+    key
+}
+
+/// Offset of the extent and key of the chunk in a back reference.
+pub fn decode_back(key: &[u8]) -> Option<(u32, Key)> {
+    let rest = key.strip_prefix(&[BACK_PREFIX])?.get(8..)?;
+    let (offset, chunk) = rest.split_at_checked(4)?;
+    Some((u32::from_be_bytes(offset.try_into().ok()?), Key::from_slice(chunk)))
 }
 
 /// What disappears from a tree: references to extents.

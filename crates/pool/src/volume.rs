@@ -1,7 +1,7 @@
 //! A volume: a sparse block space and a dictionary.
 
 use crate::commit::Txn;
-use crate::map::{CHUNK_BLOCKS, Form, MAP_PREFIX, Map, Run, chunk_key, chunk_start, decode};
+use crate::map::{BACK_PREFIX, CHUNK_BLOCKS, Form, MAP_PREFIX, Map, Run, back_key, chunk_key, chunk_start, decode};
 use crate::store::pad;
 use crate::{Pool, Seq};
 use ashlar_block::{Error, Result, ResultExt};
@@ -18,9 +18,9 @@ pub struct Volume {
     pub(crate) tree: Arc<Tree<Map>>,
 }
 
-/// A dictionary key: any bytes that do not begin with [`MAP_PREFIX`].
+/// A dictionary key: any bytes that do not begin with [`MAP_PREFIX`] or [`BACK_PREFIX`].
 fn check_key(key: &[u8]) {
-    debug_assert!(key.first() != Some(&MAP_PREFIX) && key.len() <= ashlar_index::KEY_LEN_MAX);
+    debug_assert!(!matches!(key.first(), Some(&MAP_PREFIX | &BACK_PREFIX)) && key.len() <= ashlar_index::KEY_LEN_MAX);
 }
 
 impl Volume {
@@ -117,7 +117,11 @@ impl Volume {
             }
         }
         for (chunk, runs) in patches {
-            txn.patch(target.id(), chunk_key(chunk * CHUNK_BLOCKS), runs);
+            let key = chunk_key(chunk * CHUNK_BLOCKS);
+            for run in &runs {
+                txn.put(target.id(), back_key(run, &key), Bytes::new());
+            }
+            txn.patch(target.id(), key, runs);
         }
         Ok(())
     }
