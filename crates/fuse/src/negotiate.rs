@@ -22,6 +22,9 @@ pub struct Agreement {
     pub max_write: usize,
     /// For how long the kernel may rely on names and attributes.
     pub timeouts: Timeouts,
+    /// The engine has all data, so it knows the holes. While the page cache may hold writes of which the engine knows
+    /// nothing, what it takes for a hole may be data: the kernel does not write back before it asks.
+    pub holes: bool,
 }
 
 impl Agreement {
@@ -84,6 +87,7 @@ pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize, over_rin
         flags,
         max_write,
         timeouts: Timeouts { entry: options.timeout, attr: options.timeout },
+        holes: options.read_only || flags & init::WRITEBACK_CACHE == 0,
     };
     (out, agreement)
 }
@@ -112,6 +116,16 @@ mod tests {
         for bit in [1u64 << 1, 1 << 3, 1 << 10, 1 << 7, 1 << 8, 1 << 9, 1 << 12] {
             assert_eq!(agreement.flags & bit, 0, "{bit:#x}");
         }
+    }
+
+    #[test]
+    fn holes_are_known_only_where_the_page_cache_holds_no_writes() {
+        let holes = |read_only, writeback, offered| {
+            let options = Options { read_only, writeback, ..Options::default() };
+            negotiate(&offer(offered), &options, 256, true).1.holes
+        };
+        assert!(!holes(false, true, u64::MAX));
+        assert!(holes(true, true, u64::MAX) && holes(false, false, u64::MAX) && holes(false, true, 0));
     }
 
     #[test]

@@ -132,7 +132,11 @@ pub(crate) async fn serve<F: FileSystem>(
                 }
                 fits
             };
-            fs.readdir(ino, arg.offset, attributes, &mut sink).await?;
+            let listed = fs.readdir(ino, arg.offset, attributes, &mut sink).await;
+            // Entries that were taken count references, so they must arrive; the error comes again behind them.
+            if reply.body_len() == 0 {
+                listed?;
+            }
         }
         Operation::Fallocate(arg) => {
             fs.fallocate(ino, arg.offset, arg.length, fallocate_mode(arg.mode as i32)?).await?;
@@ -147,6 +151,8 @@ pub(crate) async fn serve<F: FileSystem>(
                 }
             }
         }
+        // Declined for good, a file is all data to the kernel.
+        Operation::Lseek(_) if !agreement.holes => reply.fail(libc::ENOSYS),
         Operation::Lseek(arg) => {
             let what = match arg.whence as i32 {
                 libc::SEEK_DATA => SeekWhat::Data,
