@@ -1,7 +1,8 @@
 //! What was asked, how often, and how long our code took for it.
 //!
 //! Every executor worker counts in its own shard, so that counting costs an uncontended cache line. Time runs from the
-//! moment when a request lies in memory to the moment when its reply has been handed to the kernel.
+//! moment when a request lies in memory to the moment when its reply is complete: the system calls that fetch and send are
+//! the transport's.
 
 use crate::abi::{OPCODES_END, Opcode};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -8,7 +8,7 @@ use crate::options::Options;
 use crate::queue::Queue;
 use crate::reply::Reply;
 use crate::report::Limiter;
-use crate::sys;
+use crate::sys::{self, Users};
 use ashlar_env::Env;
 use ashlar_env::real::Real;
 use ashlar_vfs::FileSystem;
@@ -36,13 +36,13 @@ impl fmt::Display for MountError {
 impl std::error::Error for MountError {}
 
 /// A mounted file system. Dropping it unmounts.
-pub struct Mount {
-    at: PathBuf,
-    state: Arc<State>,
-}
+pub struct Mount(Arc<State>);
 
 /// What all queues share.
 pub(crate) struct State {
+    at: PathBuf,
+    /// The file system's device number: it tells whether what is mounted at `at` is still ours.
+    device: String,
     pub(crate) counters: Shards,
     pub(crate) reports: Limiter,
     pub(crate) options: Options,
@@ -53,7 +53,6 @@ pub(crate) struct State {
     pub(crate) ended: tokio::sync::Notify,
     /// A worker looks for requests without sleeping.
     pub(crate) lingering: AtomicBool,
-    unmounted: AtomicBool,
 }
 
 impl Mount {
@@ -63,7 +62,8 @@ impl Mount {
         // Over io_uring a request is served on the processor where it was made, which saves waking another one; with fewer
         // workers than processors it would be slower than the device. The kernel's switch is off at boot; whoever may not
         // turn it on is served through the device.
-        let over_ring = real.workers() >= sys::processors()
+        let over_ring = options.over_io_uring
+            && real.workers() >= sys::processors()
             && std::fs::write("/sys/module/fuse/parameters/enable_uring", "Y").is_ok();
         let device = sys::open_device().map_err(|error| MountError(format!(
             "cannot open /dev/fuse: {error}; load the module with `modprobe fuse`, and in a container pass the device \
@@ -85,7 +85,7 @@ impl Mount {
             MountError(format!("cannot mount at {}: {error}; {help}", at.display()))
         })?;
         let undo = |error: io::Error| {
-            let _ = sys::unmount(&at, true);
+            let _ = sys::unmount(&at, Users::Fail);
             MountError(format!("the kernel did not complete the mount at {}: {error}", at.display()))
         };
         let agreement = greet(&device, &options, over_ring).map_err(undo)?;
@@ -94,8 +94,11 @@ impl Mount {
         for _ in 1..workers {
             devices.push(sys::clone_device(&devices[0]).map_err(undo)?);
         }
-        set_read_ahead(&at, &options);
+        let number = sys::mounted_device(&at).ok().flatten().map_or(String::new(), |(number, _)| number);
+        set_read_ahead(&number, &options);
         let state = Arc::new(State {
+            at,
+            device: number,
             counters: Shards::new(workers),
             reports: Limiter::default(),
             options,
@@ -104,7 +107,6 @@ impl Mount {
             queues: AtomicUsize::new(workers),
             ended: tokio::sync::Notify::new(),
             lingering: AtomicBool::new(false),
-            unmounted: AtomicBool::new(false),
         });
         for (worker, device) in devices.into_iter().enumerate() {
             let spawner = real.spawner(worker);
@@ -115,23 +117,23 @@ impl Mount {
             }
             real.spawn_on(worker, queue.run());
         }
-        Ok(Mount { at, state })
+        Ok(Mount(state))
     }
 
     /// Where it is mounted.
     pub fn at(&self) -> &Path {
-        &self.at
+        &self.0.at
     }
 
     /// What was served so far.
     pub fn counters(&self) -> Counters {
-        self.state.counters.sum()
+        self.0.counters.sum()
     }
 
-    /// Returns when nothing is served any more: after an unmount, by us or by somebody else.
+    /// Returns when nothing is served any more: after an unmount, by us or by somebody else, or after a panic.
     pub async fn ended(&self) {
         loop {
-            let mut ended = std::pin::pin!(self.state.ended.notified());
+            let mut ended = std::pin::pin!(self.0.ended.notified());
             ended.as_mut().enable();
             if !self.is_served() {
                 return;
@@ -142,24 +144,18 @@ impl Mount {
 
     /// Whether it is still served.
     pub fn is_served(&self) -> bool {
-        self.state.queues.load(Ordering::Acquire) > 0
+        self.0.queues.load(Ordering::Acquire) > 0
     }
 
     /// Unmounts. With `lazy` a mount that is in use is detached now and ends when its last user leaves.
     pub fn unmount(&self, lazy: bool) -> Result<(), MountError> {
-        if !self.is_served() || self.state.unmounted.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        sys::unmount(&self.at, lazy).map_err(|error| {
-            let help = if error.raw_os_error() == Some(libc::EBUSY) {
-                "it is in use: close what works there (`fuser -vm` names it)"
-            } else {
-                "`umount -l` may help"
-            };
-            MountError(format!("cannot unmount {}: {error}; {help}", self.at.display()))
-        })?;
-        self.state.unmounted.store(true, Ordering::Release);
-        Ok(())
+        self.0.unmount(if lazy { Users::GoOn } else { Users::None })
+    }
+
+    /// Unmounts by force: whoever uses the mount or waits for it gets errors from now on, and writes that are only in the
+    /// page cache are lost. A mount that was detached before is out of reach; it ends when the process does.
+    pub fn abort(&self) -> Result<(), MountError> {
+        self.0.unmount(Users::Fail)
     }
 }
 
@@ -169,9 +165,30 @@ impl Drop for Mount {
     }
 }
 
+impl State {
+    pub(crate) fn unmount(&self, users: Users) -> Result<(), MountError> {
+        // It may be gone, detached by somebody else, and the place used again.
+        let here = sys::mounted_device(&self.at).ok().flatten().is_some_and(|(number, _)| number == self.device);
+        if !here {
+            return Ok(());
+        }
+        sys::unmount(&self.at, users).map_err(|error| {
+            let help = if error.raw_os_error() == Some(libc::EBUSY) {
+                "it is in use: close what works there (`fuser -vm` names it)"
+            } else {
+                "`umount -l` may help"
+            };
+            MountError(format!("cannot unmount {}: {error}; {help}", self.at.display()))
+        })
+    }
+}
+
 /// Clears what a dead server left mounted at `at`: its users get errors instead of waiting.
+///
+/// A server that hangs is cleared too, but over io_uring the kernel may not free a program that waits for it until it is
+/// killed.
 pub fn detach(at: &Path) -> Result<(), MountError> {
-    sys::unmount(at, true).map_err(|error| MountError(format!("cannot unmount {}: {error}", at.display())))
+    sys::unmount(at, Users::Fail).map_err(|error| MountError(format!("cannot unmount {}: {error}", at.display())))
 }
 
 /// Whether a file system of ours is mounted at this absolute path.
@@ -237,10 +254,8 @@ fn greet(device: &OwnedFd, options: &Options, over_ring: bool) -> io::Result<Agr
 }
 
 /// The kernel caps what INIT asks for at its own default; root may set more.
-fn set_read_ahead(at: &Path, options: &Options) {
-    if let Ok(Some((device, _))) = sys::mounted_device(at) {
-        let kib = (options.read_ahead.0 >> 10).to_string();
-        // Without permission reading ahead stays at 128 KiB, which only costs speed.
-        let _ = std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), kib);
-    }
+fn set_read_ahead(device: &str, options: &Options) {
+    let kib = (options.read_ahead.0 >> 10).to_string();
+    // Without permission reading ahead stays at 128 KiB, which only costs speed.
+    let _ = std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), kib);
 }

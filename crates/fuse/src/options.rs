@@ -18,6 +18,8 @@ pub struct Options {
     /// For how long the kernel may rely on names, present and absent, and on attributes. We are the only writer, so
     /// practically for ever.
     pub timeout: Duration,
+    /// Requests come over io_uring where that is faster and allowed. Off, they come through the device.
+    pub over_io_uring: bool,
     /// Largest write request; the kernel's `fs.fuse.max_pages_limit` may lower it.
     pub max_write: Bytes,
     /// How far the kernel reads ahead of a sequential reader.
@@ -33,6 +35,7 @@ impl Default for Options {
             read_only: false,
             writeback: true,
             timeout: Duration::from_secs(10 * 365 * 86_400),
+            over_io_uring: true,
             max_write: Bytes(1 << 20),
             read_ahead: Bytes(1 << 20),
             on_damage: Arc::new(|damage| eprintln!("ashlar: {damage}")),

@@ -7,16 +7,19 @@ use crate::mount::State;
 use crate::reply::Reply;
 use crate::report::Damage;
 use crate::serve::{clears_setid, number, serve};
-use crate::sys;
+use crate::sys::{self, Users};
 use ashlar_env::real::Spawner;
 use ashlar_env::ring;
 use ashlar_vfs::{Errno, Error, FileSystem, Ino};
 use bytes::Bytes;
 use io_uring::{opcode, types};
+use std::future::Future;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
@@ -104,11 +107,18 @@ impl<F: FileSystem> Queue<F> {
             Ok(request) => request,
             Err(bad) => return reply.fail(bad.errno),
         };
-        if let Err(error) = serve(&*self.fs, &self.state.agreement, &request, whole, reply).await {
-            reply.fail(number(error.errno));
-            self.report(&request, error);
-        } else if clears_setid(&request) {
-            self.forget_attributes(request.header.nodeid);
+        match caught(serve(&*self.fs, &self.state.agreement, &request, whole, reply)).await {
+            Ok(Ok(())) if clears_setid(&request) => self.forget_attributes(request.header.nodeid),
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                reply.fail(number(error.errno));
+                self.report(&request, error);
+            }
+            Err(_) => {
+                // The panic's message was printed. What the engine left half done must not be built upon.
+                reply.fail(libc::EIO);
+                let _ = self.state.unmount(Users::Fail);
+            }
         }
         let shard = self.state.counters.of(self.worker);
         match request.operation {
@@ -149,4 +159,14 @@ impl<F: FileSystem> Queue<F> {
         let operation = request.opcode.name();
         (self.state.options.on_damage)(&Damage { operation, ino: request.header.nodeid, offset, len, error, left_out });
     }
+}
+
+/// Runs a future to its end or to its panic.
+async fn caught<T>(future: impl Future<Output = T>) -> std::thread::Result<T> {
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(|context| {
+        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
+        polled.map_or_else(|panic| Poll::Ready(Err(panic)), |polled| polled.map(Ok))
+    })
+    .await
 }

@@ -119,6 +119,9 @@ impl<F: FileSystem> Queue<F> {
         let header = InHeader::read_from_prefix(&headers.in_out).expect("128 bytes hold the header").0;
         self.fill(Message::split(header, &headers.op_in, payload), payload, reply).await;
         let mut buffers = buffers.lock();
+        if reply.body_len() + reply.data_len() > buffers.payload.as_ref().len() {
+            reply.fail(libc::EIO); // more than was asked for
+        }
         let mut len = 0;
         if let Some((head, pieces)) = reply.finish(header.unique) {
             let body = &head[size_of::<OutHeader>()..];

@@ -47,10 +47,27 @@ pub(crate) fn mount(source: &str, at: &Path, read_only: bool, data: &str) -> io:
     check(result.into()).map(drop)
 }
 
-/// Unmounts; `lazy` detaches a busy mount, which ends when its last user leaves.
-pub(crate) fn unmount(at: &Path, lazy: bool) -> io::Result<()> {
+/// What becomes of the users of a mount that goes.
+#[derive(Clone, Copy)]
+pub(crate) enum Users {
+    /// There must be none.
+    None,
+    /// They go on until the last one leaves; nobody new comes.
+    GoOn,
+    /// They get errors, also those who wait for an answer.
+    Fail,
+}
+
+/// Unmounts.
+pub(crate) fn unmount(at: &Path, users: Users) -> io::Result<()> {
     let at = text(at)?;
-    let flags = libc::UMOUNT_NOFOLLOW | if lazy { libc::MNT_DETACH } else { 0 };
+    let flags = libc::UMOUNT_NOFOLLOW
+        | match users {
+            Users::None => 0,
+            Users::GoOn => libc::MNT_DETACH,
+            // By force the kernel first cuts the connection to the server, so nothing is left to wait for.
+            Users::Fail => libc::MNT_FORCE | libc::MNT_DETACH,
+        };
     // SAFETY: the pointer is to a string that ends.
     check(unsafe { libc::umount2(at.as_ptr(), flags) }.into()).map(drop)
 }
