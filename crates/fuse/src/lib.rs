@@ -13,6 +13,7 @@ mod abi;
 mod buffers;
 mod counters;
 mod decode;
+mod holes;
 mod mount;
 mod negotiate;
 mod options;

@@ -6,7 +6,7 @@ use crate::decode::{Message, Operation, Request};
 use crate::mount::State;
 use crate::reply::Reply;
 use crate::report::Damage;
-use crate::serve::{clears_setid, number, serve};
+use crate::serve::{Kernel, clears_setid, number, serve};
 use crate::sys::{self, Users};
 use ashlar_env::real::Spawner;
 use ashlar_env::ring;
@@ -107,7 +107,7 @@ impl<F: FileSystem> Queue<F> {
             Ok(request) => request,
             Err(bad) => return reply.fail(bad.errno),
         };
-        match caught(serve(&*self.fs, &self.state.agreement, &request, whole, reply)).await {
+        match caught(serve(&*self.fs, self, &self.state.agreement, &request, whole, reply)).await {
             Ok(Ok(())) if clears_setid(&request) => self.forget_attributes(request.header.nodeid),
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
@@ -131,11 +131,7 @@ impl<F: FileSystem> Queue<F> {
 
     /// Tells the kernel that it must ask for an inode's attributes again.
     fn forget_attributes(&self, ino: Ino) {
-        let notice = NotifyInvalInodeOut { ino, off: -1, len: 0 };
-        let len = (size_of::<OutHeader>() + size_of::<NotifyInvalInodeOut>()) as u32;
-        let header = OutHeader { len, error: NOTIFY_INVAL_INODE, unique: 0 };
-        // ENOENT: the kernel does not know the inode, so it has nothing to forget.
-        let _ = sys::write(&self.device, &[header.as_bytes(), notice.as_bytes()].concat(), &[]);
+        invalidate(&self.device, NotifyInvalInodeOut { ino, off: -1, len: 0 });
     }
 
     fn send(&self, reply: &mut Reply, unique: u64) {
@@ -159,6 +155,27 @@ impl<F: FileSystem> Queue<F> {
         let operation = request.opcode.name();
         (self.state.options.on_damage)(&Damage { operation, ino: request.header.nodeid, offset, len, error, left_out });
     }
+}
+
+impl<F: FileSystem> Kernel for Queue<F> {
+    async fn drop_pages(&self, ino: Ino, from: u64, to: Option<u64>) {
+        if self.state.agreement.holes {
+            return;
+        }
+        let len = to.map_or(0, |to| to - from) as i64; // 0: to the end
+        let notice = NotifyInvalInodeOut { ino, off: from as i64, len };
+        // It returns when the pages are written back, which the workers must serve meanwhile.
+        let device = self.device.clone();
+        self.state.env.unblock(move || invalidate(&device, notice)).await;
+    }
+}
+
+/// Sends a notice that waits for nobody but for the write-back of dirty pages in its range.
+fn invalidate(device: &OwnedFd, notice: NotifyInvalInodeOut) {
+    let len = (size_of::<OutHeader>() + size_of::<NotifyInvalInodeOut>()) as u32;
+    let header = OutHeader { len, error: NOTIFY_INVAL_INODE, unique: 0 };
+    // ENOENT: the kernel does not know the inode, so it has nothing to forget.
+    let _ = sys::write(device, &[header.as_bytes(), notice.as_bytes()].concat(), &[]);
 }
 
 /// Runs a future to its end or to its panic.

@@ -2,17 +2,25 @@
 
 use crate::abi::*;
 use crate::decode::{Operation, Request};
+use crate::holes::confirmed_seek;
 use crate::negotiate::Agreement;
 use crate::reply::{DIRENT_LEN_MAX, DIRENT_PLUS_LEN_MAX, Reply, decode_device};
 use ashlar_vfs::{
-    DirEntry, Errno, Error, FallocateMode, FileKind, FileSystem, NewNode, RenameMode, Result, SeekWhat, SetAttr,
+    DirEntry, Errno, Error, FallocateMode, FileKind, FileSystem, Ino, NewNode, RenameMode, Result, SeekWhat, SetAttr,
     SetTime, Time, WriteMode, XattrMode,
 };
 use bytes::Bytes;
 
+/// What the server asks of the kernel.
+pub(crate) trait Kernel {
+    /// Writes back and drops what the page cache has of an inode from `from` to `to`, or to its end.
+    fn drop_pages(&self, ino: Ino, from: u64, to: Option<u64>) -> impl Future<Output = ()> + Send;
+}
+
 /// Serves one request. `whole` is what the request's slices lie in.
-pub(crate) async fn serve<F: FileSystem>(
+pub(crate) async fn serve<F: FileSystem, K: Kernel>(
     fs: &F,
+    kernel: &K,
     agreement: &Agreement,
     request: &Request<'_>,
     whole: &Bytes,
@@ -151,15 +159,14 @@ pub(crate) async fn serve<F: FileSystem>(
                 }
             }
         }
-        // Declined for good, a file is all data to the kernel.
-        Operation::Lseek(_) if !agreement.holes => reply.fail(libc::ENOSYS),
         Operation::Lseek(arg) => {
             let what = match arg.whence as i32 {
                 libc::SEEK_DATA => SeekWhat::Data,
                 libc::SEEK_HOLE => SeekWhat::Hole,
                 _ => return Err(Errno::Invalid.into()),
             };
-            reply.put(&LseekOut { offset: fs.seek(ino, arg.offset, what).await? });
+            let drop_pages = |from, to| kernel.drop_pages(ino, from, to);
+            reply.put(&LseekOut { offset: confirmed_seek(fs, ino, arg.offset, what, drop_pages).await? });
         }
         Operation::CopyFileRange { arg, wide } => {
             // The narrow reply has 32 bits for the length.
