@@ -4,5 +4,5 @@
 mod files;
 mod pool;
 
-pub use files::{FilesOptions, FilesOutcome, explore_files};
+pub use files::*;
 pub use pool::{Failure, Options, Outcome, explore};
