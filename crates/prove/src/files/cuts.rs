@@ -195,7 +195,7 @@ impl Life<'_> {
 fn last_change(states: &[Model], node: usize) -> usize {
     let of = |state: usize| states[state].nodes.get(node);
     let changed = |state: &usize| match (of(*state), of(state - 1)) {
-        (Some(now), Some(before)) => !Arc::ptr_eq(now, before),
+        (Some(now), Some(before)) => !Arc::ptr_eq(now, before) && now != before,
         (now, _) => now.is_some(),
     };
     (1..states.len()).rev().find(changed).unwrap_or(0)
