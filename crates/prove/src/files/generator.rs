@@ -2,9 +2,8 @@
 
 use super::model::{Body, Model};
 use super::operation::{Data, HANDLES, Op, Place, Target};
+use crate::seeded::Dice;
 use ashlar_vfs::{FallocateMode, FileKind, RenameMode, Time, XattrMode};
-use rand::{RngExt, SeedableRng};
-use rand_pcg::Pcg64Mcg;
 
 /// Names in each directory.
 const NAMES: u64 = 6;
@@ -16,24 +15,6 @@ const SIZE_MAX: u64 = (1 << 20) + (96 << 10);
 const VALUE_MAX: u64 = 2000;
 /// Times that every file system can store, in seconds since 1970.
 const SECONDS_MAX: u64 = 1 << 31;
-
-/// Chance from a seed.
-pub(super) struct Dice(Pcg64Mcg);
-
-impl Dice {
-    pub(super) fn new(seed: u64) -> Dice {
-        Dice(Pcg64Mcg::seed_from_u64(seed))
-    }
-    pub(super) fn below(&mut self, end: u64) -> u64 {
-        self.0.random_range(0..end)
-    }
-    pub(super) fn one_in(&mut self, count: u64) -> bool {
-        self.below(count) == 0
-    }
-    pub(super) fn pick<T: Clone>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize].clone()
-    }
-}
 
 /// Who runs the operations.
 #[derive(Clone, Copy, Debug)]

@@ -12,9 +12,11 @@ mod history;
 mod model;
 mod mounted;
 mod operation;
+mod together;
 
 pub use cuts::{FilesOptions, FilesOutcome, explore_files};
 pub use directory::Directory;
 pub use model::Model;
 pub use mounted::{Mounted, MountedOutcome, explore_mounted};
 pub use operation::{Answer, Data, Op, Place, Refusal, Stat, Subject, Target};
+pub use together::{TogetherOutcome, explore_together};
