@@ -17,7 +17,7 @@ use crate::pool::{Failure, run_history};
 use crate::seeded::Dice;
 use ashlar_env::{BoxFuture, Env};
 use ashlar_files::Files;
-use ashlar_pool::Pool;
+use ashlar_pool::{Pool, Txn};
 use ashlar_units::Bytes as Size;
 use ashlar_vfs::{FallocateMode, FileKind, RenameMode, XattrMode};
 use parking_lot::Mutex;
@@ -34,6 +34,10 @@ const ROUNDS: u64 = 8;
 const NAMES: u64 = 3;
 /// So little that nodes are read again and again, and operations interleave.
 const MEMORY: Size = Size(128 << 10);
+
+const FILLER: &str = "filler";
+/// Values of 2,000 bytes, many times what fits into memory.
+const FILLER_KEYS: u64 = 600;
 
 /// What a history came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,6 +85,7 @@ async fn history(env: Env) -> Found<TogetherOutcome> {
     let mut model = Model::new(0, 0);
     let mut outcome = TogetherOutcome::default();
     let (mut pool, mut files) = house.open().await?;
+    fill(&pool).await.map_err(super::cuts::text)?;
     for round in 0..ROUNDS {
         let cuts = env.random().is_multiple_of(2);
         if cuts {
@@ -88,6 +93,7 @@ async fn history(env: Env) -> Found<TogetherOutcome> {
         }
         let events = run(&env, &house, &pool, &files).await;
         let cut = house.device.is_dead();
+        house.device.cut_after(u64::MAX / 2);
         if cut {
             drop((pool, files));
             house.cut();
@@ -116,10 +122,6 @@ async fn history(env: Env) -> Found<TogetherOutcome> {
             format!("round {round} (cut: {cut}): no order of these operations ends so:{}\nbut:{story}", told())
         })?;
         check(&pool, &files).await.map_err(|error| format!("round {round}: {error}{}", told()))?;
-        if !cut {
-            // The fuse of a round that ended before it burnt down.
-            house.device.cut_after(u64::MAX / 2);
-        }
     }
     files.close().await.map_err(super::cuts::text)?;
     let left = files.inodes_in_memory();
@@ -165,13 +167,30 @@ async fn run(env: &Env, house: &House, pool: &Pool, files: &Arc<Files>) -> Vec<V
     events
 }
 
+/// A volume with more in it than fits into memory.
+async fn fill(pool: &Pool) -> ashlar_block::Result<()> {
+    let volume = pool.create_volume(FILLER).await?;
+    let mut txn = Txn::new();
+    for key in 0..FILLER_KEYS {
+        volume.put(&mut txn, &key.to_be_bytes(), vec![key as u8; 2000]);
+    }
+    volume.commit(txn).await?;
+    pool.checkpoint().await
+}
+
+/// Pushes everything else out of memory, so that operations wait for the device, and checkpoints and cleans.
 async fn disturb(env: Env, pool: Pool, over: Arc<AtomicBool>) {
+    let Some(filler) = pool.volume(FILLER) else { return };
     while !over.load(Ordering::Relaxed) {
-        let done = if env.random().is_multiple_of(3) { pool.clean().await.map(drop) } else { pool.checkpoint().await };
+        let done = match env.random() % 16 {
+            0 => pool.clean().await.map(drop),
+            1 => pool.checkpoint().await,
+            _ => filler.get(&(env.random() % FILLER_KEYS).to_be_bytes()).await.map(drop),
+        };
         if done.is_err() {
             return; // the power is cut
         }
-        env.sleep(Duration::from_nanos(env.random() % 200_000)).await;
+        env.sleep(Duration::from_nanos(env.random() % 10_000)).await;
     }
 }
 
