@@ -170,11 +170,11 @@ async fn run(env: &Env, house: &House, pool: &Pool, files: &Arc<Files>) -> Vec<V
 /// A volume with more in it than fits into memory.
 async fn fill(pool: &Pool) -> ashlar_block::Result<()> {
     let volume = pool.create_volume(FILLER).await?;
-    let mut txn = Txn::new();
     for key in 0..FILLER_KEYS {
+        let mut txn = Txn::new();
         volume.put(&mut txn, &key.to_be_bytes(), vec![key as u8; 2000]);
+        volume.commit(txn).await?;
     }
-    volume.commit(txn).await?;
     pool.checkpoint().await
 }
 
