@@ -1,8 +1,8 @@
 //! The checks 1, 2, 3, 5, 7 and 9 that follow from "DFS: A File System for Virtualized Flash Storage" (Josephson et al.,
 //! FAST '10), with our own arithmetic where our limits are wider than the paper's.
 
-use ashlar_block::Device;
-use ashlar_devices::{PowerCut, Tearing};
+use ashlar_block::{Capability, Device, Durability, Geometry, IoContext, Layer};
+use ashlar_devices::{Memory, PowerCut, Tearing};
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
 use ashlar_files::{Files, Options};
@@ -218,6 +218,53 @@ fn check_3_promotion() {
     });
 }
 
+/// A device in memory on which every operation takes 50 µs (the paper's flash) and 1 ns for each byte, so that times
+/// can be compared to the nanosecond.
+struct Steady {
+    below: Memory,
+    env: Env,
+}
+
+impl Steady {
+    async fn pause(&self, bytes: u64) {
+        self.env.sleep(Duration::from_nanos(50_000 + bytes)).await;
+    }
+}
+
+impl Layer for Steady {
+    fn name(&self) -> String {
+        "steady".into()
+    }
+    fn geometry(&self) -> Geometry {
+        Layer::geometry(&self.below)
+    }
+    fn capability(&self) -> Capability {
+        Layer::capability(&self.below)
+    }
+    async fn read(&self, context: IoContext, at: Lba, count: Blocks) -> ashlar_block::Result<bytes::Bytes> {
+        self.pause(count.to_bytes().0).await;
+        Layer::read(&self.below, context, at, count).await
+    }
+    async fn write(
+        &self,
+        context: IoContext,
+        at: Lba,
+        pieces: Vec<bytes::Bytes>,
+        durability: Durability,
+    ) -> ashlar_block::Result<()> {
+        self.pause(pieces.iter().map(|piece| piece.len() as u64).sum()).await;
+        Layer::write(&self.below, context, at, pieces, durability).await
+    }
+    async fn flush(&self, context: IoContext) -> ashlar_block::Result<()> {
+        self.pause(0).await;
+        Layer::flush(&self.below, context).await
+    }
+    async fn discard(&self, context: IoContext, at: Lba, count: Blocks) -> ashlar_block::Result<()> {
+        self.pause(0).await;
+        Layer::discard(&self.below, context, at, count).await
+    }
+}
+
 /// Virtual time of some work, in nanoseconds.
 async fn time(env: &Env, work: impl Future<Output = ()>) -> f64 {
     let began = env.now();
@@ -231,9 +278,18 @@ async fn time(env: &Env, work: impl Future<Output = ()>) -> f64 {
 #[test]
 fn check_5_overhead_over_the_volume() {
     const FILE: u64 = 16 * MIB;
-    run(5, |house| async move {
-        let (pool, files) = house.open().await;
-        let env = &house.env;
+    let sim = Sim::new(5, Schedule::Random);
+    let env = sim.env();
+    let main = async move {
+        let env = &env;
+        let device: Device = Arc::new(Steady { below: Memory::new(Blocks(48 << 10)), env: env.clone() });
+        let creation = Creation { segment: Some(Blocks(256)), force: false };
+        Pool::create(env, std::slice::from_ref(&device), creation).await.expect("created");
+        let config = Config { memory: Bytes(2 << 20), log_bytes: Bytes(2 << 20), ..Config::default() };
+        let pool = Pool::open(env, vec![device], config).await.expect("opened");
+        let volume = pool.create_volume("v").await.expect("a volume");
+        Files::format(&volume, 0, 0).await.expect("formatted");
+        let files = Files::open(volume, Options::default()).await.expect("a file system");
         let raw = pool.create_volume("raw").await.expect("a volume");
         let ino = file(&files, "a").await;
         let at = |part: u64| {
@@ -298,7 +354,8 @@ fn check_5_overhead_over_the_volume() {
         let directly = directly.await;
         println!("4 KiB writes take {:.3} of the time", through_files / directly);
         assert!(through_files <= 1.05 * directly, "4 KiB writes: {through_files} ns instead of {directly}");
-    });
+    };
+    sim.run(main).expect("no deadlock");
 }
 
 /// Check 7, crashes: what is mapped is what was acknowledged; making, moving and removing names is atomic; and what was
