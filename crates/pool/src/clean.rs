@@ -174,28 +174,28 @@ impl Pool {
         let bytes: u64 = moves.iter().map(|(.., copy)| copy.weight()).sum();
         shared.moved.fetch_add(bytes, Ordering::Relaxed);
         let _still = if shared.keeps(Rule::StillWhileSharing) { Some(shared.moving.write().await) } else { None };
-        for moves in moves.chunks(MOVES_PER_COMMIT) {
-            loop {
-                let mut txn = Txn::new().deleting();
-                txn.closing = true;
-                moves
-                    .iter()
-                    .for_each(|(tree, key, from, to)| txn.relocate(*tree, key.clone(), from.clone(), to.clone()));
-                match shared.apply(&txn) {
-                    Ok((_, sealed)) => {
-                        shared.start_writes(sealed);
-                        break;
-                    }
-                    // A node that the decision needs has left the cache: fetch it and decide again.
-                    Err(error) if error.kind() == Kind::Retry => {
-                        for (tree, key, ..) in moves {
-                            if let Ok(tree) = shared.tree(*tree) {
-                                tree.get(self, key).await?;
-                            }
+        let (mut left, mut together) = (&moves[..], MOVES_PER_COMMIT);
+        while !left.is_empty() {
+            let (now, later) = left.split_at(together.min(left.len()));
+            let mut txn = Txn::new().deleting();
+            txn.closing = true;
+            now.iter().for_each(|(tree, key, from, to)| txn.relocate(*tree, key.clone(), from.clone(), to.clone()));
+            match shared.apply(&txn) {
+                Ok((_, sealed)) => {
+                    shared.start_writes(sealed);
+                    left = later;
+                }
+                // A node that the decision needs has left the cache: fetch it and decide again, on fewer, since little
+                // memory may not hold the nodes of all.
+                Err(error) if error.kind() == Kind::Retry => {
+                    together = (now.len() / 2).max(1);
+                    for (tree, key, ..) in &now[..together] {
+                        if let Ok(tree) = shared.tree(*tree) {
+                            tree.get(self, key).await?;
                         }
                     }
-                    Err(error) => return Err(error),
                 }
+                Err(error) => return Err(error),
             }
         }
         Ok(())

@@ -46,7 +46,7 @@ const FILLER_KEYS: u64 = 1000;
 pub struct TogetherOutcome {
     /// Operations for which there was an order.
     pub operations: u64,
-    /// Pairs of operations that overlapped in time.
+    /// Pairs of operations that overlapped in time, syncs left out.
     pub overlaps: u64,
     /// Power cuts.
     pub cuts: u64,
@@ -89,6 +89,7 @@ async fn history(env: Env) -> Found<TogetherOutcome> {
     let (mut pool, mut files) = house.open().await?;
     fill(&pool).await.map_err(super::cuts::text)?;
     for round in 0..ROUNDS {
+        push_out(&env, &pool).await.map_err(super::cuts::text)?;
         let cuts = env.random().is_multiple_of(2);
         if cuts {
             house.device.cut_after(env.random() % 12);
@@ -135,7 +136,7 @@ async fn history(env: Env) -> Found<TogetherOutcome> {
 
 /// Runs the tasks of a round beside checkpoints and cleaning; gives what each saw.
 async fn run(env: &Env, house: &House, pool: &Pool, files: &Arc<Files>) -> Found<Vec<Vec<Event>>> {
-    let at_work = Arc::new(Mutex::new(vec![None; TASKS]));
+    let at_work = Arc::new(Mutex::new(vec![Some(Op::Sync); TASKS]));
     let moments = Arc::new(Moments::default());
     let over = Arc::new(AtomicBool::new(false));
     let beside = env.spawn(disturb(env.clone(), pool.clone(), over.clone()));
@@ -165,7 +166,6 @@ async fn run(env: &Env, house: &House, pool: &Pool, files: &Arc<Files>) -> Found
         })
         .collect();
     let began = env.now();
-    env.sleep(Duration::from_micros(10)).await;
     while at_work.lock().iter().any(Option::is_some) {
         env.sleep(Duration::from_millis(1)).await;
         if env.now().since(began) > STUCK {
@@ -192,7 +192,17 @@ async fn fill(pool: &Pool) -> ashlar_block::Result<()> {
     pool.checkpoint().await
 }
 
-/// Pushes everything else out of memory, so that operations wait for the device, and checkpoints and cleans.
+/// Pushes everything else out of memory, so that the first who needs it waits for the device.
+async fn push_out(env: &Env, pool: &Pool) -> ashlar_block::Result<()> {
+    pool.checkpoint().await?;
+    let Some(filler) = pool.volume(FILLER) else { return Ok(()) };
+    for _ in 0..100 {
+        filler.get(&(env.random() % FILLER_KEYS).to_be_bytes()).await?;
+    }
+    Ok(())
+}
+
+/// Goes on pushing everything out of memory, and checkpoints and cleans.
 async fn disturb(env: Env, pool: Pool, over: Arc<AtomicBool>) {
     let Some(filler) = pool.volume(FILLER) else { return };
     while !over.load(Ordering::Relaxed) {
@@ -254,8 +264,11 @@ fn any(dice: &mut Dice, handle: usize) -> Op {
 fn overlaps(events: &[Vec<Event>]) -> u64 {
     let end = |event: &Event| event.ended.unwrap_or(u64::MAX);
     let pairs = |one: &[Event], other: &[Event]| {
-        let beside = |a: &Event| other.iter().filter(|b| a.began < end(b) && b.began < end(a)).count() as u64;
-        one.iter().map(beside).sum::<u64>()
+        let beside = |a: &&Event| {
+            let meets = |b: &&Event| b.op != Op::Sync && a.began < end(b) && b.began < end(a);
+            other.iter().filter(meets).count() as u64
+        };
+        one.iter().filter(|a| a.op != Op::Sync).map(|a| beside(&a)).sum::<u64>()
     };
     let tasks = events.iter().enumerate();
     tasks.map(|(number, task)| events[number + 1..].iter().map(|other| pairs(task, other)).sum::<u64>()).sum()
