@@ -70,6 +70,18 @@ pub enum Command {
 pub enum PoolCommand {
     /// Make a pool on files or devices. What they hold is lost.
     Create(Create),
+    /// Add a device to a pool, also while it is in use.
+    Grow(Grow),
+}
+
+#[derive(Args)]
+pub struct Grow {
+    /// A file or block device. A regular file is taken at its present size, or made with the given one.
+    #[arg(long, value_name = "PATH[,size=SIZE]")]
+    pub device: DeviceArgument,
+    /// Overwrite a device that holds another pool.
+    #[arg(long)]
+    pub force: bool,
 }
 
 #[derive(Args)]

@@ -2,11 +2,12 @@
 //! detached daemon.
 
 use crate::output::Failure;
-use ashlar_layers::{Spec, Stack};
+use ashlar_layers::{FileSpec, Spec, Stack};
 use ashlar_pool::Compression;
 use ashlar_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "pool.toml";
@@ -27,6 +28,13 @@ impl PoolConfig {
     /// A pool on a stack.
     pub fn new(compression: &str, stack: Stack) -> PoolConfig {
         PoolConfig { compression: compression.into(), devices: stack.devices, layer: stack.layer }
+    }
+    /// Adds a file or block device of the host.
+    pub fn add_file(&mut self, path: &Path) {
+        let mut names = (self.devices.len()..).map(|index| format!("device-{index}"));
+        let name = names.find(|name| !self.layer.contains_key(name)).expect("there are more names than layers");
+        self.layer.insert(name.clone(), Spec::File(FileSpec { path: path.into(), buffered: false }));
+        self.devices.push(name);
     }
     /// What the pool stands on.
     pub fn stack(&self) -> Stack {
@@ -66,10 +74,18 @@ pub fn read(directory: &Path) -> Result<PoolConfig, Failure> {
     toml::from_str(&text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }
 
+/// Replaces the description; after a crash there is the old one or the new one.
 pub fn write(directory: &Path, config: &PoolConfig) -> Result<(), Failure> {
-    let path = directory.join(FILE);
+    let (path, draft) = (directory.join(FILE), directory.join("pool.toml.new"));
     let text = toml::to_string_pretty(config).map_err(|error| Failure::new(error.to_string()))?;
-    std::fs::write(&path, text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+    let replace = || {
+        let mut file = std::fs::File::create(&draft)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&draft, &path)?;
+        std::fs::File::open(directory)?.sync_all()
+    };
+    replace().map_err(|error: std::io::Error| Failure::new(format!("{}: {error}", path.display())))
 }
 
 /// Reads `off`, `lz4` or `zstd:LEVEL`.
@@ -105,7 +121,6 @@ pub fn make_file(path: &Path, size: Option<Bytes>) -> Result<(), Failure> {
 
 /// Where the daemon mounted something, so that what it leaves after a crash can be found.
 pub fn note_mount(directory: &Path, at: &Path) {
-    use std::io::Write;
     let file = std::fs::File::options().create(true).append(true).open(directory.join("mounts"));
     // Without the note `ashlar down` cannot clear up after a crash; that is no reason not to mount.
     let _ = file.and_then(|mut file| writeln!(file, "{}", at.display()));

@@ -37,6 +37,10 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
     let ask = |request: Request| client::ask(&config::pool_directory(pool.as_deref())?, request, output);
     match arguments.command {
         Command::Pool(PoolCommand::Create(create)) => up::create(&create, output),
+        Command::Pool(PoolCommand::Grow(grow)) => {
+            let path = up::device_file(&grow.device)?;
+            ask(Request::PoolGrow { path, force: grow.force })
+        }
         Command::Up(up) => up::up(pool.as_deref(), &up, output),
         Command::Down => client::down(&config::pool_directory(pool.as_deref())?, output),
         Command::Status => ask(Request::Status),

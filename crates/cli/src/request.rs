@@ -10,6 +10,7 @@ use std::path::PathBuf;
 pub enum Request {
     Status,
     Check { repair: bool },
+    PoolGrow { path: PathBuf, force: bool },
     FsCreate { name: String },
     FsList,
     FsRename { from: String, to: String },

@@ -3,9 +3,11 @@
 use crate::config;
 use crate::output::Failure;
 use crate::request::{Answer, CheckReport, Damage, Done, Operation, Request, Status, Volume};
+use ashlar_block::{Error, Kind};
 use ashlar_env::real::Real;
 use ashlar_files::Files;
 use ashlar_fuse::{Mount, Options};
+use ashlar_layers::Stack;
 use ashlar_pool::{Config, Damaged, Pool, VolumeKind};
 use ashlar_units::{Blocks, Bytes};
 use parking_lot::Mutex;
@@ -122,6 +124,11 @@ impl Session {
                 self.sync()?;
                 Ok(Answer::Check(self.check(progress)?))
             }
+            Request::PoolGrow { path, force } => {
+                self.grow(&path, force)?;
+                let capacity = Bytes(self.pool.status().capacity);
+                done(format!("added {}; the pool has {capacity} now", path.display()))
+            }
             Request::FsList => Ok(Answer::Volumes(self.volumes(false))),
             Request::SnapshotList => Ok(Answer::Volumes(self.volumes(true))),
             Request::FsCreate { name } => {
@@ -168,6 +175,20 @@ impl Session {
             }
             Request::Down => Err(Failure::new("the daemon answers this itself")),
         }
+    }
+
+    /// Adds a device, and writes it into the pool's description.
+    fn grow(&self, path: &Path, force: bool) -> Result<(), Failure> {
+        let mut description = config::read(&self.directory)?;
+        let device = Stack::of_files(&[path.into()]).build(&self.directory, &self.real.env())?.remove(0);
+        description.add_file(path);
+        let directory = self.directory.clone();
+        let list = move || {
+            let written = config::write(&directory, &description);
+            written.map_err(|failure| Error::new(Kind::Failed, failure.to_string()))
+        };
+        self.run(|pool| async move { pool.grow(device, force, list).await })?;
+        Ok(())
     }
 
     /// Writes what file systems still hold in memory into the pool.

@@ -1,6 +1,6 @@
 //! Making pools, and running them.
 
-use crate::arguments::{Create, Up};
+use crate::arguments::{Create, DeviceArgument, Up};
 use crate::client;
 use crate::config::{self, PoolConfig};
 use crate::daemon::Control;
@@ -35,9 +35,7 @@ pub fn create(create: &Create, output: &Output) -> Result<ExitCode, Failure> {
     }
     let mut paths = Vec::new();
     for device in &create.devices {
-        let path = std::path::absolute(&device.path).map_err(|error| Failure::new(error.to_string()))?;
-        config::make_file(&path, device.size)?;
-        paths.push(path);
+        paths.push(device_file(device)?);
     }
     let stack = match &create.stack {
         None => Stack::of_files(&paths),
@@ -56,6 +54,13 @@ pub fn create(create: &Create, output: &Output) -> Result<ExitCode, Failure> {
         ),
     });
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where a device is, made if it is missing and a size is given.
+pub fn device_file(device: &DeviceArgument) -> Result<PathBuf, Failure> {
+    let path = std::path::absolute(&device.path).map_err(|error| Failure::new(error.to_string()))?;
+    config::make_file(&path, device.size)?;
+    Ok(path)
 }
 
 fn make(directory: &Path, stack: Stack, compression: &str, force: bool) -> Result<(), Failure> {

@@ -168,22 +168,22 @@ impl Pool {
 
     async fn write_superblock(&self, generation: u64, log: LogPosition) -> Result<()> {
         let shared = &self.0;
-        for (index, device) in shared.layout.devices.iter().enumerate() {
+        for (index, place) in shared.layout.places().enumerate() {
             let superblock = Superblock {
                 pool: shared.pool,
                 generation,
                 born: shared.space.born(),
                 device: index as u32,
-                devices: shared.records.clone(),
+                devices: shared.layout.records(),
                 segment: shared.layout.segment,
                 catalog: shared.catalog.root(),
                 log,
             };
             let image = superblock.encode();
-            for slot in superblock_slots(shared.records[index].capacity, generation) {
-                device.write(CHECKPOINT, slot, vec![image.clone()], Durability::Cached).await?;
+            for slot in superblock_slots(place.record.capacity, generation) {
+                place.device.write(CHECKPOINT, slot, vec![image.clone()], Durability::Cached).await?;
             }
-            shared.dirty[index].store(true, Ordering::Release);
+            place.dirty.store(true, Ordering::Release);
         }
         if shared.keeps(Rule::FreeAfterSuperblock) { shared.flush_devices().await } else { Ok(()) }
     }
@@ -248,7 +248,7 @@ impl Shared {
             log.stream.make_room(0, 0, &self.space, &self.layout, Claim::Reserve, &mut sealed)?;
         }
         if log.stream.has_open_batch() {
-            log.stream.seal(&self.layout, &mut sealed);
+            log.stream.seal(&mut sealed);
             self.expect(Stream::Log, &sealed);
         }
         volumes.values().for_each(|volume| volume.tree.freeze());
@@ -280,7 +280,7 @@ impl Shared {
         let ticket = {
             let mut state = self.side(stream).lock();
             if state.has_open_batch() {
-                state.seal(&self.layout, &mut sealed);
+                state.seal(&mut sealed);
                 self.expect(stream, &sealed);
             }
             state.last_ticket()

@@ -200,7 +200,7 @@ impl Pool {
             let mut log = shared.log.lock();
             let mut sealed = Vec::new();
             if log.stream.has_open_batch() {
-                log.stream.seal(&shared.layout, &mut sealed);
+                log.stream.seal(&mut sealed);
                 shared.expect(Stream::Log, &sealed);
             }
             (sealed, log.stream.chain.seq - 1, log.stream.last_ticket())
@@ -369,9 +369,9 @@ impl Shared {
 
     pub(crate) async fn write(&self, stream: Stream, mut batch: Sealed) -> Result<()> {
         let image = batch.image();
-        let device = &self.layout.devices[batch.device];
-        let result = device.write(WRITE, batch.address, image, Durability::Cached).await;
-        self.dirty[batch.device].store(true, Ordering::Release);
+        let (place, address) = self.layout.locate(batch.uid, batch.block);
+        let result = place.device.write(WRITE, address, image, Durability::Cached).await;
+        place.dirty.store(true, Ordering::Release);
         if let Err(error) = result {
             return Err(self.poisoned(error));
         }
@@ -414,7 +414,7 @@ impl Shared {
             {
                 let mut log = self.log.lock();
                 if log.stream.has_open_batch() {
-                    log.stream.seal(&self.layout, &mut sealed);
+                    log.stream.seal(&mut sealed);
                     self.expect(Stream::Log, &sealed);
                 }
             }
@@ -428,9 +428,9 @@ impl Shared {
     }
 
     pub(crate) async fn flush_devices(&self) -> Result<()> {
-        for (device, dirty) in self.layout.devices.iter().zip(&self.dirty) {
-            if dirty.swap(false, Ordering::AcqRel)
-                && let Err(error) = device.flush(SYNC).await
+        for place in self.layout.places() {
+            if place.dirty.swap(false, Ordering::AcqRel)
+                && let Err(error) = place.device.flush(SYNC).await
             {
                 return Err(self.poisoned(error));
             }

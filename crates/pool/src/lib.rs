@@ -21,6 +21,7 @@ mod check;
 mod checkpoint;
 mod clean;
 mod commit;
+mod grow;
 mod open;
 mod replay;
 mod rules;
@@ -39,7 +40,7 @@ pub use rules::Rule;
 pub use volume::Volume;
 pub use volumes::VolumeInfo;
 
-use crate::format::{DeviceRecord, Stream};
+use crate::format::Stream;
 use crate::map::Map;
 use crate::space::{Layout, Space, Usage};
 use crate::stream::StreamState;
@@ -114,14 +115,11 @@ pub(crate) struct Shared {
     limits: Limits,
     layout: Layout,
     pool: u64,
-    records: Vec<DeviceRecord>,
     space: Space,
     log: Mutex<Log>,
     /// Nodes, then cold data.
     side: [Mutex<StreamState>; 2],
     outstanding: [Outstanding; 3],
-    /// Devices written to since their last flush.
-    dirty: Vec<AtomicBool>,
     /// Extents and nodes that are not yet on the device, by birth address.
     in_flight: RwLock<HashMap<(u64, u32), Bytes>>,
     /// Batches of the log up to this number are durable.
@@ -215,7 +213,7 @@ impl Pool {
         let memtables: usize = shared.volumes.read().values().map(memory).sum();
         let in_flight: usize = shared.outstanding.iter().map(|stream| stream.bytes.load(Ordering::Relaxed)).sum();
         let memory = (memtables + in_flight) as u64 + shared.cache.weight();
-        let capacity = u64::from(shared.layout.slots_count) * segment;
+        let capacity = u64::from(shared.layout.slots_count()) * segment;
         let used = used.saturating_add_signed(fresh).min(capacity);
         let reserve = shared.space.reserve() as u64 * segment;
         let free = free.saturating_sub(reserve).min((capacity - used).saturating_sub(reserve));

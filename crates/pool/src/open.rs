@@ -77,18 +77,7 @@ impl Pool {
             return Err(Error::misuse(format!("a segment of {segment} blocks is not a power of two")));
         }
         for device in devices {
-            let capacity = device.geometry().capacity;
-            if segments_on(capacity, segment) < SEGMENTS_MIN {
-                let need = superblock_room() + SEGMENTS_MIN * segment.0;
-                let message = format!(
-                    "{}: {} is too small: a pool with segments of {} needs at least {} on each device",
-                    device.name(),
-                    capacity.to_bytes(),
-                    segment.to_bytes(),
-                    Blocks(need).to_bytes()
-                );
-                return Err(Error::misuse(message));
-            }
+            require_room(device, segment)?;
             if !creation.force && newest_superblock(device).await?.is_some() {
                 let message = format!(
                     "{}: holds a pool already; open that, or overwrite it with --force (its data is lost)",
@@ -103,13 +92,6 @@ impl Pool {
             .collect();
         let pool = env.random();
         for (index, device) in devices.iter().enumerate() {
-            let capacity = records[index].capacity;
-            let ring = RING_SLOTS * SUPERBLOCK_BLOCKS;
-            let blank = Bytes::from(vec![0; Blocks(ring).to_bytes().0 as usize]);
-            for at in superblock_slots(capacity, 0) {
-                device.write(OPEN, at, vec![blank.clone()], Durability::Cached).await?;
-            }
-            device.flush(OPEN).await?;
             let superblock = Superblock {
                 pool,
                 generation: 0,
@@ -120,10 +102,7 @@ impl Pool {
                 catalog: None,
                 log: LogPosition { seq: 1, ..LogPosition::default() },
             };
-            for at in superblock_slots(capacity, 0) {
-                device.write(OPEN, at, vec![superblock.encode()], Durability::Cached).await?;
-            }
-            device.flush(OPEN).await?;
+            write_first_superblock(device, &superblock).await?;
         }
         Ok(())
     }
@@ -131,8 +110,11 @@ impl Pool {
     /// Opens a pool: reads the newest superblock and replays the log behind it. The devices may come in any order.
     pub async fn open(env: &Env, devices: Vec<Device>, config: Config) -> Result<Pool> {
         let (superblock, devices) = assemble(devices).await?;
-        let layout = Layout::new(devices, &superblock.devices, superblock.segment);
-        let slots_count = layout.slots_count;
+        let layout = Layout::new(superblock.segment);
+        for (device, record) in devices.into_iter().zip(&superblock.devices) {
+            layout.add(device, *record)?;
+        }
+        let slots_count = layout.slots_count();
         // More segments cannot have been begun since the superblock: a slot is freed only by a checkpoint.
         let born = superblock.born + 2 * u64::from(slots_count);
         let semantics = Arc::new(Map);
@@ -143,7 +125,6 @@ impl Pool {
             config,
             limits: Limits::default(),
             pool: superblock.pool,
-            records: superblock.devices.clone(),
             space: Space::new(slots_count, born),
             log: Mutex::new(Log {
                 stream: log,
@@ -154,7 +135,6 @@ impl Pool {
             }),
             side: side.map(|stream| Mutex::new(StreamState::new(stream, superblock.pool, Chain::default()))),
             outstanding: Default::default(),
-            dirty: layout.devices.iter().map(|_| AtomicBool::new(false)).collect(),
             layout,
             in_flight: RwLock::default(),
             durable: AtomicU64::new(0),
@@ -240,13 +220,44 @@ impl Pool {
     }
 }
 
+/// A device that is too small for a pool is an error.
+pub(crate) fn require_room(device: &Device, segment: Blocks) -> Result<()> {
+    let capacity = device.geometry().capacity;
+    if segments_on(capacity, segment) >= SEGMENTS_MIN {
+        return Ok(());
+    }
+    let need = superblock_room() + SEGMENTS_MIN * segment.0;
+    let message = format!(
+        "{}: {} is too small: a pool with segments of {} needs at least {} on each device",
+        device.name(),
+        capacity.to_bytes(),
+        segment.to_bytes(),
+        Blocks(need).to_bytes()
+    );
+    Err(Error::misuse(message))
+}
+
+/// Writes a superblock over whatever a device held.
+pub(crate) async fn write_first_superblock(device: &Device, superblock: &Superblock) -> Result<()> {
+    let capacity = superblock.devices[superblock.device as usize].capacity;
+    let blank = Bytes::from(vec![0; Blocks(RING_SLOTS * SUPERBLOCK_BLOCKS).to_bytes().0 as usize]);
+    for at in superblock_slots(capacity, 0) {
+        device.write(OPEN, at, vec![blank.clone()], Durability::Cached).await?;
+    }
+    device.flush(OPEN).await?;
+    for at in superblock_slots(capacity, superblock.generation) {
+        device.write(OPEN, at, vec![superblock.encode()], Durability::Cached).await?;
+    }
+    device.flush(OPEN).await
+}
+
 /// Blocks of a device that are not segments.
 fn superblock_room() -> u64 {
     crate::format::SEGMENTS_AT.0 + RING_SLOTS * SUPERBLOCK_BLOCKS
 }
 
 /// The newest superblock on one device.
-async fn newest_superblock(device: &Device) -> Result<Option<Superblock>> {
+pub(crate) async fn newest_superblock(device: &Device) -> Result<Option<Superblock>> {
     let capacity = device.geometry().capacity;
     if capacity.0 < 2 * superblock_room() {
         return Ok(None);
@@ -298,7 +309,9 @@ async fn assemble(devices: Vec<Device>) -> Result<(Superblock, Vec<Device>)> {
             return Err(Error::misuse(message));
         }
     }
-    let newest = found.values().map(|(superblock, _)| superblock).max_by_key(|superblock| superblock.generation);
+    // Of two with one generation, that with more devices was written when the pool grew.
+    let newest = found.values().map(|(superblock, _)| superblock);
+    let newest = newest.max_by_key(|superblock| (superblock.generation, superblock.devices.len()));
     let newest = newest.cloned().ok_or_else(|| Error::misuse("name at least one device"))?;
     let mut ordered = Vec::new();
     for (index, record) in newest.devices.iter().enumerate() {
@@ -322,5 +335,12 @@ async fn assemble(devices: Vec<Device>) -> Result<(Superblock, Vec<Device>)> {
         }
         ordered.push(device);
     }
-    Ok((newest, ordered))
+    match found.values().next() {
+        Some((_, device)) => Err(Error::misuse(format!(
+            "{}: is no part of the pool, which has {} devices; take it off the list",
+            device.name(),
+            ordered.len()
+        ))),
+        None => Ok((newest, ordered)),
+    }
 }

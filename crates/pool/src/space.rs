@@ -7,11 +7,14 @@
 //!  3. A segment's number (*uid*) names its slot in the low bits, so that a place is found without a table; the high
 //!     bits count segments and are never used twice.
 
-use crate::format::{DeviceRecord, OpenSegment, SEGMENTS_AT, SlotRecord, Stream, segments_on};
+use crate::format::{DEVICES_MAX, DeviceRecord, OpenSegment, SEGMENTS_AT, SlotRecord, Stream, segments_on};
 use ashlar_block::{Device, Error, Kind, Result};
 use ashlar_units::{BLOCK_LEN, Blocks, Lba};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 
 /// Changes of live bytes by slot.
 pub(crate) type Usage = BTreeMap<u32, i64>;
@@ -52,39 +55,65 @@ pub(crate) struct Slot {
 
 const EMPTY: Slot = Slot { state: State::Free, uid: 0, live: 0, catalog: 0, sealed: 0, stuck: 0 };
 
-/// Where segments lie.
+/// A device of the pool.
+pub(crate) struct Place {
+    pub(crate) device: Device,
+    pub(crate) record: DeviceRecord,
+    /// Segments on it.
+    slots: Range<u32>,
+    /// Written to since its last flush.
+    pub(crate) dirty: AtomicBool,
+}
+
+/// Where segments lie. A device is only ever added, behind the others, so that slots keep their numbers.
 pub(crate) struct Layout {
-    pub(crate) devices: Vec<Device>,
-    /// First slot of each device.
-    first: Vec<u32>,
-    pub(crate) slots_count: u32,
+    places: [OnceLock<Place>; DEVICES_MAX],
     pub(crate) segment: Blocks,
 }
 
 impl Layout {
-    pub(crate) fn new(devices: Vec<Device>, records: &[DeviceRecord], segment: Blocks) -> Layout {
-        let mut first = Vec::with_capacity(devices.len());
-        let mut slots_count = 0;
-        for record in records {
-            first.push(slots_count);
-            slots_count += segments_on(record.capacity, segment) as u32;
-        }
-        Layout { devices, first, slots_count, segment }
+    pub(crate) fn new(segment: Blocks) -> Layout {
+        Layout { places: [const { OnceLock::new() }; DEVICES_MAX], segment }
+    }
+    /// Adds a device; gives the number of its slots.
+    pub(crate) fn add(&self, device: Device, record: DeviceRecord) -> Result<u32> {
+        let first = self.slots_count();
+        let count = segments_on(record.capacity, self.segment);
+        let end = u64::from(first) + count;
+        let free = self.places.iter().find(|place| place.get().is_none());
+        let Some(free) = free.filter(|_| end < 1 << SLOT_BITS) else {
+            let most = Blocks(self.segment.0 << SLOT_BITS).to_bytes();
+            let message =
+                format!("{}: is too much: this pool can have {DEVICES_MAX} devices of together {most}", device.name());
+            return Err(Error::misuse(message));
+        };
+        let place = Place { device, record, slots: first..end as u32, dirty: AtomicBool::new(false) };
+        free.set(place).ok().expect("devices are added one after another");
+        Ok(count as u32)
+    }
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
+        self.places.iter().map_while(OnceLock::get)
+    }
+    pub(crate) fn records(&self) -> Vec<DeviceRecord> {
+        self.places().map(|place| place.record).collect()
+    }
+    pub(crate) fn slots_count(&self) -> u32 {
+        self.places().last().map_or(0, |place| place.slots.end)
     }
     /// Whether `len` bytes at `offset` of a segment exist.
     pub(crate) fn holds(&self, uid: u64, offset: u32, len: u32) -> bool {
-        slot_of(uid) < self.slots_count && u64::from(offset) + u64::from(len) <= self.segment_bytes()
+        slot_of(uid) < self.slots_count() && u64::from(offset) + u64::from(len) <= self.segment_bytes()
     }
     /// Bytes of a segment.
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.segment.to_bytes().0
     }
     /// Device and address of a block of a segment. The slot must exist: see [`Layout::holds`].
-    pub(crate) fn locate(&self, uid: u64, block: u32) -> (usize, Lba) {
+    pub(crate) fn locate(&self, uid: u64, block: u32) -> (&Place, Lba) {
         let slot = slot_of(uid);
-        let device = self.first.partition_point(|first| *first <= slot) - 1;
-        let index = u64::from(slot - self.first[device]);
-        (device, SEGMENTS_AT + Blocks(index * self.segment.0 + u64::from(block)))
+        let place = self.places().find(|place| slot < place.slots.end).expect("the slot exists");
+        let index = u64::from(slot - place.slots.start);
+        (place, SEGMENTS_AT + Blocks(index * self.segment.0 + u64::from(block)))
     }
 }
 
@@ -131,9 +160,18 @@ impl Inner {
 impl Space {
     /// `born`: segments ever begun, or more.
     pub(crate) fn new(slots_count: u32, born: u64) -> Space {
-        let slots = vec![EMPTY; slots_count as usize];
-        let free = (0..slots_count).collect();
-        Space(Mutex::new(Inner { slots, free, changed: BTreeSet::new(), born, epoch: 1 }))
+        let (slots, free) = Default::default();
+        let space = Space(Mutex::new(Inner { slots, free, changed: BTreeSet::new(), born, epoch: 1 }));
+        space.add(slots_count);
+        space
+    }
+
+    /// Adds free slots behind the others.
+    pub(crate) fn add(&self, count: u32) {
+        let mut inner = self.0.lock();
+        let first = inner.slots.len() as u32;
+        inner.slots.resize((first + count) as usize, EMPTY);
+        inner.free.extend(first..first + count);
     }
 
     /// Segments kept for checkpoints, the cleaner and deletions: 1/32 of all, at least [`RESERVE_MIN`].

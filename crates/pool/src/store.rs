@@ -21,8 +21,8 @@ impl Shared {
             return Err(Error::corrupt(format!("there is no place {uid:#x}:{offset} of {len} bytes")));
         }
         let (block, count, skip) = cover(offset, len);
-        let (device, address) = self.layout.locate(uid, block);
-        let data = self.layout.devices[device].read(READ, address, count).await?;
+        let (place, address) = self.layout.locate(uid, block);
+        let data = place.device.read(READ, address, count).await?;
         Ok(data.slice(skip..skip + len as usize))
     }
 
