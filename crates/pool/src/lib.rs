@@ -22,6 +22,7 @@ mod checkpoint;
 mod clean;
 mod commit;
 mod grow;
+mod mend;
 mod open;
 mod replay;
 mod rules;
@@ -35,6 +36,7 @@ mod volumes;
 pub use check::{Checked, Damage, Damaged};
 pub use commit::{Txn, TxnData};
 pub use format::VolumeKind;
+pub use mend::Mended;
 pub use open::{Compression, Config, Creation};
 pub use rules::Rule;
 pub use volume::Volume;
@@ -137,6 +139,8 @@ pub(crate) struct Shared {
     /// Live bytes of nodes appended and not yet attributed to a checkpoint.
     node_usage: Mutex<Usage>,
     semantics: Arc<Map>,
+    /// Where a damaged log was cut; see [`Config::cut_log`].
+    cut: OnceLock<String>,
     poison: OnceLock<Error>,
     /// Readers hold the current epoch; slots that a checkpoint emptied wait for the epochs before it.
     epoch: RwLock<Arc<Epoch>>,
@@ -219,6 +223,11 @@ impl Pool {
         let free = free.saturating_sub(reserve).min((capacity - used).saturating_sub(reserve));
         let (generation, moved) = (shared.generation.load(Ordering::Relaxed), shared.moved.load(Ordering::Relaxed));
         Status { capacity, used, free, memory, generation, moved }
+    }
+
+    /// What was lost when a damaged log was cut at opening.
+    pub fn cut(&self) -> Option<&str> {
+        self.0.cut.get().map(String::as_str)
     }
 
     /// The runtime.

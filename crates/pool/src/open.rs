@@ -45,6 +45,8 @@ pub struct Config {
     pub log_bytes: Size,
     /// How new extents are compressed.
     pub compression: Compression,
+    /// Cut the log where it is damaged, instead of refusing to open: what was committed later is lost.
+    pub cut_log: bool,
     /// A rule to break, for explorations that must notice.
     pub without: Option<Rule>,
 }
@@ -52,7 +54,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Config {
         let (memory, log_bytes) = (Size(256 << 20), Size(256 << 20));
-        Config { memory, log_bytes, compression: Compression::default(), without: None }
+        Config { memory, log_bytes, compression: Compression::default(), cut_log: false, without: None }
     }
 }
 
@@ -153,6 +155,7 @@ impl Pool {
             catalog: Tree::open(CATALOG, superblock.catalog, semantics.clone()),
             node_usage: Mutex::default(),
             semantics,
+            cut: OnceLock::new(),
             poison: OnceLock::new(),
             epoch: RwLock::new(Arc::new(Epoch)),
             draining: Mutex::default(),

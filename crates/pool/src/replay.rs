@@ -32,7 +32,7 @@ impl Shared {
                      `ashlar check --repair`",
                     lead.seq, lead.uid, lead.at
                 );
-                if lead.seq <= durable { Err(Error::corrupt(message)) } else { Ok(()) }
+                if lead.seq <= durable { self.cut_log(message) } else { Ok(()) }
             };
             let block = scanner.blocks(lead.uid, lead.at, 1).await?;
             let Some(body) = scanner.body(&lead, &block).await? else {
@@ -81,10 +81,19 @@ impl Shared {
                      `ashlar check --repair`",
                     chain.seq, lead.seq
                 );
-                return Err(Error::corrupt(message));
+                self.cut_log(message)?;
             }
         }
         Ok(leads)
+    }
+
+    /// Damage in what was durable: an error, unless the log may be cut there.
+    fn cut_log(&self, damage: String) -> Result<()> {
+        if !self.config.cut_log {
+            return Err(Error::corrupt(damage));
+        }
+        let _ = self.cut.set(damage);
+        Ok(())
     }
 
     /// A lead in the rest of a segment that says that batch `seq` was durable.
