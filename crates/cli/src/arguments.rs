@@ -149,7 +149,7 @@ pub struct Up {
 
 #[derive(Args)]
 pub struct Check {
-    /// Mend what can be mended: forget data that are damaged beyond reading.
+    /// Mend what can be mended. Data that are damaged beyond reading are forgotten: they read as zeros from then on.
     #[arg(long)]
     pub repair: bool,
 }

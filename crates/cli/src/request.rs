@@ -101,6 +101,8 @@ pub struct CheckReport {
     pub damaged: Vec<Damage>,
     /// Contradictions in metadata, which are defects of this software.
     pub inconsistent: Vec<String>,
+    /// What `--repair` did; the rest of the report is about what is left.
+    pub repaired: Vec<String>,
 }
 
 /// Something that cannot be read.
@@ -183,6 +185,9 @@ impl fmt::Display for Status {
 impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "verified {}: {} index nodes, {} extents", Bytes(self.bytes), self.nodes, self.extents)?;
+        for sentence in &self.repaired {
+            writeln!(f, "repaired: {sentence}")?;
+        }
         for damage in &self.damaged {
             let place = damage.file.as_deref().unwrap_or("(metadata)");
             let Damage { volume, offset, len, error, .. } = damage;
@@ -193,6 +198,13 @@ impl fmt::Display for CheckReport {
         }
         if self.damaged.is_empty() && self.inconsistent.is_empty() {
             writeln!(f, "everything is in order")?;
+        }
+        if self.repaired.is_empty() && self.damaged.iter().any(|damage| damage.file.is_some()) {
+            writeln!(
+                f,
+                "restore these files from a snapshot or a backup; `ashlar check --repair` forgets what cannot be read, \
+                 so that it reads as zeros"
+            )?;
         }
         Ok(())
     }

@@ -32,13 +32,15 @@ struct Mounted {
 
 impl Session {
     /// Opens the pool in this directory.
-    pub fn open(directory: &Path, memory: Bytes, threads: usize) -> Result<Session, Failure> {
+    ///
+    /// `cut_log`: a damaged log is cut instead of refused.
+    pub fn open(directory: &Path, memory: Bytes, threads: usize, cut_log: bool) -> Result<Session, Failure> {
         let description = config::read(directory)?;
         let real = Real::start(threads).map_err(|error| Failure::new(error.to_string()))?;
         let env = real.env();
         let devices = description.stack().build(directory, &env)?;
         let compression = config::compression(&description.compression)?;
-        let settings = Config { memory, compression, ..Config::default() };
+        let settings = Config { memory, compression, cut_log, ..Config::default() };
         let pool = real.block_on({
             let env = env.clone();
             async move { Pool::open(&env, devices, settings).await }
@@ -118,11 +120,8 @@ impl Session {
         match request {
             Request::Status => Ok(Answer::Status(Box::new(self.status()))),
             Request::Check { repair } => {
-                if repair {
-                    return Err(Failure::new("check --repair is not built yet; restore damaged files from a copy"));
-                }
                 self.sync()?;
-                Ok(Answer::Check(self.check(progress)?))
+                Ok(Answer::Check(self.check(repair, Arc::new(progress))?))
             }
             Request::PoolGrow { path, force } => {
                 self.grow(&path, force)?;
@@ -251,15 +250,33 @@ impl Session {
         }
     }
 
-    fn check(&self, progress: impl Fn(u64, u64) + Send + Sync + 'static) -> Result<CheckReport, Failure> {
-        self.run(|pool| async move {
-            let checked = pool.check(|done, all| progress(done.0, all.0)).await?;
+    fn check(&self, repair: bool, progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Result<CheckReport, Failure> {
+        self.run(move |pool| async move {
+            let progress = |done: Bytes, all: Bytes| progress(done.0, all.0);
+            let mut checked = pool.check(progress).await?;
+            let mut repaired = Vec::new();
+            if repair {
+                repaired.extend(
+                    pool.cut().map(|damage| format!("cut the log; what was committed later is lost: {damage}")),
+                );
+                let mended = pool.mend(&checked).await?;
+                for damage in mended.forgotten {
+                    let Damage { volume, file, offset, len, .. } = locate(&pool, damage).await;
+                    let of = file.map_or(volume.clone(), |file| format!("{volume}:{file}"));
+                    repaired.push(format!("{of} is zeros from byte {offset} on for {len} bytes, which are lost"));
+                }
+                if mended.recounted > 0 {
+                    repaired.push(format!("counted the live bytes of {} segments anew", mended.recounted));
+                }
+                checked = pool.check(progress).await?;
+            }
             let mut report = CheckReport {
                 nodes: checked.nodes,
                 extents: checked.extents,
                 bytes: checked.bytes.0,
                 damaged: Vec::new(),
                 inconsistent: Vec::new(),
+                repaired,
             };
             for (slot, counted, found) in checked.miscounted {
                 let sentence = format!("segment slot {slot} counts {counted} live bytes and has {found}");

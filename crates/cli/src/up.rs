@@ -108,7 +108,7 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
         signal_hook::flag::register(signal, stop.clone()).map_err(|error| Failure::new(error.to_string()))?;
     }
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
-    let session = Session::open(&directory, up.memory, up.threads.unwrap_or(processors.min(THREADS_MAX)))?;
+    let session = Session::open(&directory, up.memory, up.threads.unwrap_or(processors.min(THREADS_MAX)), false)?;
     if let Err(failure) = session.mount(&up.fs, &mount) {
         session.close()?;
         return Err(failure);
