@@ -1,6 +1,7 @@
 //! `ashlar`: the command line.
 
 mod arguments;
+mod check;
 mod client;
 mod config;
 mod daemon;

@@ -1,15 +1,16 @@
 //! An open pool with its mounts, and what can be asked of it.
 
+use crate::check;
 use crate::config;
 use crate::output::Failure;
-use crate::request::{Answer, CheckReport, Damage, Done, Operation, Request, Status, Volume};
+use crate::request::{Answer, Done, Operation, Request, Status, Volume};
 use ashlar_block::{Error, Kind};
 use ashlar_env::real::Real;
 use ashlar_files::Files;
 use ashlar_fuse::{Mount, Options};
 use ashlar_layers::Stack;
-use ashlar_pool::{Config, Damaged, Pool, VolumeKind};
-use ashlar_units::{Blocks, Bytes};
+use ashlar_pool::{Config, Pool, VolumeKind};
+use ashlar_units::Bytes;
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -121,7 +122,7 @@ impl Session {
             Request::Status => Ok(Answer::Status(Box::new(self.status()))),
             Request::Check { repair } => {
                 self.sync()?;
-                Ok(Answer::Check(self.check(repair, Arc::new(progress))?))
+                Ok(Answer::Check(self.run(move |pool| async move { check::check(&pool, repair, progress).await })?))
             }
             Request::PoolGrow { path, force } => {
                 self.grow(&path, force)?;
@@ -249,54 +250,6 @@ impl Session {
             operations: operations.collect(),
         }
     }
-
-    fn check(&self, repair: bool, progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Result<CheckReport, Failure> {
-        self.run(move |pool| async move {
-            let progress = |done: Bytes, all: Bytes| progress(done.0, all.0);
-            let mut checked = pool.check(progress).await?;
-            let mut repaired = Vec::new();
-            if repair {
-                repaired.extend(
-                    pool.cut().map(|damage| format!("cut the log; what was committed later is lost: {damage}")),
-                );
-                let mended = pool.mend(&checked).await?;
-                for damage in mended.forgotten {
-                    let Damage { volume, file, offset, len, .. } = locate(&pool, damage).await;
-                    let of = file.map_or(volume.clone(), |file| format!("{volume}:{file}"));
-                    repaired.push(format!("{of} is zeros from byte {offset} on for {len} bytes, which are lost"));
-                }
-                if mended.recounted > 0 {
-                    repaired.push(format!("counted the live bytes of {} segments anew", mended.recounted));
-                }
-                checked = pool.check(progress).await?;
-            }
-            let mut report = CheckReport {
-                nodes: checked.nodes,
-                extents: checked.extents,
-                bytes: checked.bytes.0,
-                damaged: Vec::new(),
-                inconsistent: Vec::new(),
-                repaired,
-            };
-            for (slot, counted, found) in checked.miscounted {
-                let sentence = format!("segment slot {slot} counts {counted} live bytes and has {found}");
-                report.inconsistent.push(sentence);
-            }
-            for damage in checked.damaged {
-                report.damaged.push(locate(&pool, damage).await);
-            }
-            if report.damaged.is_empty() {
-                for info in pool.volumes() {
-                    let Some(volume) = pool.volume(&info.name) else { continue };
-                    let options = ashlar_files::Options { read_only: true, ..ashlar_files::Options::default() };
-                    let audit = Files::open(volume, options).await?.audit().await?;
-                    let of = |sentence: String| format!("{}: {sentence}", info.name);
-                    report.inconsistent.extend(audit.wrong.into_iter().map(of));
-                }
-            }
-            Ok(report)
-        })
-    }
 }
 
 async fn make_file_system(pool: &Pool, name: &str) -> Result<ashlar_pool::Volume, Failure> {
@@ -307,27 +260,4 @@ async fn make_file_system(pool: &Pool, name: &str) -> Result<ashlar_pool::Volume
 
 fn no_snapshot_name(name: &str) -> Failure {
     Failure::new(format!("{name:?} names no snapshot: write FILESYSTEM@SNAPSHOT, as in main@monday"))
-}
-
-/// Which file a damaged range belongs to.
-async fn locate(pool: &Pool, damage: ashlar_pool::Damage) -> Damage {
-    let Damaged::Blocks(first, count) = damage.what else {
-        return Damage { volume: damage.volume, file: None, offset: 0, len: 0, error: damage.error };
-    };
-    let mut found = Damage {
-        volume: damage.volume,
-        file: None,
-        offset: first.to_bytes().0,
-        len: Blocks(count.0).to_bytes().0,
-        error: damage.error,
-    };
-    let options = ashlar_files::Options { read_only: true, ..ashlar_files::Options::default() };
-    if let Some(volume) = pool.volume(&found.volume)
-        && let Ok(files) = Files::open(volume, options).await
-        && let Ok(Some((ino, offset))) = files.file_at(first).await
-    {
-        found.offset = offset;
-        found.file = files.path_of(ino).await.ok().flatten().or(Some(format!("inode {ino}")));
-    }
-    found
 }

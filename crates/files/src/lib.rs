@@ -33,6 +33,7 @@ use ashlar_pool::{Pool, Txn, Volume};
 use ashlar_units::{Blocks, Lba};
 use ashlar_vfs::{Errno, FileKind, FileSystem, Ino, ROOT, Result, Time};
 use bytes::Bytes;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -43,6 +44,9 @@ const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(5);
 const INO_LOT: u64 = 4096;
 /// Records written in one transaction.
 const RECORDS_PER_COMMIT: usize = 512;
+
+/// Directories in each other that a path is followed through; Linux takes paths of 4096 bytes.
+const DEPTH_MAX: usize = 4096;
 
 /// How an open file system behaves.
 #[derive(Clone, Copy, Debug)]
@@ -286,8 +290,7 @@ impl Files {
 
     /// Inodes that lost their last name before a crash.
     async fn reap_orphans(&self) -> Result<()> {
-        for (key, _) in self.everything_under(keys::ORPHAN).await? {
-            let ino = keys::number_in(&key, 1).ok_or_else(|| keys::damaged("an orphan's key is cut short"))?;
+        for ino in self.numbers_under(keys::ORPHAN).await? {
             match self.volume.get(&keys::inode(ino)).await? {
                 Some(value) => self.reap_record(ino, &Record::decode(&value)?).await?,
                 None => {
@@ -300,16 +303,35 @@ impl Files {
         Ok(())
     }
 
-    /// All keys with this first byte, with their values.
-    pub(crate) async fn everything_under(&self, prefix: u8) -> Result<Vec<(Vec<u8>, Bytes)>> {
-        let (mut low, high) = (vec![prefix], [prefix + 1]);
-        let mut found = Vec::new();
+    /// The numbers of all keys that are this byte and a number.
+    pub(crate) async fn numbers_under(&self, prefix: u8) -> Result<Vec<u64>> {
+        let mut numbers = Vec::new();
+        let note = |key: &[u8], _: &Bytes| {
+            numbers.push(keys::number_in(key, 1).ok_or_else(|| keys::damaged("a key is cut short"))?);
+            Ok(ControlFlow::Continue(()))
+        };
+        self.visit(&[prefix], &[prefix + 1], note).await?;
+        Ok(numbers)
+    }
+
+    /// Visits the keys from `low` on and below `high` in order, until a visit breaks off.
+    pub(crate) async fn visit(
+        &self,
+        low: &[u8],
+        high: &[u8],
+        mut visit: impl FnMut(&[u8], &Bytes) -> Result<ControlFlow<()>> + Send,
+    ) -> Result<()> {
+        let mut low = low.to_vec();
         loop {
-            let page = self.volume.page(&low, Some(&high), 1024).await?;
-            found.extend(page.entries.into_iter().map(|(key, value)| (key.to_vec(), value)));
+            let page = self.volume.page(&low, Some(high), 1024).await?;
+            for (key, value) in &page.entries {
+                if visit(key, value)?.is_break() {
+                    return Ok(());
+                }
+            }
             match page.next {
                 Some(next) => low = next.to_vec(),
-                None => return Ok(found),
+                None => return Ok(()),
             }
         }
     }
@@ -318,34 +340,51 @@ impl Files {
     pub async fn file_at(&self, block: Lba) -> Result<Option<(Ino, u64)>> {
         let (owner, within) = keys::owner_of(block);
         let offset = Blocks(within).to_bytes().0;
-        match owner {
-            keys::Owner::Inode(ino) => Ok(Some((ino, offset))),
-            keys::Owner::Slot(slot) => {
-                for (key, value) in self.everything_under(keys::INODE).await? {
-                    if Record::decode(&value)?.slot == slot + 1 {
-                        return Ok(keys::number_in(&key, 1).map(|ino| (ino, offset)));
-                    }
-                }
-                Ok(None)
+        let slot = match owner {
+            keys::Owner::Inode(ino) => return Ok(Some((ino, offset))),
+            keys::Owner::Slot(slot) => slot,
+        };
+        let mut found = None;
+        let look = |key: &[u8], value: &Bytes| {
+            if Record::decode(value)?.slot != slot + 1 {
+                return Ok(ControlFlow::Continue(()));
             }
-        }
+            found = keys::number_in(key, 1).map(|ino| (ino, offset));
+            Ok(ControlFlow::Break(()))
+        };
+        self.visit(&[keys::INODE], &[keys::INODE + 1], look).await?;
+        Ok(found)
     }
 
-    /// A path that leads to an inode; `None` if it has no name. It reads all entries.
+    /// A path that leads to an inode; `None` if it has no name. It reads all entries if the inode is no directory.
     pub async fn path_of(&self, ino: Ino) -> Result<Option<String>> {
-        let mut above = std::collections::HashMap::new();
-        for (key, value) in self.everything_under(keys::ENTRY).await? {
-            let entry = keys::Entry::decode(&value)?;
-            above.insert(entry.ino, (keys::number_in(&key[..9], 1).unwrap_or(ROOT), entry.name));
-        }
         let (mut at, mut path) = (ino, String::new());
-        while at != ROOT {
-            // Removing what was followed ends the walk also on damaged directories.
-            let Some((directory, name)) = above.remove(&at) else { return Ok(None) };
+        for _ in 0..DEPTH_MAX {
+            if at == ROOT {
+                return Ok(Some(path));
+            }
+            let Some(value) = self.volume.get(&keys::inode(at)).await? else { return Ok(None) };
+            let record = Record::decode(&value)?;
+            // A directory knows where it lies.
+            let (low, high) = match record.kind {
+                FileKind::Directory => (keys::entry(record.parent, 0), keys::entry(record.parent.saturating_add(1), 0)),
+                _ => (vec![keys::ENTRY], vec![keys::ENTRY + 1]),
+            };
+            let mut found = None;
+            let look = |key: &[u8], value: &Bytes| {
+                let entry = keys::Entry::decode(value)?;
+                if entry.ino != at {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                found = keys::number_in(&key[..9], 1).map(|directory| (directory, entry.name));
+                Ok(ControlFlow::Break(()))
+            };
+            self.visit(&low, &high, look).await?;
+            let Some((directory, name)) = found else { return Ok(None) };
             path = format!("/{}{path}", String::from_utf8_lossy(&name));
             at = directory;
         }
-        Ok(Some(path))
+        Ok(None) // damaged directories that lie in each other
     }
 
     pub(crate) fn admit_inode(&self, ino: Ino, record: Record, seq: ashlar_pool::Seq, open: bool) -> Arc<Inode> {

@@ -59,8 +59,8 @@ impl Files {
 
     /// Slots that were being filled when the power failed.
     pub(crate) async fn forget_unfinished_slots(&self) -> Result<()> {
-        for (key, _) in self.everything_under(keys::BUILDING_SLOT).await? {
-            let slot = keys::number_in(&key, 1).ok_or_else(|| keys::damaged("a slot's key is cut short"))? as u32;
+        for slot in self.numbers_under(keys::BUILDING_SLOT).await? {
+            let slot = slot as u32;
             let mut txn = Txn::new().deleting();
             self.volume.discard(&mut txn, keys::slot_base(slot), Blocks(keys::SLOT_BLOCKS));
             self.volume.delete(&mut txn, &keys::building_slot(slot));
