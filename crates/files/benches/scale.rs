@@ -67,7 +67,7 @@ fn device(env: &Env, at: &Path) -> Vec<Device> {
 }
 
 fn node(kind: FileKind) -> NewNode {
-    NewNode { kind, permissions: 0o755, uid: 0, gid: 0, device: 0, open: false }
+    NewNode { kind, permissions: 0o755, uid: 0, gid: 0, device: 0, umask: 0, open: false }
 }
 
 async fn make(env: &Env, at: &Path, count: u64) {

@@ -163,7 +163,7 @@ mod tests {
             let volume = pool.create_volume("v").await.expect("made");
             Files::format(&volume, 0, 0).await.expect("formatted");
             let files = Files::open(volume, Options::default()).await.expect("opened");
-            let node = |kind| NewNode { kind, permissions: 0o755, uid: 0, gid: 0, device: 0, open: false };
+            let node = |kind| NewNode { kind, permissions: 0o755, uid: 0, gid: 0, device: 0, umask: 0, open: false };
             let mut parent = ROOT;
             let mut made = Vec::new();
             for index in 0..20 {

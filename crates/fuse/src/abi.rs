@@ -99,6 +99,8 @@ pub mod init {
     pub const ASYNC_READ: u64 = 1 << 0;
     /// LOOKUP of `.` and `..` works on any inode number (file handles, NFS).
     pub const EXPORT_SUPPORT: u64 = 1 << 4;
+    /// The server applies the umask.
+    pub const DONT_MASK: u64 = 1 << 6;
     /// Writes larger than a page.
     pub const BIG_WRITES: u64 = 1 << 5;
     /// READDIRPLUS is understood.
@@ -117,6 +119,8 @@ pub mod init {
     pub const ABORT_ERROR: u64 = 1 << 21;
     /// `max_pages` of the reply counts.
     pub const MAX_PAGES: u64 = 1 << 22;
+    /// The kernel decides by access control lists.
+    pub const POSIX_ACL: u64 = 1 << 20;
     /// Targets of symbolic links may be cached.
     pub const CACHE_SYMLINKS: u64 = 1 << 23;
     /// OPENDIR may be answered ENOSYS for good.
@@ -156,6 +160,8 @@ pub const WRITE_CACHE: u32 = 1 << 0;
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// Code of [`NotifyInvalInodeOut`] in place of an error number.
 pub const NOTIFY_INVAL_INODE: i32 = 2;
+/// SETXATTR: an access control list that takes the set-gid bit away.
+pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 /// FSYNC: data only.
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;
 /// What a reply to STATX holds: everything basic and the time of birth.

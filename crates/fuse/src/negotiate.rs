@@ -52,6 +52,8 @@ pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize, over_rin
         | init::PARALLEL_DIROPS
         | init::ABORT_ERROR
         | init::MAX_PAGES
+        | init::POSIX_ACL
+        | init::DONT_MASK
         | init::CACHE_SYMLINKS
         | init::NO_OPENDIR_SUPPORT
         | init::EXPLICIT_INVAL_DATA

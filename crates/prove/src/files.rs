@@ -521,7 +521,7 @@ impl Life<'_> {
         let bytes = name_of(name);
         let (node, ino) = self.pick(model).await?;
         let mode = [0o644, 0o600, 0o755][self.random(3) as usize];
-        let new = |kind| NewNode { kind, permissions: mode, uid: 0, gid: 0, device: 0, open: false };
+        let new = |kind| NewNode { kind, permissions: mode, uid: 0, gid: 0, device: 0, umask: 0, open: false };
         Ok(match self.random(20) {
             0..=2 => {
                 let kind = if self.random(5) == 0 { FileKind::Fifo } else { FileKind::File };
