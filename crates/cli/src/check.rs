@@ -9,7 +9,10 @@ use std::sync::Arc;
 
 /// A snapshot that lives only while a file system is audited, so that nothing changes meanwhile.
 const AUDITED: &str = ".check";
-const READ_ONLY: ashlar_files::Options = ashlar_files::Options { read_only: true, hash_bits: 55 };
+
+fn read_only() -> ashlar_files::Options {
+    ashlar_files::Options { read_only: true, ..ashlar_files::Options::default() }
+}
 
 /// Verifies everything; with `repair` mends what can be mended first. `progress` is told bytes done and bytes in all.
 pub async fn check(
@@ -66,7 +69,7 @@ async fn audit(pool: &Pool, inconsistent: &mut Vec<String>) -> Result<(), Failur
                 None => continue, // destroyed meanwhile
             },
         };
-        let audit = Files::open(snapshot, READ_ONLY).await?.audit().await;
+        let audit = Files::open(snapshot, read_only()).await?.audit().await;
         forget_audited(pool).await?;
         inconsistent.extend(audit?.wrong.into_iter().map(|sentence| format!("{}: {sentence}", info.name)));
     }
@@ -120,7 +123,7 @@ impl Locator<'_> {
     async fn open(&mut self, name: &str) -> Option<Arc<Files>> {
         if !self.volumes.contains_key(name) {
             let files = match self.pool.volume(name) {
-                Some(volume) => Files::open(volume, READ_ONLY).await.ok(),
+                Some(volume) => Files::open(volume, read_only()).await.ok(),
                 None => None,
             };
             self.volumes.insert(name.into(), files);

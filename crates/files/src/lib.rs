@@ -46,6 +46,8 @@ const INO_LOT: u64 = 4096;
 /// Records written in one transaction.
 const RECORDS_PER_COMMIT: usize = 512;
 
+/// Memory of an inode, with its share of the table.
+pub const INODE_MEMORY: ashlar_units::Bytes = ashlar_units::Bytes(512);
 /// Directories in each other that a path is followed through; Linux takes paths of 4096 bytes.
 const DEPTH_MAX: usize = 4096;
 
@@ -56,11 +58,13 @@ pub struct Options {
     pub read_only: bool,
     /// Bits of the name hash that count; fewer than 55 provoke collisions, for tests.
     pub hash_bits: u32,
+    /// With more inodes in memory the door is asked to give some back. Each takes [`INODE_MEMORY`].
+    pub inodes_max: usize,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { read_only: false, hash_bits: 55 }
+        Options { read_only: false, hash_bits: 55, inodes_max: 1 << 20 }
     }
 }
 

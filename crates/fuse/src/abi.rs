@@ -160,6 +160,8 @@ pub const WRITE_CACHE: u32 = 1 << 0;
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// Code of [`NotifyInvalInodeOut`] in place of an error number.
 pub const NOTIFY_INVAL_INODE: i32 = 2;
+/// Code of [`NotifyPruneOut`]; the numbers of the inodes follow.
+pub const NOTIFY_PRUNE: i32 = 9;
 /// SETXATTR: an access control list that takes the set-gid bit away.
 pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 /// FSYNC: data only.
@@ -273,6 +275,8 @@ structures! {
     CopyFileRangeOut, 8 { bytes_copied: u64, }
     /// Notice that attributes (from `off` on, if it is not negative, also data) changed behind the kernel's back.
     NotifyInvalInodeOut, 24 { ino: u64, off: i64, len: i64, }
+    /// Notice that the kernel should forget inodes that nobody uses.
+    NotifyPruneOut, 16 { count: u32, padding: u32, spare: u64, }
     /// STATX.
     StatxIn, 24 { getattr_flags: u32, reserved: u32, fh: u64, sx_flags: u32, sx_mask: u32, }
     /// A time in STATX.
