@@ -276,13 +276,15 @@ impl Mounted {
     }
 
     fn end(&mut self) -> Result<(), String> {
-        if self.zfs {
+        let zfs = std::mem::take(&mut self.zfs);
+        if zfs {
             quiet(Command::new("zpool").arg("export").arg(zfs_pool()))?;
         } else if is_mounted(&self.at) {
             unmount(&self.at)?;
         }
         let Some(mut server) = self.server.take() else { return Ok(()) };
-        if self.zfs {
+        if zfs {
+            // It serves until it is told to end, also without a pool.
             let _ = quiet(Command::new("kill").arg(server.id().to_string()));
         }
         let began = Instant::now();
