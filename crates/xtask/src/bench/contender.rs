@@ -54,12 +54,15 @@ pub struct Contender {
     program: PathBuf,
 }
 
+/// The name of one who cannot take part, and why.
+pub type Missing = (&'static str, String);
+
 /// Finds those who can take part; for the others, why not.
 pub fn find(
     wanted: &[String],
     ashlar: &Path,
     passthrough_hp: Option<&Path>,
-) -> Result<(Vec<Contender>, Vec<(&'static str, String)>), String> {
+) -> Result<(Vec<Contender>, Vec<Missing>), String> {
     if let Some(unknown) = wanted.iter().find(|name| KNOWN.iter().all(|(known, ..)| known != name)) {
         let known: Vec<&str> = KNOWN.iter().map(|(name, ..)| *name).collect();
         return Err(format!("there is no contender {unknown:?}; there are {}", known.join(", ")));
@@ -89,6 +92,16 @@ impl Contender {
     /// Whether it lives in the kernel.
     pub fn in_kernel(&self) -> bool {
         self.kind == Kind::Kernel
+    }
+
+    /// Takes a copy of our own program, so that a build during the run does not change who takes part.
+    pub fn keep(&mut self, scratch: &Scratch) -> Result<(), String> {
+        if self.kind == Kind::Ashlar {
+            let copy = scratch.path("ashlar");
+            fs::copy(&self.program, &copy).map_err(|error| format!("{}: {error}", self.program.display()))?;
+            self.program = copy;
+        }
+        Ok(())
     }
 
     /// Makes it anew, empty. What the disk held is lost.

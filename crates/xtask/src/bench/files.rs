@@ -61,6 +61,9 @@ pub fn files(options: &Options) -> Result<(), String> {
     }
     let facts = machine::facts(Some(&options.at));
     let scratch = Scratch::new(&options.at)?;
+    for contender in &mut contenders {
+        contender.keep(&scratch)?;
+    }
     let place = inputs(&scratch, tree.as_deref())?;
     let (figures, failures) = (BTreeMap::new(), BTreeMap::new());
     let mut results = Results { facts, contenders: contenders.clone(), missing, shown, figures, failures };

@@ -4,6 +4,7 @@ mod contender;
 mod files;
 mod library;
 mod machine;
+mod requests;
 mod rows;
 mod scratch;
 mod steps;

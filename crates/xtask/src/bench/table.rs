@@ -1,6 +1,6 @@
 //! Results, as a table for people (in Markdown) or as JSON.
 
-use crate::bench::contender::Contender;
+use crate::bench::contender::{Contender, Missing};
 use crate::bench::machine;
 use crate::bench::median;
 use crate::bench::rows::{Bar, ROWS, Row, Unit};
@@ -14,7 +14,7 @@ pub struct Results {
     /// Who took part.
     pub contenders: Vec<Contender>,
     /// Who did not, and why.
-    pub missing: Vec<(&'static str, String)>,
+    pub missing: Vec<Missing>,
     /// Which rows to show.
     pub shown: Vec<bool>,
     /// Figures by row and contender, one for each round.
