@@ -326,7 +326,10 @@ fn unmount(at: &Path) -> Result<(), String> {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        if let Err(error) = self.end() {
+        // A server that has not mounted yet would not end by itself.
+        if (self.zfs || is_mounted(&self.at))
+            && let Err(error) = self.end()
+        {
             eprintln!("xtask: {}: {error}; unmounting by force", self.at.display());
         }
         if let Some(mut server) = self.server.take() {
