@@ -117,6 +117,36 @@ impl<S: Semantics> Tree<S> {
         Some(self.compose(key, Message::Delete, open))
     }
 
+    /// Shows `take` the values and patches that buffers on the way down hold for `key`, newest first, until it returns true
+    /// or nothing can lie below. `None`: a node on the way is not in memory, and what was shown is not all.
+    pub fn trace_cached(&self, store: &impl NodeStore, key: &[u8], mut take: impl FnMut(&[u8]) -> bool) -> Option<()> {
+        let mut next = {
+            let view = self.view.read();
+            for memtable in std::iter::once(&view.active).chain(&view.frozen) {
+                if let Verdict::Says(message) = memtable.get(key)
+                    && (take(message.payload()) || !message.is_open())
+                {
+                    return Some(());
+                }
+            }
+            view.root
+        };
+        let mut open = Vec::new();
+        while let Some(ptr) = next {
+            match look_in_node(&*store.cached(&ptr)?, key, &mut open) {
+                Step::Closed(message) => {
+                    take(message.payload());
+                    return Some(());
+                }
+                Step::Below(ptr) => next = Some(ptr),
+            }
+            if open.pop().is_some_and(|patch| take(patch.payload())) {
+                return Some(());
+            }
+        }
+        Some(())
+    }
+
     fn compose(&self, key: &[u8], closed: Message, open: Vec<Message>) -> Option<Bytes> {
         let mut lost = S::Lost::default();
         let message =

@@ -21,26 +21,16 @@ enum Task {
 
 #[derive(Subcommand)]
 enum Bench {
-    /// File systems on files of one disk: ashlar, ext4, xfs, btrfs. Needs root.
-    Files {
-        /// A tar file with a source tree, such as that of a kernel.
-        #[arg(long)]
-        tree: PathBuf,
-        /// Where the files that hold the file systems go; 8 GiB for each, one at a time.
-        #[arg(long, default_value = "/var/tmp/ashlar-bench")]
-        at: PathBuf,
-        /// Runs; the table shows medians.
-        #[arg(long, default_value_t = 5)]
-        runs: usize,
-        /// Contenders besides ashlar.
-        #[arg(long, value_delimiter = ',', default_value = "ext4,xfs,btrfs")]
-        peers: Vec<String>,
-    },
+    /// File systems on one disk: ashlar, those of the kernel, and others in user space. Needs root.
+    Files(bench::FilesOptions),
+    /// The library by itself, on a device in memory, and what a cached request costs.
+    Library(bench::LibraryOptions),
 }
 
 fn main() -> ExitCode {
     let done = match Task::parse() {
-        Task::Bench(Bench::Files { tree, at, runs, peers }) => bench::files(&tree, &at, runs, &peers),
+        Task::Bench(Bench::Files(options)) => bench::files(&options),
+        Task::Bench(Bench::Library(options)) => bench::library(&options),
         Task::Soak { budget } => soak(&budget),
     };
     match done {
