@@ -211,18 +211,38 @@ pub enum SnapshotCommand {
 pub enum ProveCommand {
     /// Random histories of a pool with power cuts, compared with a model.
     Pool(Prove),
-    /// Random histories of a file system with power cuts, compared with a model.
-    Files(Prove),
+    /// Random histories of a file system, compared with a model of POSIX: in process with power cuts, or with --at wherever
+    /// something is mounted.
+    Files(ProveFiles),
+    /// The program itself, killed with SIGKILL under load; what was acknowledged must be there afterwards. Needs root.
+    Daemon(ProveLong),
 }
 
 #[derive(Args)]
-pub struct Prove {
+pub struct ProveFiles {
+    /// Run the histories in this directory, on whatever file system is mounted there, instead of on ours in process. Each
+    /// works in a new directory of its own, which is removed if nothing was found.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["without", "rules"])]
+    pub at: Option<PathBuf>,
+    #[command(flatten)]
+    pub prove: Prove,
+}
+
+/// How long, and from which seed on.
+#[derive(Args)]
+pub struct ProveLong {
     /// First seed; a failure names the seed that replays it.
     #[arg(long)]
     pub seed: Option<u64>,
     /// How long to explore, as in 30s or 10m.
     #[arg(long, default_value = "1m", value_parser = duration)]
     pub budget: std::time::Duration,
+}
+
+#[derive(Args)]
+pub struct Prove {
+    #[command(flatten)]
+    pub long: ProveLong,
     /// Break a rule on purpose: the exploration must notice.
     #[arg(long, value_name = "RULE")]
     pub without: Option<String>,

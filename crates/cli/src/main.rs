@@ -12,9 +12,8 @@ mod request;
 mod session;
 mod up;
 
-use crate::arguments::{Arguments, Command, FsCommand, PoolCommand, ProveCommand, SnapshotCommand};
+use crate::arguments::{Arguments, Command, FsCommand, PoolCommand, SnapshotCommand};
 use crate::output::{Failure, Output};
-use crate::prove::Subject;
 use crate::request::Request;
 use clap::{CommandFactory, Parser};
 use std::path::Path;
@@ -63,8 +62,7 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
                 Request::SnapshotMount { name, at }
             }
         }),
-        Command::Prove(ProveCommand::Pool(arguments)) => prove::prove(Subject::Pool, &arguments, output),
-        Command::Prove(ProveCommand::Files(arguments)) => prove::prove(Subject::Files, &arguments, output),
+        Command::Prove(command) => prove::run(command, output),
         Command::Layers { name } => explain::layers(name.as_deref(), output),
         Command::Explain { name } => explain::explain(&name, output),
         Command::Completions { shell } => {

@@ -1,17 +1,26 @@
 //! `ashlar prove`.
 
-use crate::arguments::Prove;
+use crate::arguments::{Prove, ProveCommand, ProveFiles, ProveLong};
 use crate::output::{Failure, Output};
 use ashlar_pool::Rule;
-use ashlar_prove::{FilesOptions, Options, explore, explore_files};
+use ashlar_prove::{
+    Daemon, FilesOptions, Options, explore, explore_daemon, explore_files, explore_mounted, explore_together,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
+
+/// Operations of a history in a directory.
+const MOUNTED_STEPS: u64 = 500;
+/// Kills of one pool.
+const DAEMON_ROUNDS: u64 = 5;
 
 /// A rule that can be broken on purpose.
 #[derive(Serialize, JsonSchema)]
@@ -39,10 +48,12 @@ struct Report {
     seed: u64,
     /// Histories explored.
     histories: u64,
-    /// Power cuts survived.
+    /// Power cuts, or kills, survived.
     cuts: u64,
-    /// Transactions committed, or operations whose results agreed with the model.
+    /// Transactions committed, operations whose results agreed with the model, or such that were acknowledged.
     operations: u64,
+    /// What a mounted file system does not support, and was not tried.
+    lacking: BTreeSet<String>,
     /// What was found.
     failure: Option<Found>,
 }
@@ -58,7 +69,10 @@ struct Found {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { histories, cuts, operations, .. } = self;
-        writeln!(f, "{histories} histories, {cuts} power cuts, {operations} operations")?;
+        writeln!(f, "{histories} histories, {cuts} cuts, {operations} operations")?;
+        for what in &self.lacking {
+            writeln!(f, "not supported there: {what}")?;
+        }
         match &self.failure {
             None => writeln!(f, "everything held"),
             Some(found) => writeln!(f, "FOUND: {}\nreplay: {}", found.what, found.replay),
@@ -66,56 +80,112 @@ impl fmt::Display for Report {
     }
 }
 
-/// What can be explored.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Subject {
-    Pool,
-    Files,
+/// What is explored.
+enum Subject {
+    Pool(Option<Rule>),
+    Files(Option<Rule>),
+    Mounted(PathBuf),
+    Daemon(PathBuf),
+}
+
+/// What one history adds to the report.
+#[derive(Default)]
+struct History {
+    cuts: u64,
+    operations: u64,
+    lacking: BTreeSet<String>,
 }
 
 impl Subject {
-    fn name(self) -> &'static str {
+    /// The command that explores it.
+    fn command(&self) -> String {
+        let broken = |rule: &Option<Rule>| {
+            let name = Rule::ALL.iter().find(|(known, ..)| Some(*known) == *rule).map(|(_, name, _)| name);
+            name.map_or(String::new(), |name| format!(" --without {name}"))
+        };
         match self {
-            Subject::Pool => "pool",
-            Subject::Files => "files",
+            Subject::Pool(without) => format!("ashlar prove pool{}", broken(without)),
+            Subject::Files(without) => format!("ashlar prove files{}", broken(without)),
+            Subject::Mounted(at) => format!("ashlar prove files --at {}", at.display()),
+            Subject::Daemon(_) => "ashlar prove daemon".into(),
         }
     }
-    /// Power cuts and operations of one history.
-    fn explore(self, seed: u64, without: Option<Rule>) -> Result<(u64, u64), ashlar_prove::Failure> {
+
+    fn explore(&self, seed: u64) -> Result<History, ashlar_prove::Failure> {
+        let mut history = History::default();
         match self {
-            Subject::Pool => {
-                let outcome = explore(seed, Options { without, ..Options::default() })?;
-                Ok((outcome.cuts, outcome.commits))
+            Subject::Pool(without) => {
+                let outcome = explore(seed, Options { without: *without, ..Options::default() })?;
+                (history.cuts, history.operations) = (outcome.cuts, outcome.commits);
             }
-            Subject::Files => {
+            Subject::Files(without) => {
                 // Every other history has a hash of two bits, so that names collide.
                 let hash_bits = if seed.is_multiple_of(2) { 55 } else { 2 };
-                let options = FilesOptions { without, hash_bits, ..FilesOptions::default() };
+                let options = FilesOptions { without: *without, hash_bits, ..FilesOptions::default() };
                 let outcome = explore_files(seed, options)?;
-                Ok((outcome.cuts, outcome.operations))
+                (history.cuts, history.operations) = (outcome.cuts, outcome.operations);
+                if without.is_none() {
+                    history.operations += explore_together(seed)?.operations;
+                }
+            }
+            Subject::Mounted(at) => {
+                let outcome = explore_mounted(seed, at, MOUNTED_STEPS)?;
+                (history.operations, history.lacking) = (outcome.operations, outcome.lacking);
+            }
+            Subject::Daemon(program) => {
+                let outcome = explore_daemon(seed, program, DAEMON_ROUNDS)?;
+                (history.cuts, history.operations) = (outcome.kills, outcome.acknowledged);
             }
         }
+        Ok(history)
     }
 }
 
-/// `ashlar prove pool` and `ashlar prove files`.
-pub fn prove(subject: Subject, arguments: &Prove, output: &Output) -> Result<ExitCode, Failure> {
-    if arguments.rules {
-        if let Some(code) = output.schema::<Rules>() {
-            return Ok(code);
+/// `ashlar prove`.
+pub fn run(command: ProveCommand, output: &Output) -> Result<ExitCode, Failure> {
+    let usage = |text: String| Failure::new(text).with_code(2);
+    let (subject, long) = match command {
+        ProveCommand::Pool(prove) | ProveCommand::Files(ProveFiles { at: None, prove }) if prove.rules => {
+            drop(prove);
+            return rules(output);
         }
-        output.print(&Rules(Rule::ALL.iter().map(|(_, name, what)| RuleInfo { name, what }).collect()));
-        return Ok(ExitCode::SUCCESS);
+        ProveCommand::Pool(prove) => (Subject::Pool(broken(&prove)?), prove.long),
+        ProveCommand::Files(ProveFiles { at: None, prove }) => (Subject::Files(broken(&prove)?), prove.long),
+        ProveCommand::Files(ProveFiles { at: Some(at), prove }) => {
+            let at = at.canonicalize().map_err(|error| usage(format!("{}: {error}", at.display())))?;
+            (Subject::Mounted(at), prove.long)
+        }
+        ProveCommand::Daemon(long) => {
+            if let Some(obstacle) = Daemon::obstacle() {
+                return Err(Failure::new(obstacle));
+            }
+            let program = std::env::current_exe().map_err(|error| Failure::new(error.to_string()))?;
+            (Subject::Daemon(program), long)
+        }
+    };
+    prove(&subject, &long, output)
+}
+
+fn rules(output: &Output) -> Result<ExitCode, Failure> {
+    if let Some(code) = output.schema::<Rules>() {
+        return Ok(code);
     }
+    output.print(&Rules(Rule::ALL.iter().map(|(_, name, what)| RuleInfo { name, what }).collect()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The rule to break.
+fn broken(arguments: &Prove) -> Result<Option<Rule>, Failure> {
+    let Some(name) = &arguments.without else { return Ok(None) };
+    let unknown =
+        || Failure::new(format!("there is no rule {name:?}; `ashlar prove pool --rules` lists them")).with_code(2);
+    Rule::named(name).map(Some).ok_or_else(unknown)
+}
+
+fn prove(subject: &Subject, arguments: &ProveLong, output: &Output) -> Result<ExitCode, Failure> {
     if let Some(code) = output.schema::<Report>() {
         return Ok(code);
     }
-    let without = match &arguments.without {
-        None => None,
-        Some(name) => Some(Rule::named(name).ok_or_else(|| {
-            Failure::new(format!("there is no rule {name:?}; `ashlar prove pool --rules` lists them")).with_code(2)
-        })?),
-    };
     let clock = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let first = arguments.seed.unwrap_or_else(clock);
     let stop = Arc::new(AtomicBool::new(false));
@@ -127,20 +197,21 @@ pub fn prove(subject: Subject, arguments: &Prove, output: &Output) -> Result<Exi
     let style = ProgressStyle::with_template("{bar:40} {elapsed} of {len}s, {msg}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     let began = Instant::now();
-    let mut report = Report { seed: first, histories: 0, cuts: 0, operations: 0, failure: None };
+    let mut report =
+        Report { seed: first, histories: 0, cuts: 0, operations: 0, lacking: BTreeSet::new(), failure: None };
     while report.failure.is_none() && (report.histories == 0 || began.elapsed() < arguments.budget) {
         if stop.load(Ordering::Acquire) {
             break;
         }
         let seed = first.wrapping_add(report.histories);
-        match subject.explore(seed, without) {
-            Ok((cuts, operations)) => {
-                report.cuts += cuts;
-                report.operations += operations;
+        match subject.explore(seed) {
+            Ok(history) => {
+                report.cuts += history.cuts;
+                report.operations += history.operations;
+                report.lacking.extend(history.lacking);
             }
             Err(failure) => {
-                let without = arguments.without.as_ref().map_or(String::new(), |rule| format!(" --without {rule}"));
-                let replay = format!("ashlar prove {} --seed {} --budget 0s{without}", subject.name(), failure.seed);
+                let replay = format!("{} --seed {} --budget 0s", subject.command(), failure.seed);
                 report.failure = Some(Found { what: failure.what, replay });
             }
         }

@@ -80,6 +80,10 @@ struct State {
     now: Instant,
     ready: Vec<Arc<SimTask>>,
     timers: BinaryHeap<Timer>,
+    /// Every task that has not ended, and some that have.
+    tasks: Vec<Weak<SimTask>>,
+    /// When `tasks` has this length, those that have ended are dropped from it.
+    tasks_full: usize,
     spawned: u64,
     order: u64,
     rng: Pcg64Mcg,
@@ -135,6 +139,8 @@ impl Sim {
             now: Instant(0),
             ready: Vec::new(),
             timers: BinaryHeap::new(),
+            tasks: Vec::new(),
+            tasks_full: 64,
             spawned: 0,
             order: 0,
             rng: Pcg64Mcg::seed_from_u64(seed),
@@ -197,15 +203,22 @@ impl Sim {
 
 impl Drop for Sim {
     fn drop(&mut self) {
-        // Tasks own handles to the shared state, which owns the tasks: break the circle.
-        let mut state = self.shared.state.lock();
-        let ready = std::mem::take(&mut state.ready);
-        let timers = std::mem::take(&mut state.timers);
-        drop(state);
-        for task in ready {
-            drop(task.future.lock().take());
+        // Tasks own handles to the shared state and to what they wait for, which owns them: break the circles. A task that
+        // is dropped may wake others or spawn more, so go on until none is left.
+        loop {
+            let mut state = self.shared.state.lock();
+            let tasks = std::mem::take(&mut state.tasks);
+            let left = (std::mem::take(&mut state.ready), std::mem::take(&mut state.timers));
+            drop(state);
+            if tasks.is_empty() {
+                return;
+            }
+            for task in tasks.iter().filter_map(Weak::upgrade) {
+                let future = task.future.lock().take();
+                drop(future);
+            }
+            drop(left);
         }
-        drop(timers);
     }
 }
 
@@ -232,7 +245,13 @@ impl Runtime for Shared {
             home: self.me.clone(),
             queued: Mutex::new(true),
         };
-        state.ready.push(Arc::new(task));
+        let task = Arc::new(task);
+        if state.tasks.len() >= state.tasks_full {
+            state.tasks.retain(|task| task.strong_count() > 0);
+            state.tasks_full = 64.max(2 * state.tasks.len());
+        }
+        state.tasks.push(Arc::downgrade(&task));
+        state.ready.push(task);
     }
     fn unblock(&self, work: Box<dyn FnOnce() + Send>) {
         self.spawn(Box::pin(async move { work() }));
@@ -292,6 +311,32 @@ mod tests {
             let (total, trace) = lost_update(seed, Schedule::Random);
             prop_assert_eq!((total, trace.clone()), lost_update(seed, Schedule::Replay(trace.choices)));
         }
+    }
+
+    #[test]
+    fn what_tasks_hold_is_dropped_with_the_simulation() {
+        let held = Arc::new(());
+        let sim = Sim::new(1, Schedule::Random);
+        let (env, inner) = (sim.env(), held.clone());
+        let main = async move {
+            // Each waits for what it itself holds the other end of, as an engine's background work does.
+            for _ in 0..200 {
+                let (held, waker) = (inner.clone(), Mutex::new(None));
+                drop(env.spawn(async move {
+                    let wait = |context: &mut Context<'_>| {
+                        *waker.lock() = Some(context.waker().clone());
+                        Poll::<()>::Pending
+                    };
+                    std::future::poll_fn(wait).await;
+                    drop(held);
+                }));
+            }
+            env.sleep(Duration::from_secs(1)).await;
+        };
+        sim.run(main).expect("the main task ends");
+        assert_eq!(Arc::strong_count(&held), 201, "the tasks wait");
+        drop(sim);
+        assert_eq!(Arc::strong_count(&held), 1, "a task outlived its simulation");
     }
 
     #[test]

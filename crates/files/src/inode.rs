@@ -143,7 +143,10 @@ impl Files {
             .state
             .get_or_try_init(|| async {
                 let value = self.volume.get(&keys::inode(ino)).await?.ok_or(Errno::Stale)?;
-                Ok::<_, ashlar_vfs::Error>(Mutex::new(State::new(Record::decode(&value)?)))
+                let mut state = State::new(Record::decode(&value)?);
+                // Which commit concerned it last is not known any more, but it was not a later one.
+                state.seq = self.pool().newest();
+                Ok::<_, ashlar_vfs::Error>(Mutex::new(state))
             })
             .await;
         match loaded {

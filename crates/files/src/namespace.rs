@@ -504,8 +504,13 @@ impl Move<'_> {
         let ((from_dir, _), (to_dir, to_name)) = (self.from, self.to);
         let (position, entry) = source.entry()?;
         let is_directory = entry.kind == FileKind::Directory;
-        if replaced.is_some_and(|replaced| replaced.ino == self.source.ino) && mode != RenameMode::NoReplace {
-            return Ok(()); // two names of one inode: nothing changes
+        // Which error comes first is as in Linux.
+        match (replaced, mode) {
+            (Some(_), RenameMode::NoReplace) => return Err(Errno::Exists.into()),
+            (None, RenameMode::Exchange) => return Err(Errno::NotFound.into()),
+            // Two names of one inode: nothing changes.
+            (Some(replaced), _) if replaced.ino == self.source.ino => return Ok(()),
+            _ => {}
         }
         if is_directory && from_dir != to_dir && files.is_above(self.source.ino, to_dir).await? {
             return Err(Errno::Invalid.into());
@@ -520,8 +525,6 @@ impl Move<'_> {
         // How the number of subdirectories changes.
         let (mut leaves, mut arrives) = (u32::from(is_directory), u32::from(is_directory));
         match (&target.found, replaced, mode) {
-            (Some(_), _, RenameMode::NoReplace) => return Err(Errno::Exists.into()),
-            (None, _, RenameMode::Exchange) => return Err(Errno::NotFound.into()),
             (Some((at, other)), Some(inode), RenameMode::Exchange) => {
                 let other_is_directory = other.kind == FileKind::Directory;
                 if other_is_directory && from_dir != to_dir && files.is_above(inode.ino, from_dir).await? {
@@ -542,6 +545,9 @@ impl Move<'_> {
                 let other_is_directory = other.kind == FileKind::Directory;
                 match (is_directory, other_is_directory) {
                     (true, false) => return Err(Errno::NotDirectory.into()),
+                    (false, true) if from_dir != to_dir && files.is_above(inode.ino, from_dir).await? => {
+                        return Err(Errno::NotEmpty.into());
+                    }
                     (false, true) => return Err(Errno::IsDirectory.into()),
                     (true, true) if !files.sweep_if_empty(&mut txn, inode.ino).await? => {
                         return Err(Errno::NotEmpty.into());

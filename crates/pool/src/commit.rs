@@ -219,12 +219,14 @@ impl Pool {
 
     /// Makes every commit so far durable.
     pub async fn sync_all(&self) -> Result<()> {
-        let newest = {
-            let log = self.0.log.lock();
-            // The open batch, if there is one, has the chain's next number.
-            log.stream.chain.seq - u64::from(!log.stream.has_open_batch())
-        };
-        self.sync(Seq(newest)).await
+        self.sync(self.newest()).await
+    }
+
+    /// The newest commit. What was read before this call was committed by then.
+    pub fn newest(&self) -> Seq {
+        let log = self.0.log.lock();
+        // The open batch, if there is one, has the chain's next number.
+        Seq(log.stream.chain.seq - u64::from(!log.stream.has_open_batch()))
     }
 }
 

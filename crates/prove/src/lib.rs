@@ -1,8 +1,12 @@
-//! Explorations: random histories in the simulated runtime, power cuts, reopening, comparison with a model; and negative
-//! controls, which break one rule and must be noticed.
+//! Explorations: random histories in the simulated runtime, power cuts, reopening, comparison with a model; the same
+//! histories on whatever is mounted; the real program, killed under load; and negative controls, which break one rule and
+//! must be noticed.
 
+mod daemon;
 mod files;
 mod pool;
+mod seeded;
 
-pub use files::{FilesOptions, FilesOutcome, explore_files};
+pub use daemon::{Daemon, DaemonOutcome, explore_daemon};
+pub use files::*;
 pub use pool::{Failure, Options, Outcome, explore};

@@ -1,0 +1,243 @@
+//! Histories of the file system in process, with power cuts.
+//!
+//! A *life* is: open the pool, run a random history until the power fails at a random write or flush, reopen. The tree that
+//! survives must be one that the model went through, not older than what was last synced; names and inodes must fit
+//! together; the pool's check must find nothing.
+
+use super::engine::Engine;
+use super::generator::{Caller, Generator};
+use super::history::{Found, Tally, examine, judge};
+use super::model::Model;
+use super::operation::{Op, Subject};
+use crate::pool::{Failure, run_history};
+use ashlar_block::Device;
+use ashlar_devices::{PowerCut, Tearing};
+use ashlar_env::Env;
+use ashlar_files::Files;
+use ashlar_pool::{Config, Creation, Pool, Rule};
+use ashlar_units::{Blocks, Bytes as Size};
+use std::sync::Arc;
+use std::time::Duration;
+
+const CAPACITY: Blocks = Blocks(40 * 256 + 300);
+const SEGMENT: Blocks = Blocks(256);
+/// Whom the files belong to.
+const CALLER: Caller = Caller { uid: 0, gid: 0 };
+
+/// How to explore.
+#[derive(Clone, Copy, Debug)]
+pub struct FilesOptions {
+    /// Power cuts in one history.
+    pub lives: u64,
+    /// Operations in one life, at most.
+    pub steps: u64,
+    /// Bits of the name hash: few provoke collisions.
+    pub hash_bits: u32,
+    /// A rule to break.
+    pub without: Option<Rule>,
+}
+
+impl Default for FilesOptions {
+    fn default() -> FilesOptions {
+        FilesOptions { lives: 4, steps: 150, hash_bits: 55, without: None }
+    }
+}
+
+/// What a history came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FilesOutcome {
+    /// Power cuts.
+    pub cuts: u64,
+    /// Operations whose results agreed.
+    pub operations: u64,
+    /// Operations among them that succeeded.
+    pub succeeded: u64,
+    /// Fingerprint of the run: the same seed gives the same.
+    pub trace: u64,
+}
+
+/// Explores one history.
+pub fn explore_files(seed: u64, options: FilesOptions) -> Result<FilesOutcome, Failure> {
+    let (outcome, trace) = run_history(seed, move |env| history(env, options))?;
+    Ok(FilesOutcome { trace, ..outcome })
+}
+
+/// A pool on a device that can lose power, with a file system.
+pub(super) struct House {
+    pub(super) env: Env,
+    pub(super) device: Arc<PowerCut>,
+    config: Config,
+    hash_bits: u32,
+}
+
+pub(super) fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+impl House {
+    pub(super) async fn build(env: &Env, memory: Size, hash_bits: u32, without: Option<Rule>) -> Found<House> {
+        let config = Config { memory, log_bytes: Size(2 << 20), without, ..Config::default() };
+        let device = Arc::new(PowerCut::new(CAPACITY, env.clone(), Duration::from_micros(50)));
+        let house = House { env: env.clone(), device, config, hash_bits };
+        Pool::create(env, &house.devices(), Creation { segment: Some(SEGMENT), force: false }).await.map_err(text)?;
+        let pool = Pool::open(env, house.devices(), config).await.map_err(text)?;
+        let volume = pool.create_volume("v").await.map_err(text)?;
+        Files::format(&volume, CALLER.uid, CALLER.gid).await.map_err(text)?;
+        drop(volume);
+        pool.close().await.map_err(text)?;
+        Ok(house)
+    }
+
+    fn devices(&self) -> Vec<Device> {
+        vec![self.device.clone() as Device]
+    }
+
+    pub(super) async fn open(&self) -> Found<(Pool, Arc<Files>)> {
+        let pool = Pool::open(&self.env, self.devices(), self.config).await.map_err(text)?;
+        let volume = pool.volume("v").ok_or("the volume is gone")?;
+        let options = ashlar_files::Options { hash_bits: self.hash_bits, ..ashlar_files::Options::default() };
+        let files = Files::open(volume, options).await.map_err(text)?;
+        Ok((pool, files))
+    }
+
+    /// The power fails, if it has not yet; the device then holds what it might.
+    pub(super) fn cut(&mut self) {
+        self.device = Arc::new(self.device.after_cut(Tearing::ALL, self.env.clone()));
+    }
+}
+
+/// Names and inodes fit together, and the pool's accounts are exact.
+pub(super) async fn check(pool: &Pool, files: &Files) -> Found<()> {
+    let audit = files.audit().await.map_err(text)?;
+    if !audit.wrong.is_empty() {
+        return Err(format!("the audit says {:?}", audit.wrong));
+    }
+    let checked = pool.check(|_, _| {}).await.map_err(text)?;
+    if !checked.damaged.is_empty() || !checked.miscounted.is_empty() {
+        return Err(format!("check found {:?} {:?}", checked.damaged, checked.miscounted));
+    }
+    Ok(())
+}
+
+async fn history(env: Env, options: FilesOptions) -> Found<FilesOutcome> {
+    let mut house = House::build(&env, Size(2 << 20), options.hash_bits, options.without).await?;
+    let mut model = Model::new(CALLER.uid, CALLER.gid);
+    let mut generator = Generator::new(env.random(), CALLER);
+    let (mut tally, mut cuts) = (Tally::default(), 0);
+    for life in 0..options.lives {
+        let in_life = |error: String| format!("life {life}: {error}");
+        let (pool, files) = house.open().await.map_err(in_life)?;
+        let mut engine = Engine::new(files.clone());
+        let clean = examine(&mut engine, &model, &mut Tally::default()).await;
+        clean.map_err(|error| format!("life {life}, after a clean start: {error}"))?;
+        house.device.cut_after(env.random() % (options.steps * 3));
+        let work = Life { generator: &mut generator, engine: &mut engine, device: &house.device, tally: &mut tally };
+        let (states, durable) = work.run(model, options.steps).await.map_err(in_life)?;
+        drop((engine, files, pool));
+        house.cut();
+        let (pool, files) = house.open().await.map_err(|error| format!("life {life}, after the cut: {error}"))?;
+        let mut engine = Engine::new(files.clone());
+        model = survivor(&mut engine, states, durable).await.map_err(in_life)?;
+        engine.close().await;
+        check(&pool, &files).await.map_err(in_life)?;
+        cuts += 1;
+        files.close().await.map_err(text)?;
+        let left = files.inodes_in_memory();
+        if left > 1 {
+            return Err(format!("life {life}: {left} inodes stay in memory, though nobody refers to them"));
+        }
+        drop((engine, files));
+        pool.close().await.map_err(text)?;
+    }
+    Ok(FilesOutcome { cuts, operations: tally.operations, succeeded: tally.succeeded, trace: 0 })
+}
+
+/// The time from an opening to a power cut.
+struct Life<'a> {
+    generator: &'a mut Generator,
+    engine: &'a mut Engine,
+    device: &'a PowerCut,
+    tally: &'a mut Tally,
+}
+
+impl Life<'_> {
+    /// Works until the power fails; gives every state that may have been reached, and the first that may survive.
+    async fn run(self, start: Model, steps: u64) -> Found<(Vec<Model>, usize)> {
+        let (mut states, mut durable) = (vec![start], 0);
+        for _ in 0..steps {
+            let mut model = states[states.len() - 1].clone();
+            let op = if self.generator.dice.one_in(16) { Op::Sync } else { self.generator.next(&model) };
+            let got = self.engine.apply(&op).await;
+            if self.device.is_dead() {
+                // Whatever happened in it, the power may have failed before it was durable, or after.
+                let _ = model.apply(&op, None);
+                states.push(model);
+                break;
+            }
+            judge(&mut model, &op, &got)?;
+            self.tally.operations += 1;
+            self.tally.succeeded += u64::from(got.is_ok());
+            match &op {
+                Op::Sync => durable = states.len(),
+                Op::Fsync { of, .. } if got.is_ok() => {
+                    let node = model.target(of).map_err(|error| format!("{error:?}"))?;
+                    durable = durable.max(last_change(&states, node));
+                }
+                _ => {}
+            }
+            states.push(model);
+        }
+        Ok((states, durable))
+    }
+}
+
+/// The newest state in which a node was changed.
+fn last_change(states: &[Model], node: usize) -> usize {
+    let of = |state: usize| states[state].nodes.get(node);
+    let changed = |state: &usize| match (of(*state), of(state - 1)) {
+        (Some(now), Some(before)) => !Arc::ptr_eq(now, before) && now != before,
+        (now, _) => now.is_some(),
+    };
+    (1..states.len()).rev().find(changed).unwrap_or(0)
+}
+
+/// The newest state, not older than `durable`, that the file system holds.
+async fn survivor(engine: &mut Engine, states: Vec<Model>, durable: usize) -> Found<Model> {
+    let mut story = String::new();
+    for index in (durable..states.len()).rev() {
+        let mut state = states[index].clone();
+        state.forget_handles();
+        state.forget_times(&states[durable..]);
+        match examine(engine, &state, &mut Tally::default()).await {
+            Ok(()) => return Ok(state),
+            Err(error) => story += &format!("\n  state {index} of {}: {error}", states.len() - 1),
+        }
+    }
+    Err(format!("no state from {durable} (the last synced) on survived:{story}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_agree_with_the_model_and_survive_power_cuts() {
+        for seed in 0..30 {
+            let hash_bits = if seed % 2 == 0 { 55 } else { 1 };
+            let options = FilesOptions { hash_bits, ..FilesOptions::default() };
+            explore_files(seed, options).unwrap_or_else(|failure| panic!("{failure:?}"));
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_run() {
+        let run = || explore_files(7, FilesOptions { lives: 2, ..FilesOptions::default() });
+        assert_eq!(run(), run());
+    }
+
+    #[test]
+    fn a_broken_rule_is_noticed_through_files_too() {
+        let options = FilesOptions { without: Some(Rule::FlushOnSync), ..FilesOptions::default() };
+        assert!((0..50).any(|seed| explore_files(seed, options).is_err()), "nothing notices the missing flush");
+    }
+}
