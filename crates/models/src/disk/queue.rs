@@ -1,0 +1,70 @@
+//! The order of service.
+
+use super::spec::{Parameters, Scheduler};
+use crate::io::{Id, Kind, Request};
+use std::ops::RangeInclusive;
+
+/// A request that waits for the mechanism.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub id: Id,
+    pub submitted_ns: u64,
+    pub ready_ns: u64,
+    pub request: Request,
+    pub sector: u64,
+    pub cylinder: u32,
+    /// Angle of the first sector.
+    pub angle_ns: u64,
+}
+
+/// Where the arm is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arm {
+    pub cylinder: u32,
+    /// The sector that follows on what was read or written last.
+    pub next_sector: u64,
+}
+
+impl Arm {
+    /// Time to get ready at a request. None is needed for the sectors that follow on the last, on the same cylinder.
+    pub fn seek_ns(&self, held: &Held, is: &Parameters) -> u64 {
+        if held.sector == self.next_sector && held.cylinder == self.cylinder {
+            return 0;
+        }
+        let curve = if held.request.kind == Kind::Write { &is.write_seek } else { &is.read_seek };
+        curve.time_ns(held.cylinder.abs_diff(self.cylinder))
+    }
+}
+
+/// Index of the request to serve next; there is at least one. Reads inside `ahead` need no positioning.
+pub(super) fn choose(
+    held: &[Held],
+    arm: &Arm,
+    now_ns: u64,
+    is: &Parameters,
+    ahead: Option<RangeInclusive<u64>>,
+) -> usize {
+    let best = match is.scheduler {
+        Scheduler::Fifo => least(held, |held| held.id),
+        Scheduler::Elevator => {
+            let from = if arm.next_sector == u64::MAX { 0 } else { arm.next_sector };
+            least(held, |held| (held.sector < from, held.sector, held.id))
+        }
+        Scheduler::Sptf => least(held, |held| {
+            let streams =
+                held.request.kind == Kind::Read && ahead.as_ref().is_some_and(|run| run.contains(&held.sector));
+            let cost_ns = if streams {
+                0
+            } else {
+                let seek_ns = arm.seek_ns(held, is);
+                seek_ns + is.geometry.wait_ns(held.angle_ns, now_ns + seek_ns)
+            };
+            (cost_ns, held.id)
+        }),
+    };
+    best.unwrap_or(0)
+}
+
+fn least<K: Ord>(held: &[Held], key: impl Fn(&Held) -> K) -> Option<usize> {
+    held.iter().enumerate().min_by_key(|(_, held)| key(held)).map(|(index, _)| index)
+}

@@ -1,0 +1,67 @@
+//! Model files: a description in TOML of what a device is, and where each number comes from.
+
+use crate::disk::{Disk, DiskSpec};
+use crate::error::{SpecError, law};
+use crate::model::Model;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A model file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelFile {
+    /// Its name.
+    pub name: String,
+    /// What it is, in a line.
+    #[serde(default)]
+    pub what: String,
+    /// What is known not to be modelled.
+    #[serde(default)]
+    pub not_modelled: Vec<String>,
+    /// Where each parameter comes from, by its dotted name.
+    #[serde(default)]
+    pub sources: BTreeMap<String, String>,
+    /// The device.
+    pub model: Spec,
+}
+
+/// A device and its parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Spec {
+    /// A mechanical disk.
+    Disk(Box<DiskSpec>),
+}
+
+/// Texts of the presets, by name.
+const PRESETS: [&str; 1] = [include_str!("../presets/cheetah-15k5.toml")];
+
+impl ModelFile {
+    /// Reads a model file, and checks that such a device can be.
+    pub fn parse(text: &str) -> Result<ModelFile, SpecError> {
+        let file: ModelFile = toml::from_str(text).map_err(|error| SpecError::Form(error.to_string()))?;
+        file.build(0)?;
+        Ok(file)
+    }
+
+    /// The preset of a name.
+    pub fn preset(name: &str) -> Result<ModelFile, SpecError> {
+        let presets = presets();
+        let known = presets.iter().map(|file| file.name.as_str()).collect::<Vec<_>>().join(", ");
+        let found = presets.iter().find(|file| file.name == name).cloned();
+        law(found.is_some(), "model", name, &format!("there is no such preset; there are: {known}"))?;
+        found.ok_or_else(|| SpecError::Form(String::new()))
+    }
+
+    /// Makes a device. The seed decides what differs from one specimen to the next.
+    pub fn build(&self, _seed: u64) -> Result<Box<dyn Model>, SpecError> {
+        Ok(match &self.model {
+            Spec::Disk(spec) => Box::new(Disk::new(spec)?),
+        })
+    }
+}
+
+/// Every preset.
+pub fn presets() -> Vec<ModelFile> {
+    PRESETS.iter().map(|text| ModelFile::parse(text).unwrap_or_else(|error| panic!("preset: {error}"))).collect()
+}
