@@ -34,7 +34,12 @@ pub enum Spec {
 }
 
 /// Texts of the presets, by name.
-const PRESETS: [&str; 1] = [include_str!("../presets/cheetah-15k5.toml")];
+const PRESETS: [&str; 4] = [
+    include_str!("../presets/cheetah-15k5.toml"),
+    include_str!("../presets/wd-re3.toml"),
+    include_str!("../presets/maxtor-d740x.toml"),
+    include_str!("../presets/exos-x20.toml"),
+];
 
 impl ModelFile {
     /// Reads a model file, and checks that such a device can be.

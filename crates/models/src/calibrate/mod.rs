@@ -1,5 +1,7 @@
 //! Runs again what was published, and compares.
 
+mod sheets;
+pub mod strand_model;
 mod strands;
 
 use crate::error::SpecError;
@@ -44,6 +46,9 @@ impl Row {
 pub fn calibrate(file: &ModelFile) -> Result<Vec<Row>, SpecError> {
     match (file.name.as_str(), &file.model) {
         ("cheetah-15k5", Spec::Disk(spec)) => strands::cheetah(spec),
+        ("wd-re3", Spec::Disk(spec)) => sheets::re3(spec),
+        ("maxtor-d740x", Spec::Disk(spec)) => sheets::maxtor(spec),
+        ("exos-x20", Spec::Disk(spec)) => sheets::exos(spec),
         _ => Ok(Vec::new()),
     }
 }

@@ -50,21 +50,48 @@ pub(super) fn choose(
             let from = if arm.next_sector == u64::MAX { 0 } else { arm.next_sector };
             least(held, |held| (held.sector < from, held.sector, held.id))
         }
-        Scheduler::Sptf => least(held, |held| {
-            let streams =
-                held.request.kind == Kind::Read && ahead.as_ref().is_some_and(|run| run.contains(&held.sector));
-            let cost_ns = if streams {
-                0
-            } else {
-                let seek_ns = arm.seek_ns(held, is);
-                seek_ns + is.geometry.wait_ns(held.angle_ns, now_ns + seek_ns)
-            };
-            (cost_ns, held.id)
-        }),
+        Scheduler::Sptf => shortest(held, arm, now_ns, is, ahead),
     };
     best.unwrap_or(0)
 }
 
 fn least<K: Ord>(held: &[Held], key: impl Fn(&Held) -> K) -> Option<usize> {
     held.iter().enumerate().min_by_key(|(_, held)| key(held)).map(|(index, _)| index)
+}
+
+/// The request with the least positioning time, less `age_weight` times its age (aged SPTF; Jacobson and Wilkes 1991).
+fn shortest(
+    held: &[Held],
+    arm: &Arm,
+    now_ns: u64,
+    is: &Parameters,
+    ahead: Option<RangeInclusive<u64>>,
+) -> Option<usize> {
+    let credit = |held: &Held| (now_ns.saturating_sub(held.submitted_ns) as f64 * is.age_weight) as i64;
+    let credit_max = if is.age_weight > 0.0 { held.iter().map(credit).max().unwrap_or(0) } else { 0 };
+    let mut best: Option<(i64, Id, usize)> = None;
+    // Seeks of this many cylinders and more cannot win, whatever the rotation.
+    let mut too_far = u32::MAX;
+    for (index, held) in held.iter().enumerate() {
+        let streams = held.request.kind == Kind::Read && ahead.as_ref().is_some_and(|run| run.contains(&held.sector));
+        let distance = held.cylinder.abs_diff(arm.cylinder);
+        if !streams && distance >= too_far {
+            continue;
+        }
+        let seek_ns = if streams { 0 } else { arm.seek_ns(held, is) };
+        if let Some((least, ..)) = best
+            && distance > 0
+            && seek_ns as i64 - credit_max > least
+        {
+            too_far = distance;
+            continue;
+        }
+        let wait_ns = if streams { 0 } else { is.geometry.wait_ns(held.angle_ns, now_ns + seek_ns) };
+        let credit = if is.age_weight > 0.0 { credit(held) } else { 0 };
+        let cost = ((seek_ns + wait_ns) as i64 - credit, held.id, index);
+        if best.is_none_or(|best| cost < best) {
+            best = Some(cost);
+        }
+    }
+    best.map(|(_, _, index)| index)
 }

@@ -75,6 +75,10 @@ pub struct QueueSpec {
     pub scheduler: Scheduler,
     /// Requests that the drive holds; more wait outside, unseen by the scheduler.
     pub depth: u32,
+    /// How much of its waiting time a request is forgiven by shortest-positioning-time-first; 0 is the pure kind, which
+    /// may starve requests.
+    #[serde(default)]
+    pub age_weight: f64,
 }
 
 /// The buffer.
@@ -100,6 +104,7 @@ pub(super) struct Parameters {
     pub write_seek: SeekCurve,
     pub scheduler: Scheduler,
     pub depth: usize,
+    pub age_weight: f64,
     pub read_ahead_sectors: u64,
     pub segments: usize,
     pub write_back: bool,
@@ -162,6 +167,12 @@ impl DiskSpec {
             self.queue.depth,
             "a drive holds 1 to 1024 requests",
         )?;
+        law(
+            self.queue.age_weight.is_finite() && (0.0..=100.0).contains(&self.queue.age_weight),
+            "queue.age_weight",
+            self.queue.age_weight,
+            "the weight of age is 0 to 100; at the top the order is that of arrival",
+        )?;
         law(self.cache.segments <= 1024, "cache.segments", self.cache.segments, "a drive has at most 1024 segments")?;
         law(
             self.interface_mb_s.is_finite() && (0.001..=1e6).contains(&self.interface_mb_s),
@@ -179,6 +190,7 @@ impl DiskSpec {
             write_seek,
             scheduler: self.queue.scheduler,
             depth: self.queue.depth as usize,
+            age_weight: self.queue.age_weight,
             read_ahead_sectors: size("cache.read_ahead", &self.cache.read_ahead)? / SECTOR,
             segments: self.cache.segments as usize,
             write_back: self.cache.write_back,
