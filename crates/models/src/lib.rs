@@ -10,9 +10,14 @@
 pub mod calibrate;
 mod chance;
 pub mod disk;
+pub mod endurance;
 mod error;
+pub mod flash;
+pub mod generic;
 mod io;
 mod model;
+pub mod probe;
+mod served;
 mod spec;
 
 pub use calibrate::{Row, calibrate};

@@ -2,6 +2,8 @@
 
 use crate::disk::{Disk, DiskSpec};
 use crate::error::{SpecError, law};
+use crate::flash::{FlashSpec, Hybrid, HybridSpec, PageMapped, SegmentSpec, Segments};
+use crate::generic::{Generic, GenericSpec};
 use crate::model::Model;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -31,14 +33,29 @@ pub struct ModelFile {
 pub enum Spec {
     /// A mechanical disk.
     Disk(Box<DiskSpec>),
+    /// An SSD with a page map.
+    Flash(Box<FlashSpec>),
+    /// An SSD of append-once segments.
+    Segments(Box<SegmentSpec>),
+    /// A memory card with log blocks.
+    Hybrid(Box<HybridSpec>),
+    /// A device by distributions.
+    Generic(Box<GenericSpec>),
 }
 
 /// Texts of the presets, by name.
-const PRESETS: [&str; 4] = [
+const PRESETS: [&str; 11] = [
     include_str!("../presets/cheetah-15k5.toml"),
     include_str!("../presets/wd-re3.toml"),
     include_str!("../presets/maxtor-d740x.toml"),
     include_str!("../presets/exos-x20.toml"),
+    include_str!("../presets/ssd-tlc.toml"),
+    include_str!("../presets/amf-page.toml"),
+    include_str!("../presets/amf-segments.toml"),
+    include_str!("../presets/usb-generic.toml"),
+    include_str!("../presets/usb-house.toml"),
+    include_str!("../presets/usb-memorex.toml"),
+    include_str!("../presets/network-disk.toml"),
 ];
 
 impl ModelFile {
@@ -59,9 +76,13 @@ impl ModelFile {
     }
 
     /// Makes a device. The seed decides what differs from one specimen to the next.
-    pub fn build(&self, _seed: u64) -> Result<Box<dyn Model>, SpecError> {
+    pub fn build(&self, seed: u64) -> Result<Box<dyn Model>, SpecError> {
         Ok(match &self.model {
             Spec::Disk(spec) => Box::new(Disk::new(spec)?),
+            Spec::Flash(spec) => Box::new(PageMapped::new(spec, seed)?),
+            Spec::Segments(spec) => Box::new(Segments::new(spec, seed)?),
+            Spec::Hybrid(spec) => Box::new(Hybrid::new(spec, seed)?),
+            Spec::Generic(spec) => Box::new(Generic::new(spec, seed)?),
         })
     }
 }

@@ -68,8 +68,8 @@ fn impossible_disks_are_refused() {
 #[test]
 fn unknown_names_are_refused() {
     let text = toml::to_string(&ModelFile::preset("wd-re3").unwrap()).unwrap();
-    let error = ModelFile::parse(&text.replacen("rpm", "rmp", 1)).unwrap_err().to_string();
-    assert!(error.contains("rmp"), "{error}");
+    let error = ModelFile::parse(&text.replace("surfaces = 6", "surfces = 6")).unwrap_err().to_string();
+    assert!(error.contains("surfces"), "{error}");
     let error = ModelFile::preset("floppy").unwrap_err().to_string();
     assert!(error.contains("floppy") && error.contains("wd-re3"), "{error}");
 }

@@ -1,5 +1,6 @@
 //! Runs again what was published, and compares.
 
+mod flash;
 mod sheets;
 pub mod strand_model;
 mod strands;
@@ -49,6 +50,11 @@ pub fn calibrate(file: &ModelFile) -> Result<Vec<Row>, SpecError> {
         ("wd-re3", Spec::Disk(spec)) => sheets::re3(spec),
         ("maxtor-d740x", Spec::Disk(spec)) => sheets::maxtor(spec),
         ("exos-x20", Spec::Disk(spec)) => sheets::exos(spec),
+        ("amf-page", Spec::Flash(spec)) => flash::amplification(spec),
+        ("amf-segments", Spec::Segments(spec)) => flash::prototype(spec),
+        ("usb-generic", Spec::Hybrid(spec)) => flash::card(spec, 1, 0, 0),
+        ("usb-house", Spec::Hybrid(spec)) => flash::card(spec, 63, 1, 0),
+        ("usb-memorex", Spec::Hybrid(spec)) => flash::card(spec, 55, 4, 138),
         _ => Ok(Vec::new()),
     }
 }
