@@ -17,7 +17,7 @@ fn refused(error: Refused) -> SpecError {
 /// Parts of the flash that are spare in the rows of [`amplification`].
 const SPARE: [f64; 5] = [0.07, 0.1, 0.15, 0.2, 0.28];
 
-/// Steady write amplification of uniform random page writes, beside the closed form, on one die of 1024 blocks of 256
+/// Steady write amplification of uniform random page writes, beside the closed form, on one die of 1024 blocks of 512
 /// pages that is cleaned like the given drive.
 pub(super) fn amplification(spec: &FlashSpec) -> Result<Vec<Row>, SpecError> {
     const TABLE: &str = "greedy cleaning, closed form for large blocks";
@@ -28,8 +28,8 @@ pub(super) fn amplification(spec: &FlashSpec) -> Result<Vec<Row>, SpecError> {
             spec.nand.channels = 1;
             spec.nand.ways = 1;
             spec.nand.blocks_per_die = 1024;
-            spec.nand.pages_per_block = 256;
-            let pages = (1022.0 * 256.0 * (1.0 - spare)) as u64;
+            spec.nand.pages_per_block = 512;
+            let pages = (1022.0 * 512.0 * (1.0 - spare)) as u64;
             spec.capacity = (pages * 4096).to_string();
             let mut drive = PageMapped::new(&spec, 1)?;
             let mut chance = Chance::new(3);

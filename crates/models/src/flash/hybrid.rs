@@ -2,7 +2,7 @@
 //!
 //! The flash is divided into zones that are mapped and worn apart. In a zone each logical block has a data block, and a
 //! few more blocks are free. With log blocks, pages that are written to a logical block go to its log block, one behind
-//! the other; when the log block is full, or another logical block needs it (the one opened longest ago gives way), log
+//! the other; when the log block is full, or another logical block needs it (the one used longest ago gives way), log
 //! and data block are merged into a free block and both are erased. Without log blocks every write copies the whole
 //! data block. The free list is first in, first out, which is all the dynamic wear levelling there is; with static wear
 //! levelling, every so many merges the content of a rarely written block moves to a free block, and its old block joins
@@ -62,7 +62,7 @@ struct Zone {
     /// Data block of each logical block.
     data: Vec<u32>,
     free: VecDeque<u32>,
-    /// In the order in which they were opened.
+    /// The one used longest ago first.
     logs: VecDeque<Log>,
     merges: u64,
     /// Next logical block that static wear levelling looks at.
@@ -246,8 +246,12 @@ impl Card {
         {
             self.rewrite(zone, oldest.logical, 0, now_ns, counters)?;
         }
-        if let Some(log) = self.zones[zone].logs.iter_mut().find(|log| log.logical == logical) {
+        let logs = &mut self.zones[zone].logs;
+        if let Some(index) = logs.iter().position(|log| log.logical == logical)
+            && let Some(mut log) = logs.remove(index)
+        {
             log.used += 1;
+            logs.push_back(log);
             return Ok(log.block);
         }
         let block = self.take_free(zone)?;
