@@ -107,10 +107,8 @@ impl Distribution {
 }
 
 /// A generic device in some state.
-#[derive(Debug)]
 pub struct Generic(Served<Drawn>);
 
-#[derive(Debug)]
 struct Drawn {
     spec: GenericSpec,
     capacity: u64,

@@ -22,7 +22,6 @@ pub(crate) trait Service: Send {
 }
 
 /// A device in some state.
-#[derive(Debug)]
 pub(crate) struct Served<S> {
     pub service: S,
     pub counters: Counters,
@@ -108,6 +107,12 @@ impl<S: Service> Model for Served<S> {
 /// Gives a public device the methods of the `Served` inside of it.
 macro_rules! model_by_service {
     ($device:ty) => {
+        impl std::fmt::Debug for $device {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($device)).field("counters", &self.0.counters).finish_non_exhaustive()
+            }
+        }
+
         const _: () = {
             use $crate::Model;
             impl Model for $device {

@@ -44,10 +44,8 @@ pub struct HybridSpec {
 }
 
 /// A device with log blocks in some state.
-#[derive(Debug)]
 pub struct Hybrid(Served<Card>);
 
-#[derive(Debug)]
 struct Card {
     is: HybridSpec,
     nand: Nand,
@@ -57,7 +55,6 @@ struct Card {
     zones: Vec<Zone>,
 }
 
-#[derive(Debug)]
 struct Zone {
     /// Data block of each logical block.
     data: Vec<u32>,

@@ -45,8 +45,12 @@ pub struct NandSpec {
     pub channel_mb_s: f64,
     /// Mean of the cycles of program and erase that a block bears.
     pub endurance_cycles: f64,
-    /// Standard deviation between blocks; the distribution is normal and cut at two deviations.
+    /// Standard deviation between blocks; the distribution is normal, cut at the least and the most.
     pub endurance_deviation: f64,
+    /// The fewest cycles that a block bears.
+    pub endurance_least: f64,
+    /// The most cycles that a block bears.
+    pub endurance_most: f64,
     /// Blocks that are bad from the start, parts per million.
     pub bad_blocks_ppm: f64,
     /// By what part of itself the time to erase has grown at the end of a block's life.
@@ -131,12 +135,18 @@ impl NandSpec {
         let range = |name: &str, value: f64, most: f64, what: &str| {
             law(value.is_finite() && (0.0..=most).contains(&value), name, value, what)
         };
-        range("nand.endurance_cycles", self.endurance_cycles, 4e9, "a block bears 1 to 4,000,000,000 cycles")?;
+        range("nand.endurance_most", self.endurance_most, 4e9, "a block bears at most 4,000,000,000 cycles")?;
         law(
-            self.endurance_cycles >= 1.0,
+            1.0 <= self.endurance_least && self.endurance_least <= self.endurance_cycles,
+            "nand.endurance_least",
+            self.endurance_least,
+            "a block bears a cycle at least, and the least is not above the mean",
+        )?;
+        law(
+            self.endurance_cycles <= self.endurance_most,
             "nand.endurance_cycles",
             self.endurance_cycles,
-            "a block bears a cycle at least",
+            "the mean is not above the most",
         )?;
         range("nand.endurance_deviation", self.endurance_deviation, 1e9, "a deviation is not negative")?;
         range(
@@ -163,8 +173,9 @@ impl NandSpec {
                 if self.bad_blocks_ppm > 0.0 && chance.unit() * 1e6 < self.bad_blocks_ppm {
                     return 0;
                 }
-                let sigmas = if self.endurance_deviation > 0.0 { chance.normal().clamp(-2.0, 2.0) } else { 0.0 };
-                (self.endurance_cycles + sigmas * self.endurance_deviation).max(1.0) as u32
+                let sigmas = if self.endurance_deviation > 0.0 { chance.normal() } else { 0.0 };
+                let cycles = self.endurance_cycles + sigmas * self.endurance_deviation;
+                cycles.clamp(self.endurance_least, self.endurance_most) as u32
             })
             .collect();
         Ok(Nand {

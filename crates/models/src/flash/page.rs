@@ -48,10 +48,8 @@ const RESERVE: usize = 1;
 const NONE: u32 = u32::MAX;
 
 /// A page-mapped SSD in some state.
-#[derive(Debug)]
 pub struct PageMapped(Served<Ssd>);
 
-#[derive(Debug)]
 struct Ssd {
     nand: Nand,
     host: Host,
@@ -72,7 +70,6 @@ struct Ssd {
     buffer_at: usize,
 }
 
-#[derive(Debug)]
 struct Die {
     free: std::collections::VecDeque<u32>,
     open: Front,

@@ -34,10 +34,8 @@ pub struct SegmentSpec {
 const NONE: u32 = u32::MAX;
 
 /// A device of segments in some state.
-#[derive(Debug)]
 pub struct Segments(Served<Aftl>);
 
-#[derive(Debug)]
 struct Aftl {
     nand: Nand,
     host: Host,
