@@ -44,6 +44,9 @@ pub enum Command {
     /// Try to make the software lose data.
     #[command(subcommand)]
     Prove(ProveCommand),
+    /// Emulated devices.
+    #[command(subcommand)]
+    Device(DeviceCommand),
     /// List the layers that a stack file can use, or show one with its parameters.
     Layers {
         /// The layer.
@@ -201,6 +204,20 @@ pub enum ProveCommand {
     Pool(Prove),
     /// Random histories of a file system with power cuts, compared with a model.
     Files(Prove),
+}
+
+#[derive(Subcommand)]
+pub enum DeviceCommand {
+    /// List the models of devices: every parameter with its source, and what is not modelled.
+    Models {
+        /// Only this one: a name, or a file that ends in .toml.
+        model: Option<String>,
+    },
+    /// Run again the published tables that a model claims to reproduce; fails if one is missed.
+    Calibrate {
+        /// The model: a name, or a file that ends in .toml.
+        model: String,
+    },
 }
 
 #[derive(Args)]

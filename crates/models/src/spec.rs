@@ -75,6 +75,27 @@ impl ModelFile {
         found.ok_or_else(|| SpecError::Form(String::new()))
     }
 
+    /// What kind of device it is, as the model file says it.
+    pub fn kind(&self) -> &'static str {
+        match &self.model {
+            Spec::Disk(_) => "disk",
+            Spec::Flash(_) => "flash",
+            Spec::Segments(_) => "segments",
+            Spec::Hybrid(_) => "hybrid",
+            Spec::Generic(_) => "generic",
+        }
+    }
+
+    /// Every parameter by its dotted name, with its value.
+    pub fn parameters(&self) -> Vec<(String, String)> {
+        let mut parameters = Vec::new();
+        let model = toml::Value::try_from(&self.model).ok();
+        if let Some(toml::Value::Table(device)) = model.and_then(|model| model.get(self.kind()).cloned()) {
+            flatten(&device, "", &mut parameters);
+        }
+        parameters
+    }
+
     /// Makes a device. The seed decides what differs from one specimen to the next.
     pub fn build(&self, seed: u64) -> Result<Box<dyn Model>, SpecError> {
         Ok(match &self.model {
@@ -84,6 +105,16 @@ impl ModelFile {
             Spec::Hybrid(spec) => Box::new(Hybrid::new(spec, seed)?),
             Spec::Generic(spec) => Box::new(Generic::new(spec, seed)?),
         })
+    }
+}
+
+fn flatten(table: &toml::Table, prefix: &str, parameters: &mut Vec<(String, String)>) {
+    for (key, value) in table {
+        match value {
+            toml::Value::Table(table) => flatten(table, &format!("{prefix}{key}."), parameters),
+            toml::Value::String(text) => parameters.push((format!("{prefix}{key}"), text.clone())),
+            value => parameters.push((format!("{prefix}{key}"), value.to_string())),
+        }
     }
 }
 
