@@ -18,6 +18,7 @@
 //! read-modify-write of 512-byte writes on 4 KiB sectors, shingled tracks, a media cache, zoned recording of servo.
 
 mod geometry;
+mod medium;
 mod power;
 mod queue;
 mod seek;
@@ -31,6 +32,7 @@ pub use spec::{CacheSpec, DiskSpec, QueueSpec, Scheduler, SeekSpec};
 use crate::error::SpecError;
 use crate::io::{Completion, Counters, Id, Kind, Refused, Request, SECTOR, Split, admit};
 use crate::model::Model;
+use medium::Ahead;
 use power::Meter;
 use queue::{Arm, Held, choose};
 use spec::Parameters;
@@ -92,18 +94,6 @@ struct Active {
     split: Split,
     /// The write comes from the buffer; its request is done already.
     destage: bool,
-}
-
-/// The drive reads on behind the last read.
-#[derive(Clone, Copy, Debug)]
-struct Ahead {
-    /// First sector that the buffer still holds.
-    start: u64,
-    /// First sector behind the last request.
-    from: u64,
-    /// When `from` was under the head.
-    from_ns: u64,
-    limit: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -311,7 +301,9 @@ impl Disk {
             return;
         }
         let ahead = self.ahead.map(|ahead| ahead.start..=self.reached(&ahead, self.now_ns));
-        let index = choose(from, &self.arm, self.now_ns, &self.is, ahead);
+        // Nobody waits for a buffered write, so its age does not count.
+        let age_weight = if destage { 0.0 } else { self.is.age_weight };
+        let index = choose(from, &self.arm, self.now_ns, &self.is, age_weight, ahead);
         let held = if destage { self.dirty.swap_remove(index) } else { self.queue.swap_remove(index) };
         let spin_up_ns = self.meter.wake(self.now_ns);
         let ready_ns = held.ready_ns;
@@ -326,125 +318,6 @@ impl Disk {
             None => self.position(&held, begin_ns, &mut split),
         };
         self.active = Some(Active { held, done_ns, split, destage });
-    }
-
-    /// Serves a read from what is being read ahead, if it is there.
-    fn stream(&mut self, held: &Held, begin_ns: u64, split: &mut Split) -> Option<u64> {
-        let ahead = self.ahead?;
-        let (first, end) = (held.sector, held.sector + held.request.len / SECTOR);
-        if held.request.kind != Kind::Read || first < ahead.start || first > self.reached(&ahead, begin_ns) {
-            return None;
-        }
-        let mut media_ns = ahead.from_ns;
-        if end > ahead.from {
-            let stop = end.min(ahead.limit);
-            media_ns = self.sweep(ahead.from, stop - ahead.from, ahead.from_ns);
-            if end > ahead.limit {
-                let mut resume_ns = media_ns;
-                if media_ns < begin_ns {
-                    // The read-ahead was full and the head waited on the track.
-                    let place = self.is.geometry.place(ahead.limit);
-                    let wait_ns = self.is.geometry.wait_ns(self.is.geometry.angle_ns(&place), begin_ns);
-                    split.rotation_ns += wait_ns;
-                    resume_ns = begin_ns + wait_ns;
-                }
-                media_ns = self.sweep(ahead.limit, end - ahead.limit, resume_ns);
-            }
-        }
-        let buffer_ns = begin_ns + self.interface_ns(held.request.len);
-        let done_ns = media_ns.max(buffer_ns);
-        split.transfer_ns += done_ns - begin_ns - split.rotation_ns;
-        let from = end.max(ahead.from);
-        self.ahead = Some(Ahead {
-            start: ahead.start.max(from.saturating_sub(self.is.read_ahead_sectors)),
-            from,
-            from_ns: media_ns,
-            limit: (from + self.is.read_ahead_sectors).min(self.is.capacity / SECTOR),
-        });
-        Some(done_ns)
-    }
-
-    /// Moves the arm to a request and passes its sectors.
-    fn position(&mut self, held: &Held, begin_ns: u64, split: &mut Split) -> u64 {
-        self.end_ahead(begin_ns);
-        let write = held.request.kind == Kind::Write;
-        let seek_ns = self.arm.seek_ns(held, &self.is);
-        let arrived_ns = begin_ns + seek_ns;
-        let rotation_ns = self.is.geometry.wait_ns(held.angle_ns, arrived_ns);
-        let sectors = held.request.len / SECTOR;
-        let start_ns = arrived_ns + rotation_ns;
-        let done_ns = self.sweep(held.sector, sectors, start_ns);
-        split.seek_ns += seek_ns;
-        split.rotation_ns += rotation_ns;
-        split.transfer_ns += done_ns - start_ns;
-        let end = held.sector + sectors;
-        self.arm = Arm { cylinder: self.is.geometry.place(end - 1).cylinder, next_sector: end };
-        let room = self.is.read_ahead_sectors;
-        self.ahead = (!write && room > 0).then(|| Ahead {
-            start: held.sector.max(end.saturating_sub(room)),
-            from: end,
-            from_ns: done_ns,
-            limit: (end + room).min(self.is.capacity / SECTOR),
-        });
-        done_ns
-    }
-
-    /// Time at which `sectors` from `first` on have passed, when `first` is under the head at `start_ns`.
-    fn sweep(&self, first: u64, sectors: u64, start_ns: u64) -> u64 {
-        let mut time_ns = start_ns;
-        let (mut sector, end) = (first, first + sectors);
-        while sector < end {
-            let place = self.is.geometry.place(sector);
-            if sector > first {
-                time_ns = self.next_track(&place, time_ns);
-            }
-            let stop = u64::from(place.sectors_per_track - place.sector).min(end - sector);
-            let geometry = &self.is.geometry;
-            time_ns +=
-                geometry.offset_ns(&place, place.sector + stop as u32) - geometry.offset_ns(&place, place.sector);
-            sector += stop;
-        }
-        time_ns
-    }
-
-    /// Time at which the first sector of the next track comes under the head.
-    fn next_track(&self, place: &Place, now_ns: u64) -> u64 {
-        let settled_ns = now_ns + self.is.read_seek.time_ns(0);
-        settled_ns + self.is.geometry.wait_ns(place.track_angle_ns, settled_ns)
-    }
-
-    /// How far a read-ahead has come.
-    fn reached(&self, ahead: &Ahead, now_ns: u64) -> u64 {
-        let (mut reached, mut time_ns) = (ahead.from, ahead.from_ns);
-        while reached < ahead.limit && time_ns < now_ns {
-            let place = self.is.geometry.place(reached);
-            let rest = u64::from(place.sectors_per_track - place.sector).min(ahead.limit - reached);
-            let end_ns = self.sweep(reached, rest, time_ns);
-            if end_ns > now_ns {
-                return reached + rest * (now_ns - time_ns) / (end_ns - time_ns);
-            }
-            reached += rest;
-            time_ns = end_ns;
-            if reached < ahead.limit {
-                time_ns = self.next_track(&self.is.geometry.place(reached), time_ns);
-            }
-        }
-        reached
-    }
-
-    /// The read-ahead ends because the arm moves; the buffer keeps what was read.
-    fn end_ahead(&mut self, now_ns: u64) {
-        let Some(ahead) = self.ahead.take() else { return };
-        let reached = self.reached(&ahead, now_ns);
-        if reached > ahead.from {
-            self.arm = Arm { cylinder: self.is.geometry.place(reached - 1).cylinder, next_sector: u64::MAX };
-        }
-        if self.is.segments > 0 {
-            if self.segments.len() == self.is.segments {
-                self.segments.pop_front();
-            }
-            self.segments.push_back((ahead.start, reached));
-        }
     }
 
     fn finish_active(&mut self, active: Active, done: &mut Vec<Completion>) {

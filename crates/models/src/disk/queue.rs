@@ -42,6 +42,7 @@ pub(super) fn choose(
     arm: &Arm,
     now_ns: u64,
     is: &Parameters,
+    age_weight: f64,
     ahead: Option<RangeInclusive<u64>>,
 ) -> usize {
     let best = match is.scheduler {
@@ -50,7 +51,7 @@ pub(super) fn choose(
             let from = if arm.next_sector == u64::MAX { 0 } else { arm.next_sector };
             least(held, |held| (held.sector < from, held.sector, held.id))
         }
-        Scheduler::Sptf => shortest(held, arm, now_ns, is, ahead),
+        Scheduler::Sptf => shortest(held, arm, now_ns, is, age_weight, ahead),
     };
     best.unwrap_or(0)
 }
@@ -65,10 +66,11 @@ fn shortest(
     arm: &Arm,
     now_ns: u64,
     is: &Parameters,
+    age_weight: f64,
     ahead: Option<RangeInclusive<u64>>,
 ) -> Option<usize> {
-    let credit = |held: &Held| (now_ns.saturating_sub(held.submitted_ns) as f64 * is.age_weight) as i64;
-    let credit_max = if is.age_weight > 0.0 { held.iter().map(credit).max().unwrap_or(0) } else { 0 };
+    let credit = |held: &Held| (now_ns.saturating_sub(held.submitted_ns) as f64 * age_weight) as i64;
+    let credit_max = if age_weight > 0.0 { held.iter().map(credit).max().unwrap_or(0) } else { 0 };
     let mut best: Option<(i64, Id, usize)> = None;
     // Seeks of this many cylinders and more cannot win, whatever the rotation.
     let mut too_far = u32::MAX;
@@ -87,7 +89,7 @@ fn shortest(
             continue;
         }
         let wait_ns = if streams { 0 } else { is.geometry.wait_ns(held.angle_ns, now_ns + seek_ns) };
-        let credit = if is.age_weight > 0.0 { credit(held) } else { 0 };
+        let credit = if age_weight > 0.0 { credit(held) } else { 0 };
         let cost = ((seek_ns + wait_ns) as i64 - credit, held.id, index);
         if best.is_none_or(|best| cost < best) {
             best = Some(cost);
