@@ -44,6 +44,9 @@ pub enum Command {
     /// Try to make the software lose data.
     #[command(subcommand)]
     Prove(ProveCommand),
+    /// Emulated devices.
+    #[command(subcommand)]
+    Device(DeviceCommand),
     /// List the layers that a stack file can use, or show one with its parameters.
     Layers {
         /// The layer.
@@ -216,6 +219,20 @@ pub enum ProveCommand {
     Files(ProveFiles),
     /// The program itself, killed with SIGKILL under load; what was acknowledged must be there afterwards. Needs root.
     Daemon(ProveLong),
+}
+
+#[derive(Subcommand)]
+pub enum DeviceCommand {
+    /// List the models of devices: every parameter with its source, and what is not modelled.
+    Models {
+        /// Only this one: a name, or a file that ends in .toml.
+        model: Option<String>,
+    },
+    /// Run again the published tables that a model claims to reproduce; fails if one is missed.
+    Calibrate {
+        /// The model: a name, or a file that ends in .toml.
+        model: String,
+    },
 }
 
 #[derive(Args)]

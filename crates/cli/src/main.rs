@@ -5,6 +5,7 @@ mod check;
 mod client;
 mod config;
 mod daemon;
+mod device;
 mod explain;
 mod output;
 mod prove;
@@ -12,7 +13,7 @@ mod request;
 mod session;
 mod up;
 
-use crate::arguments::{Arguments, Command, FsCommand, PoolCommand, SnapshotCommand};
+use crate::arguments::{Arguments, Command, DeviceCommand, FsCommand, PoolCommand, SnapshotCommand};
 use crate::output::{Failure, Output};
 use crate::request::Request;
 use clap::{CommandFactory, Parser};
@@ -63,6 +64,8 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
             }
         }),
         Command::Prove(command) => prove::run(command, output),
+        Command::Device(DeviceCommand::Models { model }) => device::models(model.as_deref(), output),
+        Command::Device(DeviceCommand::Calibrate { model }) => device::calibrate(&model, output),
         Command::Layers { name } => explain::layers(name.as_deref(), output),
         Command::Explain { name } => explain::explain(&name, output),
         Command::Completions { shell } => {
