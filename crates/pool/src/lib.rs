@@ -21,6 +21,8 @@ mod check;
 mod checkpoint;
 mod clean;
 mod commit;
+#[cfg(test)]
+mod fuzz;
 mod open;
 mod replay;
 mod rules;

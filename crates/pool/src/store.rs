@@ -75,7 +75,7 @@ impl Shared {
 }
 
 /// The bytes of a compressed extent.
-fn unpack(run: &Run, stored: &[u8]) -> Result<Bytes> {
+pub(crate) fn unpack(run: &Run, stored: &[u8]) -> Result<Bytes> {
     let len = run.total as usize * BLOCK_LEN;
     let unpacked = if run.form == Form::Lz4 {
         lz4_flex::block::decompress(stored, len).map_err(|error| error.to_string())
