@@ -1,6 +1,7 @@
 //! `cargo xtask`: what developers repeat.
 
 mod bench;
+mod soak;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -11,11 +12,17 @@ enum Task {
     /// Compare with others, side by side in one run.
     #[command(subcommand)]
     Bench(Bench),
-    /// Explore for long: power cuts in pools and in file systems.
+    /// Run for long: every fuzz target, and power cuts in pools and in file systems.
     Soak {
-        /// How long for each exploration, as in 10m.
+        /// How long for all together, as in 10m; each gets an equal share.
         #[arg(long, default_value = "10m")]
         budget: String,
+        /// Only what has this in its name.
+        #[arg(long)]
+        only: Option<String>,
+        /// Print the names of all, and run nothing.
+        #[arg(long)]
+        list: bool,
     },
 }
 
@@ -41,7 +48,7 @@ enum Bench {
 fn main() -> ExitCode {
     let done = match Task::parse() {
         Task::Bench(Bench::Files { tree, at, runs, peers }) => bench::files(&tree, &at, runs, &peers),
-        Task::Soak { budget } => soak(&budget),
+        Task::Soak { budget, only, list } => soak::soak(&budget, only.as_deref(), list),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -57,14 +64,6 @@ fn ashlar() -> Result<PathBuf, String> {
     run(Command::new("cargo").args(["build", "--release", "--package", "ashlar"]))?;
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     Ok(own.with_file_name("ashlar"))
-}
-
-fn soak(budget: &str) -> Result<(), String> {
-    let ashlar = ashlar()?;
-    for subject in ["pool", "files"] {
-        run(Command::new(&ashlar).args(["prove", subject, "--budget", budget]))?;
-    }
-    Ok(())
 }
 
 /// Runs a command; an error names it.
