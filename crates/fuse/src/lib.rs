@@ -13,6 +13,8 @@ mod abi;
 mod buffers;
 mod counters;
 mod decode;
+#[cfg(test)]
+mod fuzz;
 mod mount;
 mod negotiate;
 mod options;
