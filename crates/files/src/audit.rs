@@ -22,18 +22,18 @@ impl Files {
         let mut audit = Audit::default();
         let mut records: HashMap<Ino, Record> = HashMap::new();
         for (key, value) in self.everything_under(keys::INODE).await? {
-            let ino = keys::number_in(&key, 1).ok_or_else(|| keys::damaged("an inode's key is cut short"))?;
+            let ino = keys::ino_in(&key)?;
             records.insert(ino, Record::decode(&value)?);
         }
         audit.inodes = records.len() as u64;
         let mut orphans: HashSet<Ino> = HashSet::new();
         for (key, _) in self.everything_under(keys::ORPHAN).await? {
-            orphans.extend(keys::number_in(&key, 1));
+            orphans.insert(keys::ino_in(&key)?);
         }
         let mut names: HashMap<Ino, u32> = HashMap::new();
         let mut subdirectories: HashMap<Ino, u32> = HashMap::new();
         for (key, value) in self.everything_under(keys::ENTRY).await? {
-            let directory = keys::number_in(&key[..9], 1).unwrap_or(0);
+            let directory = keys::ino_in(&key)?;
             let entry = Entry::decode(&value)?;
             if entry.ino == 0 {
                 continue;

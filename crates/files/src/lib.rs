@@ -18,6 +18,8 @@ mod attributes;
 mod audit;
 mod data;
 mod fs;
+#[cfg(test)]
+mod fuzz;
 mod inode;
 mod keys;
 mod namespace;
@@ -125,6 +127,8 @@ impl Files {
         let counter = |value: Option<Bytes>, zero: u64| value.map_or(Ok(zero), |value| keys::read_number(&value));
         let next_ino = counter(volume.get(keys::NEXT_INO).await?, ROOT + 1)?;
         let next_slot = counter(volume.get(keys::NEXT_SLOT).await?, 0)?;
+        let next_slot = keys::slot_number(Some(next_slot)).filter(|_| next_ino <= keys::INO_MAX + INO_LOT);
+        let next_slot = next_slot.ok_or_else(|| keys::damaged("a counter is out of range"))?;
         let files = Arc::new(Files {
             env: volume.pool().env().clone(),
             options,
@@ -133,7 +137,7 @@ impl Files {
             next_ino: AtomicU64::new(next_ino),
             reserved: tokio::sync::Mutex::new(next_ino),
             reserved_until: AtomicU64::new(next_ino),
-            slots: tokio::sync::Mutex::new(slots::Slots::new(next_slot as u32)),
+            slots: tokio::sync::Mutex::new(slots::Slots::new(next_slot)),
             moving: tokio::sync::Mutex::default(),
             closed: AtomicBool::new(false),
             volume,
@@ -278,7 +282,7 @@ impl Files {
 
     /// Gives up all data of a file.
     pub(crate) fn discard_data(&self, txn: &mut Txn, ino: Ino, record: &Record) {
-        let blocks = data::blocks_of(record.size).min(data::range_of(record));
+        let blocks = data::blocks_of(record.size).min(record.blocks_max());
         if blocks > 0 {
             self.volume.discard(txn, record.base(ino), Blocks(blocks));
         }
@@ -287,7 +291,7 @@ impl Files {
     /// Inodes that lost their last name before a crash.
     async fn reap_orphans(&self) -> Result<()> {
         for (key, _) in self.everything_under(keys::ORPHAN).await? {
-            let ino = keys::number_in(&key, 1).ok_or_else(|| keys::damaged("an orphan's key is cut short"))?;
+            let ino = keys::ino_in(&key)?;
             match self.volume.get(&keys::inode(ino)).await? {
                 Some(value) => self.reap_record(ino, &Record::decode(&value)?).await?,
                 None => {
@@ -323,7 +327,7 @@ impl Files {
             keys::Owner::Slot(slot) => {
                 for (key, value) in self.everything_under(keys::INODE).await? {
                     if Record::decode(&value)?.slot == slot + 1 {
-                        return Ok(keys::number_in(&key, 1).map(|ino| (ino, offset)));
+                        return keys::ino_in(&key).map(|ino| Some((ino, offset))).map_err(Into::into);
                     }
                 }
                 Ok(None)
@@ -336,7 +340,7 @@ impl Files {
         let mut above = std::collections::HashMap::new();
         for (key, value) in self.everything_under(keys::ENTRY).await? {
             let entry = keys::Entry::decode(&value)?;
-            above.insert(entry.ino, (keys::number_in(&key[..9], 1).unwrap_or(ROOT), entry.name));
+            above.insert(entry.ino, (keys::ino_in(&key)?, entry.name));
         }
         let (mut at, mut path) = (ino, String::new());
         while at != ROOT {
