@@ -31,8 +31,14 @@ fn message() -> impl Strategy<Value = Message> {
 }
 
 fn pointer() -> impl Strategy<Value = NodePtr> {
-    any::<(u64, u32, u32, u32, u32, u64)>()
-        .prop_map(|(uid, offset, len, raw_len, crc, birth)| NodePtr { uid, offset, len, raw_len, crc, birth })
+    any::<(u64, u32, u32, u32, u32, u64)>().prop_map(|(uid, offset, len, raw_len, crc, birth)| NodePtr {
+        uid,
+        offset,
+        len,
+        raw_len,
+        crc,
+        birth,
+    })
 }
 
 /// A node as [`Draft`] has it: level, children, range deletes, entries.
@@ -183,7 +189,11 @@ fn tree_of(nodes: &Nodes) -> impl Future<Output = Tree<Joining>> + '_ {
         for round in 0..3u16 {
             for number in (0..400).filter(|number| number % 3 == round) {
                 let value = Bytes::from(vec![number as u8; 9]);
-                tree.apply(key(number), if number % 2 == 0 { Message::Put(value) } else { Message::Patch(value) }, &mut lost);
+                tree.apply(
+                    key(number),
+                    if number % 2 == 0 { Message::Put(value) } else { Message::Patch(value) },
+                    &mut lost,
+                );
             }
             tree.delete_range(&key(round * 40 + 10), &key(round * 40 + 25), &mut lost);
             tree.freeze();
@@ -264,7 +274,9 @@ async fn use_attacked(attacks: Vec<(Index, Attack)>, (low, high): (u16, u16)) {
     let mut lost = 0;
     for thorough in [false, true, true] {
         tree.delete_range(&key(low % 400), &key(high % 400), &mut lost);
-        (0..300).step_by(11).for_each(|number| tree.apply(key(number), Message::Patch(Bytes::from_static(b"+")), &mut lost));
+        (0..300)
+            .step_by(11)
+            .for_each(|number| tree.apply(key(number), Message::Patch(Bytes::from_static(b"+")), &mut lost));
         tree.freeze();
         let routes: BTreeMap<Key, u8> = reached.values().map(|node| (Key::from_slice(node.low()), 0)).collect();
         let errands = Errands { thorough, routes, leave: uids.iter().copied().collect(), ..Errands::default() };

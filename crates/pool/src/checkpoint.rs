@@ -1,6 +1,6 @@
 //! Checkpoints: memtables become nodes, a superblock makes them the truth, and space that nothing needs is freed.
 
-use crate::accounts::{Accounts, Ownership};
+use crate::accounts::{Accounts, DeadKey, Ownership};
 use crate::format::{LogPosition, SlotRecord, Stream, Superblock, VolumeRecord, superblock_slots};
 use crate::map::{Lost, Map, Run};
 use crate::space::{Claim, Usage};
@@ -148,11 +148,11 @@ impl Pool {
         for (key, weight) in &accounts.dead {
             let key = key.encode();
             let before = catalog.get(self, &key).await?;
-            let before = before.and_then(|bytes| bytes[..].try_into().ok()).map_or(0, u64::from_le_bytes);
+            let before = before.map_or(Ok(0), |sum| DeadKey::decode_entry(&key, &sum).map(|(_, sum)| sum))?;
             let sum = Bytes::copy_from_slice(&(before + weight).to_le_bytes());
             catalog.apply(key, Message::Put(sum), &mut ignored);
         }
-        for (slot, record) in shared.space.records(&accounts.usage) {
+        for (slot, record) in shared.space.records(&accounts.usage)? {
             let message = record.map_or(Message::Delete, |record| Message::Put(record.encode()));
             catalog.apply(SlotRecord::key(slot), message, &mut ignored);
         }
@@ -163,6 +163,7 @@ impl Pool {
         let mut accounts = Accounts::default();
         accounts.add(std::mem::take(&mut *shared.node_usage.lock()));
         accounts.drop_nodes(&Ownership::default(), &flushed.replaced);
+        shared.space.verify_catalog(&accounts.usage)?;
         Ok(accounts.usage)
     }
 

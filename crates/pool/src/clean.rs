@@ -17,7 +17,7 @@ use crate::scan::Scanner;
 use crate::space::Claim;
 use crate::{Pool, Rule, VolumeState};
 use ashlar_block::{Kind, Result};
-use ashlar_index::{Errands, Key, Tree};
+use ashlar_index::{Errands, Key, Tree, prefix_end};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
@@ -87,7 +87,8 @@ impl Pool {
     /// References to extents of a segment that its own batches do not name: they were made by sharing.
     async fn back_references(&self, uid: u64, living: &mut Vec<Living>) -> Result<()> {
         let shared = &self.0;
-        let (first, end) = (back_range(uid), back_range(uid + 1));
+        let first = back_range(uid);
+        let end = prefix_end(&first);
         let live = |(id, volume): (&u64, &VolumeState)| match volume.kind {
             VolumeKind::Live { .. } => Some((*id, volume.tree.clone())),
             VolumeKind::Snapshot { .. } => None,
@@ -97,7 +98,7 @@ impl Pool {
             let owner = shared.ownership(id).shared_until();
             let mut low = first.clone();
             loop {
-                let page = tree.page(self, &low, Some(&end), 1024).await?;
+                let page = tree.page(self, &low, end.as_deref(), 1024).await?;
                 for (key, _) in &page.entries {
                     let Some((offset, chunk)) = decode_back(key) else { continue };
                     // The batch of the extent may name the same chunk.

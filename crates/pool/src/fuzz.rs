@@ -3,8 +3,8 @@
 
 use crate::accounts::DeadKey;
 use crate::format::{
-    BodyWriter, DEVICES_MAX, DeviceRecord, LEAD_LEN, Lead, LogPosition, OpenSegment, Operation, SlotRecord, Stream,
-    Superblock, VolumeKind, VolumeRecord, crc, decode_body, superblock_slots,
+    BodyWriter, DEVICES_MAX, DeviceRecord, LEAD_LEN, Lead, LogPosition, OpenSegment, Operation, SEGMENTS_MAX,
+    SUPERBLOCKS, SlotRecord, Stream, Superblock, VolumeKind, VolumeRecord, crc, decode_body, superblock_slots,
 };
 use crate::map::{CHUNK_BLOCKS, Form, Lost, Map, Run, back_key, chunk_key, chunk_start, decode, decode_back, encode};
 use crate::store::unpack;
@@ -20,8 +20,14 @@ const SUPERBLOCK_CRC: std::ops::Range<usize> = 12..16;
 const LEAD_CRC: std::ops::Range<usize> = 4..8;
 
 fn pointer() -> impl Strategy<Value = NodePtr> {
-    any::<(u64, u32, u32, u32, u32, u64)>()
-        .prop_map(|(uid, offset, len, raw_len, crc, birth)| NodePtr { uid, offset, len, raw_len, crc, birth })
+    any::<(u64, u32, u32, u32, u32, u64)>().prop_map(|(uid, offset, len, raw_len, crc, birth)| NodePtr {
+        uid,
+        offset,
+        len,
+        raw_len,
+        crc,
+        birth,
+    })
 }
 
 fn open_segment() -> impl Strategy<Value = OpenSegment> {
@@ -29,20 +35,31 @@ fn open_segment() -> impl Strategy<Value = OpenSegment> {
 }
 
 fn superblock() -> impl Strategy<Value = Superblock> {
-    let devices = prop::collection::vec(any::<(u64, u64)>(), 1..=DEVICES_MAX);
-    let log = (open_segment(), open_segment(), any::<u64>(), any::<u32>());
-    (any::<[u64; 3]>(), devices, 0..40u32, prop::option::of(pointer()), log, any::<prop::sample::Index>()).prop_map(
-        |([pool, generation, born], devices, power, catalog, (at, next, seq, chain), device)| Superblock {
-            pool,
-            generation,
-            born,
-            device: device.index(devices.len()) as u32,
-            devices: devices.into_iter().map(|(id, blocks)| DeviceRecord { id, capacity: Blocks(blocks) }).collect(),
-            segment: Blocks(1 << power),
-            catalog,
-            log: LogPosition { at, next, seq, chain },
-        },
+    let devices = prop::collection::vec((any::<u64>(), 0..=SEGMENTS_MAX), 1..=DEVICES_MAX);
+    let log = (open_segment(), open_segment(), 1..1u64 << 62, any::<u32>());
+    (
+        (any::<u64>(), 0..1u64 << 62, 0..1u64 << 41),
+        devices,
+        0..=20u32,
+        prop::option::of(pointer()),
+        log,
+        any::<prop::sample::Index>(),
     )
+        .prop_map(|((pool, generation, born), devices, power, catalog, (at, next, seq, chain), device)| {
+            Superblock {
+                pool,
+                generation,
+                born,
+                device: device.index(devices.len()) as u32,
+                devices: devices
+                    .into_iter()
+                    .map(|(id, segments)| DeviceRecord { id, capacity: SUPERBLOCKS + Blocks(segments << power) })
+                    .collect(),
+                segment: Blocks(1 << power),
+                catalog,
+                log: LogPosition { at, next, seq, chain },
+            }
+        })
 }
 
 fn lead() -> impl Strategy<Value = Lead> {
@@ -222,7 +239,7 @@ proptest! {
     }
 
     #[test]
-    fn catalog_records(volume in volume(), uid in any::<u64>(), live in any::<u64>(), edits in edits(), key in hostile(noise(24))) {
+    fn catalog_records(volume in volume(), uid in any::<u64>(), live in 0..=1u64 << 56, edits in edits(), key in hostile(noise(24))) {
         let slot = SlotRecord { uid, live };
         prop_assert_eq!(SlotRecord::decode(&slot.encode()).expect("valid"), slot);
         prop_assert_eq!(VolumeRecord::decode(&volume.encode()).expect("valid"), volume.clone());

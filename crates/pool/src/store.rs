@@ -40,10 +40,11 @@ impl Shared {
         if start >= end {
             return Ok(Bytes::new());
         }
+        let nowhere = || Error::corrupt(format!("there is no extent at {:#x}:{}", run.uid, run.offset));
         if let Some(whole) = self.in_flight.read().get(&(run.uid, run.offset)) {
-            return Ok(whole.slice(start..end));
+            return if end <= whole.len() { Ok(whole.slice(start..end)) } else { Err(nowhere()) };
         }
-        let offset = run.offset + start as u32;
+        let offset = run.offset.checked_add(start as u32).ok_or_else(nowhere)?;
         let stored = self.fetch(run.uid, offset, (end - start) as u32).await?;
         let unit = if run.form == Form::Raw { BLOCK_LEN } else { stored.len() };
         for (index, (part, expected)) in stored.chunks(unit).zip(&run.crcs).enumerate() {

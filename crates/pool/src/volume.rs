@@ -144,7 +144,7 @@ impl Volume {
         let mut found = Vec::new();
         let mut add = |first: u64, value: &[u8]| -> Result<()> {
             for run in decode(value)? {
-                let (from, to) = (first + u64::from(run.start), first + u64::from(run.end()));
+                let (from, to) = (first + u64::from(run.start), first.saturating_add(u64::from(run.end())));
                 if run.form == Form::Hole || to <= start || from >= end {
                     continue;
                 }
@@ -244,7 +244,7 @@ impl Volume {
             for (key, value) in &page.entries {
                 let first = chunk_start(key).unwrap_or(0);
                 for run in decode(value)?.iter().filter(|run| run.form != Form::Hole) {
-                    let (from, to) = (first + u64::from(run.start), first + u64::from(run.end()));
+                    let (from, to) = (first + u64::from(run.start), first.saturating_add(u64::from(run.end())));
                     stored += to.min((at + count).0).saturating_sub(from.max(at.0));
                 }
             }
