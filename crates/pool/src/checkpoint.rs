@@ -1,10 +1,10 @@
 //! Checkpoints: memtables become nodes, a superblock makes them the truth, and space that nothing needs is freed.
 
 use crate::accounts::{Accounts, DeadKey, Ownership};
-use crate::format::{LogPosition, SlotRecord, Stream, Superblock, VolumeRecord, superblock_slots};
+use crate::format::{LogPosition, SlotRecord, Stream, Superblock, VolumeKind, VolumeRecord, superblock_slots};
 use crate::map::{Lost, Map, Run};
 use crate::space::{Claim, Usage};
-use crate::{CATALOG, Epoch, Pool, Rule, Shared};
+use crate::{CATALOG, Epoch, Pool, Rule, Shared, VolumeState};
 use ashlar_block::{Durability, Error, IoContext, Kind, Result};
 use ashlar_index::{Errands, Message, NodePtr, Tree};
 use bytes::Bytes;
@@ -78,7 +78,9 @@ impl Pool {
         for (id, runs) in &frozen.lost {
             accounts.drop_runs(&shared.ownership(*id), runs);
         }
-        let trees: Vec<_> = shared.volumes.read().values().map(|volume| volume.tree.clone()).collect();
+        // Not those of snapshots: their nodes belong to others too, and there is nothing to push down.
+        let live = |volume: &&VolumeState| matches!(volume.kind, VolumeKind::Live { .. });
+        let trees: Vec<_> = shared.volumes.read().values().filter(live).map(|volume| volume.tree.clone()).collect();
         let mut roots = Roots::new();
         for tree in trees {
             let mut errands = chores.errands.remove(&tree.id()).unwrap_or_default();
