@@ -2,6 +2,8 @@
 //! controls, which break one rule and must be noticed.
 
 mod files;
+#[cfg(test)]
+mod fuzz;
 mod pool;
 
 pub use files::{FilesOptions, FilesOutcome, explore_files};
