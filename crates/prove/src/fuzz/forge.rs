@@ -273,12 +273,12 @@ impl Image {
     }
 
     /// Changes the body of a batch, and the chain behind it.
-    pub fn forge_body(&mut self, at: Index, edits: &[Edit], counts: Option<[u32; 2]>) {
+    pub fn forge_body(&mut self, at: Index, edits: &[Edit], in_place: bool, counts: Option<[u32; 2]>) {
         let first = at.index(self.log.len());
         let mut lead = self.log[first];
         let (place, space) = self.body_at(&lead);
         let mut body = self.read(place, lead.body_len as usize);
-        edits.iter().for_each(|edit| edit.apply(&mut body));
+        edits.iter().for_each(|edit| if in_place { edit.apply_in_place(&mut body) } else { edit.apply(&mut body) });
         // It keeps to its blocks, and does not move from the tail into the lead.
         let least = if lead.tail_blocks() == 0 { 0 } else { space + 1 - BLOCK_LEN };
         let len = body.len().clamp(least, space);

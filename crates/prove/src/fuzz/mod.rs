@@ -23,6 +23,8 @@ const CAPACITY: Blocks = Blocks(40 * 256 + 300);
 const SEGMENT: Blocks = Blocks(256);
 /// Extents of 128 KiB for forged nodes.
 const ROOMS: u64 = 8;
+/// From this round on, what happens is in the log behind the superblock.
+const LOGGED: u64 = 3;
 /// What using an image may take: the image's blocks, caches, what is written.
 const MEMORY_MAX: u64 = 128 << 20;
 
@@ -55,19 +57,19 @@ async fn history(env: Env) -> Image {
     let fs = pool.create_volume("main").await.expect("a volume");
     Files::format(&fs, 0, 0).await.expect("formatted");
     let files = Files::open(fs, Options::default()).await.expect("opened");
-    for round in 0..3 {
+    for round in 0..LOGGED {
         fill_volume(&volume, round).await;
         fill_files(&files, round).await;
         files.syncfs().await.expect("synced");
         pool.checkpoint().await.expect("a checkpoint");
-        if round < 2 {
+        if round + 1 < LOGGED {
             pool.create_snapshot("main", &format!("s{round}")).await.expect("a snapshot");
             pool.create_snapshot("v", &format!("s{round}")).await.expect("a snapshot");
         }
     }
     pool.clone_snapshot("main@s0", "clone").await.expect("a clone");
     pool.checkpoint().await.expect("a checkpoint");
-    for round in 3..6 {
+    for round in LOGGED..LOGGED + 3 {
         fill_volume(&volume, round).await;
         fill_files(&files, round).await;
         files.syncfs().await.expect("synced");
@@ -95,9 +97,11 @@ async fn fill_volume(volume: &Volume, round: u64) {
         let data = if at % 2 == 0 { Bytes::from(data[..100].repeat(90)) } else { data };
         volume.write(&mut txn, Lba(at * 41 + round * 7), &data);
     }
+    // The log's values are small, so that changes of it often hit what has a meaning.
+    let value_len = if round < LOGGED { 4000 } else { 20 };
     for key in 0..24u64 {
         let name = [&b"k"[..], &((key * 7 + round * 3) % 60).to_be_bytes()].concat();
-        volume.put(&mut txn, &name, noise(key + round, 4000));
+        volume.put(&mut txn, &name, noise(key + round, value_len));
     }
     volume.delete_range(&mut txn, &[b"k".as_slice(), &3u64.to_be_bytes()].concat(), b"k\0\0\0\0\0\0\0\x05");
     volume.discard(&mut txn, Lba(90 + round), Blocks(40));
@@ -180,8 +184,13 @@ proptest! {
     }
 
     #[test]
-    fn images_with_forged_logs(at in any::<Index>(), edits in edits(), counts in prop::option::weighted(0.2, any::<[u32; 2]>())) {
-        attack(|image| image.forge_body(at, &edits, counts));
+    fn images_with_forged_logs(
+        at in any::<Index>(),
+        edits in edits(),
+        in_place in prop::bool::weighted(0.7),
+        counts in prop::option::weighted(0.1, any::<[u32; 2]>()),
+    ) {
+        attack(|image| image.forge_body(at, &edits, in_place, counts));
     }
 
     #[test]

@@ -46,9 +46,9 @@ pub async fn use_all(env: &Env, device: Device, config: Config) -> Vec<String> {
 async fn read_all(pool: &Pool, failed: &mut Failed) {
     assert!(pool.status().free <= pool.status().capacity);
     for info in pool.volumes() {
-        let Some(volume) = pool.volume(&info.name) else { continue };
+        let Some(volume) = pool.volume(&info.name).filter(|_| info.name != "room") else { continue };
         read_volume(&volume, failed).await;
-        if ["v", "room"].iter().any(|plain| info.name.starts_with(plain)) {
+        if info.name.starts_with('v') {
             continue;
         }
         let files = Files::open(volume, Options { read_only: true, ..Options::default() }).await;
