@@ -71,7 +71,12 @@ pub fn read(directory: &Path) -> Result<PoolConfig, Failure> {
         };
         Failure::new(format!("{}: {error}{help}", path.display()))
     })?;
-    toml::from_str(&text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+    parse(&text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+}
+
+/// Reads the text of `pool.toml`.
+pub fn parse(text: &str) -> Result<PoolConfig, toml::de::Error> {
+    toml::from_str(text)
 }
 
 /// Replaces the description; after a crash there is the old one or the new one.

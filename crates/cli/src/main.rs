@@ -7,6 +7,8 @@ mod config;
 mod daemon;
 mod device;
 mod explain;
+#[cfg(test)]
+mod fuzz;
 mod output;
 mod prove;
 mod request;
@@ -21,6 +23,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Buffers that must be page-aligned leave holes in the C library's heap, which then takes four times what is in use.
+/// (Tests have one that counts.)
+#[cfg(not(test))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

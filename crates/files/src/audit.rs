@@ -55,7 +55,7 @@ impl Files {
     async fn inodes_from(&self, low: Ino, count: usize) -> Result<(Vec<Seen>, Option<Ino>)> {
         let (mut inodes, mut above) = (Vec::new(), None);
         let note = |key: &[u8], value: &Bytes| {
-            let ino = keys::number_in(key, 1).ok_or_else(|| keys::damaged("an inode's key is cut short"))?;
+            let ino = keys::ino_in(key)?;
             if inodes.len() == count {
                 above = Some(ino);
                 return Ok(ControlFlow::Break(()));
@@ -65,7 +65,7 @@ impl Files {
             Ok(ControlFlow::Continue(()))
         };
         self.visit(&keys::inode(low), &[keys::INODE + 1], note).await?;
-        for orphan in self.numbers_under(keys::ORPHAN).await? {
+        for orphan in self.numbers_under(keys::ORPHAN, keys::ino_in).await? {
             find(&mut inodes, orphan).into_iter().for_each(|inode| inode.orphan = true);
         }
         Ok((inodes, above))
@@ -82,7 +82,7 @@ impl Files {
         let concerns = |ino: Ino| ino >= low && above.is_none_or(|above| ino < above);
         let mut entries = 0;
         let note = |key: &[u8], value: &Bytes| {
-            let directory = key.get(..9).and_then(|key| keys::number_in(key, 1)).unwrap_or(0);
+            let directory = keys::ino_in(key)?;
             let Entry { ino, kind, name, .. } = Entry::decode(value)?;
             if ino == 0 {
                 return Ok(ControlFlow::Continue(()));

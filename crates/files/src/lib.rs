@@ -19,6 +19,8 @@ mod attributes;
 mod audit;
 mod data;
 mod fs;
+#[cfg(test)]
+mod fuzz;
 mod inode;
 mod keys;
 mod namespace;
@@ -134,6 +136,8 @@ impl Files {
         let counter = |value: Option<Bytes>, zero: u64| value.map_or(Ok(zero), |value| keys::read_number(&value));
         let next_ino = counter(volume.get(keys::NEXT_INO).await?, ROOT + 1)?;
         let next_slot = counter(volume.get(keys::NEXT_SLOT).await?, 0)?;
+        let next_slot = keys::slot_number(Some(next_slot)).filter(|_| next_ino <= keys::INO_MAX + INO_LOT);
+        let next_slot = next_slot.ok_or_else(|| keys::damaged("a counter is out of range"))?;
         let files = Arc::new(Files {
             env: volume.pool().env().clone(),
             options,
@@ -142,7 +146,7 @@ impl Files {
             next_ino: AtomicU64::new(next_ino),
             reserved: tokio::sync::Mutex::new(next_ino),
             reserved_until: AtomicU64::new(next_ino),
-            slots: tokio::sync::Mutex::new(slots::Slots::new(next_slot as u32)),
+            slots: tokio::sync::Mutex::new(slots::Slots::new(next_slot)),
             moving: tokio::sync::Mutex::default(),
             closed: AtomicBool::new(false),
             volume,
@@ -287,7 +291,7 @@ impl Files {
 
     /// Gives up all data of a file.
     pub(crate) fn discard_data(&self, txn: &mut Txn, ino: Ino, record: &Record) {
-        let blocks = data::blocks_of(record.size).min(data::range_of(record));
+        let blocks = data::blocks_of(record.size).min(record.blocks_max());
         if blocks > 0 {
             self.volume.discard(txn, record.base(ino), Blocks(blocks));
         }
@@ -295,7 +299,7 @@ impl Files {
 
     /// Inodes that lost their last name before a crash.
     async fn reap_orphans(&self) -> Result<()> {
-        for ino in self.numbers_under(keys::ORPHAN).await? {
+        for ino in self.numbers_under(keys::ORPHAN, keys::ino_in).await? {
             match self.volume.get(&keys::inode(ino)).await? {
                 Some(value) => self.reap_record(ino, &Record::decode(&value)?).await?,
                 None => {
@@ -308,11 +312,15 @@ impl Files {
         Ok(())
     }
 
-    /// The numbers of all keys that are this byte and a number.
-    pub(crate) async fn numbers_under(&self, prefix: u8) -> Result<Vec<u64>> {
+    /// What `decode` finds in all keys that begin with this byte.
+    pub(crate) async fn numbers_under<T: Send>(
+        &self,
+        prefix: u8,
+        decode: impl Fn(&[u8]) -> ashlar_block::Result<T> + Send + Sync,
+    ) -> Result<Vec<T>> {
         let mut numbers = Vec::new();
         let note = |key: &[u8], _: &Bytes| {
-            numbers.push(keys::number_in(key, 1).ok_or_else(|| keys::damaged("a key is cut short"))?);
+            numbers.push(decode(key)?);
             Ok(ControlFlow::Continue(()))
         };
         self.visit(&[prefix], &[prefix + 1], note).await?;
@@ -354,7 +362,7 @@ impl Files {
             if Record::decode(value)?.slot != slot + 1 {
                 return Ok(ControlFlow::Continue(()));
             }
-            found = keys::number_in(key, 1).map(|ino| (ino, offset));
+            found = Some((keys::ino_in(key)?, offset));
             Ok(ControlFlow::Break(()))
         };
         self.visit(&[keys::INODE], &[keys::INODE + 1], look).await?;
@@ -381,7 +389,7 @@ impl Files {
                 if entry.ino != at {
                     return Ok(ControlFlow::Continue(()));
                 }
-                found = keys::number_in(&key[..9], 1).map(|directory| (directory, entry.name));
+                found = Some((keys::ino_in(key)?, entry.name));
                 Ok(ControlFlow::Break(()))
             };
             self.visit(&low, &high, look).await?;

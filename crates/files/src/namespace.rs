@@ -7,6 +7,7 @@ use crate::keys::{self, Entry, Record};
 use ashlar_pool::Txn;
 use ashlar_vfs::{Attr, DirEntry, Errno, FileKind, Ino, NAME_LEN_MAX, Name, NewNode, ROOT, RenameMode, Result};
 use bytes::Bytes;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Most names of one inode.
@@ -377,7 +378,7 @@ impl Files {
             let mut above = directory.record();
             (above.modified, above.changed) = (record.changed, record.changed);
             if directory_wanted {
-                above.links -= 1;
+                above.links = above.links.saturating_sub(1);
             }
             self.commit_record(txn, &directory, above).await?;
             self.adopt(&inode, record, &directory);
@@ -389,10 +390,13 @@ impl Files {
 
     /// Whether `directory` is `below` or lies above it.
     async fn is_above(&self, directory: Ino, below: Ino) -> Result<bool> {
-        let mut at = below;
+        let (mut at, mut seen) = (below, HashSet::new());
         while at != directory {
             if at == ROOT {
                 return Ok(false);
+            }
+            if !seen.insert(at) {
+                return Err(keys::damaged(format!("directory {at} lies in itself")).into());
             }
             at = self.named(at).await?.state().record.parent;
         }
@@ -455,7 +459,7 @@ impl Files {
                 cookie = own;
             }
         }
-        let mut low = keys::entry(ino, cookie + 1);
+        let mut low = keys::entry(ino, cookie.saturating_add(1));
         let high = keys::entry(ino + 1, 0);
         loop {
             let page = self.volume.page(&low, Some(&high), LISTING_PAGE).await?;

@@ -13,6 +13,8 @@ mod abi;
 mod buffers;
 mod counters;
 mod decode;
+#[cfg(test)]
+mod fuzz;
 mod holes;
 mod mount;
 mod negotiate;

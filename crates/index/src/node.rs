@@ -88,6 +88,8 @@ impl Default for Limits {
     }
 }
 
+/// Tallest tree: with two children per node it would hold 2^24 leaves.
+const HEIGHT_MAX: u8 = 24;
 const MAGIC: [u8; 4] = *b"ASHN";
 const VERSION: u16 = 1;
 /// Largest body that a decoder accepts, far above any limit in use: a bound on allocation by damaged input.
@@ -348,6 +350,9 @@ impl Node {
             previous = Some(key);
         }
         let level = header.level;
+        if level > HEIGHT_MAX {
+            return Err(Error::corrupt("the index is taller than it can be"));
+        }
         if (level == 0) != children.is_empty() || children.windows(2).any(|pair| pair[0].low >= pair[1].low) {
             return Err(Error::corrupt("an index node has children where it should not, or out of order"));
         }
@@ -387,6 +392,24 @@ impl Node {
     /// A key in the node's range, by which it is found again.
     pub fn low(&self) -> &[u8] {
         &self.low
+    }
+    /// Refuses a node that stands where it cannot: one of another height than the parent says (`None`: it is a root), or
+    /// with children that begin outside of the range `low..high` that the parent gives it. So nobody walks in a circle,
+    /// or twice over one subtree, whatever pointers say.
+    pub fn check_place(&self, level: Option<u8>, low: &[u8], high: Option<&[u8]>) -> Result<()> {
+        if level.is_some_and(|level| level != self.level) {
+            return Err(Error::corrupt("an index node has another height than its parent says"));
+        }
+        let inner = self.children.get(1..).unwrap_or_default();
+        let early = inner.first().is_some_and(|child| child.low.as_slice() <= low);
+        if early || inner.last().is_some_and(|child| high.is_some_and(|high| child.low.as_slice() >= high)) {
+            return Err(Error::corrupt("an index node has children outside of its range"));
+        }
+        Ok(())
+    }
+    /// Level of its children.
+    pub fn level_below(&self) -> Option<u8> {
+        Some(self.level.saturating_sub(1))
     }
     /// Bytes of memory that the node takes, estimated.
     pub fn memory(&self) -> usize {

@@ -108,8 +108,12 @@ impl<S: Semantics> Tree<S> {
             }
             view.root
         };
+        let mut level = None;
         while let Some(ptr) = next {
-            match look_in_node(&*store.cached(&ptr)?, key, &mut open) {
+            let node = store.cached(&ptr)?;
+            node.check_place(level, &[], None).ok()?;
+            level = node.level_below();
+            match look_in_node(&node, key, &mut open) {
                 Step::Closed(message) => return Some(self.compose(key, message, open)),
                 Step::Below(ptr) => next = Some(ptr),
             }
@@ -224,12 +228,14 @@ async fn look_below(
     key: &[u8],
     open: &mut Vec<Message>,
 ) -> Result<Message> {
-    let mut next = root;
+    let (mut next, mut level) = (root, None);
     while let Some(ptr) = next {
         let node = match store.cached(&ptr) {
             Some(node) => node,
             None => store.load(ptr).await?,
         };
+        node.check_place(level, &[], None)?;
+        level = node.level_below();
         match look_in_node(&node, key, open) {
             Step::Closed(message) => return Ok(message),
             Step::Below(ptr) => next = Some(ptr),
@@ -268,12 +274,14 @@ impl View {
         // Find the leaf that holds `low`; the page ends where that leaf ends.
         let mut path: Vec<Arc<Node>> = Vec::new();
         let mut bound: Option<Key> = high.map(Key::from_slice);
-        let mut next = self.root;
+        let (mut next, mut level) = (self.root, None);
         while let Some(ptr) = next.take() {
             let node = match store.cached(&ptr) {
                 Some(node) => node,
                 None => store.load(ptr).await?,
             };
+            node.check_place(level, &[], None)?;
+            level = node.level_below();
             if node.level() > 0 {
                 let index = node.child_for(low);
                 if let Some(sibling) = node.children.get(index + 1) {

@@ -9,9 +9,10 @@ use crate::map::{Form, MAP_PREFIX, Run, chunk_start, decode};
 use crate::space::{Usage, slot_of};
 use crate::{CATALOG, Pool};
 use ashlar_block::Result;
-use ashlar_index::{Key, Message, NodePtr, NodeStore};
+use ashlar_index::{Key, Message, Node, NodePtr, NodeStore};
 use ashlar_units::{Blocks, Bytes as Size, Lba};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 /// Extents read side by side.
 const READS: usize = 32;
@@ -70,8 +71,8 @@ struct Unreadable {
     extents: HashSet<(u64, u32)>,
 }
 
-/// A subtree and the keys that it holds.
-type Subtree = (NodePtr, Key, Option<Key>);
+/// A subtree, its level if its parent says it, and the keys that it holds.
+type Subtree = (NodePtr, Option<u8>, Key, Option<Key>);
 
 impl Pool {
     /// Verifies everything. `progress` is told the bytes done and the bytes in use.
@@ -82,10 +83,8 @@ impl Pool {
             let _one = shared.checkpointing.lock().await;
             self.checkpoint_locked(Chores::default()).await?;
             for (key, weight) in self.catalog_range(&[crate::accounts::DEAD_PREFIX]).await? {
-                let weight = weight[..].try_into().map_or(0, u64::from_le_bytes);
-                if let Some(key) = DeadKey::decode(&key) {
-                    *found.entry(key.slot).or_default() += weight as i64;
-                }
+                let (key, weight) = DeadKey::decode_entry(&key, &weight)?;
+                *found.entry(key.slot).or_default() += weight as i64;
             }
             let catalog =
                 Walk { id: CATALOG, name: "the catalog".into(), root: shared.catalog.root(), owns_after: Some(0) };
@@ -99,7 +98,8 @@ impl Pool {
             }));
             (shared.pin(), walks, shared.space.slots())
         };
-        let total = Size(slots.iter().map(|slot| (slot.live + slot.catalog).max(0) as u64).sum());
+        let live = slots.iter().map(|slot| (slot.live + slot.catalog).max(0) as u64);
+        let total = Size(live.fold(0, u64::saturating_add));
         let mut checked = Checked::default();
         let (mut seen, mut bad) = (HashSet::new(), Unreadable::default());
         for walk in &walks {
@@ -131,8 +131,8 @@ impl Pool {
         progress: &(dyn Fn(Size) + Send + Sync),
     ) -> Result<()> {
         let owns = |birth: u64| walk.owns_after.is_some_and(|after| birth > after);
-        let mut pending: Vec<Subtree> = walk.root.map(|root| (root, Key::new(), None)).into_iter().collect();
-        while let Some((ptr, low, high)) = pending.pop() {
+        let mut pending: Vec<Subtree> = walk.root.map(|root| (root, None, Key::new(), None)).into_iter().collect();
+        while let Some((ptr, level, low, high)) = pending.pop() {
             let first_visit = seen.insert((ptr.uid, ptr.offset));
             if !first_visit && !owns(ptr.birth) {
                 continue;
@@ -141,7 +141,7 @@ impl Pool {
                 *found.entry(slot_of(ptr.uid)).or_default() += i64::from(ptr.len);
             }
             // From the medium, not from the cache: the medium is what is checked.
-            let node = match self.load(ptr).await {
+            let node = match self.load_placed(ptr, level, &low, high.as_deref()).await {
                 Ok(node) => node,
                 Err(error) => {
                     bad.nodes.insert((ptr.uid, ptr.offset), error.to_string());
@@ -150,8 +150,8 @@ impl Pool {
             };
             checked.nodes += 1;
             checked.bytes += Size(u64::from(ptr.len));
-            let mut children = node.child_ranges(&low, high.as_deref());
-            pending.append(&mut children);
+            let children = node.child_ranges(&low, high.as_deref()).into_iter();
+            pending.extend(children.map(|(ptr, low, high)| (ptr, node.level_below(), low, high)));
             let mut runs: Vec<Run> = Vec::new();
             for (key, message) in node.messages() {
                 for run in runs_of(key, &message)? {
@@ -176,15 +176,22 @@ impl Pool {
         Ok(())
     }
 
+    /// A node, if it is one that belongs in this place.
+    async fn load_placed(&self, ptr: NodePtr, level: Option<u8>, low: &[u8], high: Option<&[u8]>) -> Result<Arc<Node>> {
+        let node = self.load(ptr).await?;
+        node.check_place(level, low, high)?;
+        Ok(node)
+    }
+
     /// What a tree lost by what cannot be read.
     async fn name_damage(&self, walk: &Walk, bad: &Unreadable, damaged: &mut Vec<Damage>) -> Result<()> {
         let mut chunks: BTreeSet<Key> = BTreeSet::new();
-        let mut pending: Vec<Subtree> = walk.root.map(|root| (root, Key::new(), None)).into_iter().collect();
-        while let Some((ptr, low, high)) = pending.pop() {
+        let mut pending: Vec<Subtree> = walk.root.map(|root| (root, None, Key::new(), None)).into_iter().collect();
+        while let Some((ptr, level, low, high)) = pending.pop() {
             let known = bad.nodes.get(&(ptr.uid, ptr.offset)).cloned();
             let loaded = match known {
                 Some(error) => Err(error),
-                None => self.load(ptr).await.map_err(|error| error.to_string()),
+                None => self.load_placed(ptr, level, &low, high.as_deref()).await.map_err(|error| error.to_string()),
             };
             let node = match loaded {
                 Ok(node) => node,
@@ -194,7 +201,8 @@ impl Pool {
                     continue;
                 }
             };
-            pending.append(&mut node.child_ranges(&low, high.as_deref()));
+            let children = node.child_ranges(&low, high.as_deref()).into_iter();
+            pending.extend(children.map(|(ptr, low, high)| (ptr, node.level_below(), low, high)));
             for (key, message) in node.messages() {
                 let runs = runs_of(key, &message)?;
                 if walk.id != CATALOG && runs.iter().any(|run| bad.extents.contains(&(run.uid, run.offset))) {
@@ -245,7 +253,7 @@ fn damaged_keys(low: &[u8], high: Option<&[u8]>) -> Damaged {
     if low.first() == Some(&MAP_PREFIX) && high.is_some_and(|high| high <= &behind_map[..]) {
         let first = chunk_start(low).unwrap_or(0);
         let end = high.and_then(chunk_start).unwrap_or(u64::MAX);
-        return Damaged::Blocks(Lba(first), Blocks(end - first));
+        return Damaged::Blocks(Lba(first), Blocks(end.saturating_sub(first)));
     }
     Damaged::Keys(low.to_vec(), high.map(<[u8]>::to_vec))
 }

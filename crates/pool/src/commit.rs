@@ -3,6 +3,7 @@
 use crate::format::{Stream, VolumeKind};
 use crate::map::{CHUNK_BLOCKS, Form, Lost, Run, chunk_key, decode, encode};
 use crate::space::Claim;
+use crate::store::{Held, Holding};
 use crate::stream::Sealed;
 use crate::{Compression, Pool, Rule, Seq, Shared, VolumeState};
 use ashlar_block::{Durability, Error, IoContext, Kind, Result};
@@ -54,6 +55,8 @@ pub struct Txn {
     deletes_only: bool,
     /// May change a volume that is being destroyed.
     pub(crate) closing: bool,
+    /// Nodes that its relocations need, whatever the cache keeps.
+    pub(crate) held: Arc<Held>,
 }
 
 impl Txn {
@@ -312,7 +315,7 @@ impl Shared {
         for change in &txn.changes {
             let Change::Relocate(id, key, from, to) = change else { continue };
             let Some(volume) = volumes.get(id) else { continue };
-            let value = volume.tree.get_cached(&Pool(self.clone()), key);
+            let value = volume.tree.get_cached(&Holding(&Pool(self.clone()), &txn.held), key);
             let value =
                 value.ok_or_else(|| Error::new(Kind::Retry, "a node on the way to a moved extent is not cached"))?;
             let same = |run: &&Run| {

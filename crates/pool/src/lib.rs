@@ -21,6 +21,8 @@ mod check;
 mod checkpoint;
 mod clean;
 mod commit;
+#[cfg(test)]
+mod fuzz;
 mod grow;
 mod mend;
 mod open;
@@ -209,7 +211,7 @@ impl Pool {
         for slot in shared.space.slots() {
             match slot.state {
                 space::State::Free => free += segment,
-                _ => used += (slot.live + slot.catalog).max(0) as u64,
+                _ => used = used.saturating_add((slot.live + slot.catalog).max(0) as u64),
             }
         }
         let fresh: i64 = shared.log.lock().usage.values().sum();

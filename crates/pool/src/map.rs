@@ -383,23 +383,8 @@ impl Semantics for Map {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuzz::run;
     use proptest::prelude::*;
-
-    fn run() -> impl Strategy<Value = Run> {
-        (0u8..32, 1u8..=32, 0u8..4, 0u8..4, any::<u64>(), any::<u32>(), 1u32..200_000).prop_map(
-            |(start, count, form, skip, uid, offset, stored)| {
-                let count = count.min(32 - start);
-                if form == 0 {
-                    return Run::hole(start, count);
-                }
-                let form = [Form::Raw, Form::Lz4, Form::Zstd][form as usize - 1];
-                let skip = skip.min(32 - count);
-                let total = skip + count;
-                let crcs = (0..if form == Form::Raw { count } else { 1 }).map(u32::from).collect();
-                Run { start, count, skip, total, form, uid, offset, stored, birth: 7, crcs }
-            },
-        )
-    }
 
     /// Per block of the chunk: which block of which extent.
     fn blocks(value: &[u8]) -> Vec<Option<(u64, u8)>> {
@@ -468,12 +453,6 @@ mod tests {
             let left = Map.overlay(b"\x01", &Map.overlay(b"\x01", &a, &b, &mut lost), &c, &mut lost);
             let right = Map.overlay(b"\x01", &a, &Map.overlay(b"\x01", &b, &c, &mut lost), &mut lost);
             prop_assert_eq!(left, right);
-        }
-
-        #[test]
-        fn damaged_chunks_are_refused_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = decode(&bytes);
-            let _ = Pile::new(3, 17).lay(&bytes);
         }
     }
 }

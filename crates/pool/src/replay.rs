@@ -4,7 +4,7 @@
 //! says so. The second verifies each batch and applies its operations. Only the tail that was never flushed may be cut;
 //! damage before it is reported.
 
-use crate::format::{Lead, LogPosition, Operation, Stream, decode_body};
+use crate::format::{Lead, LogPosition, Operation, Stream, VolumeKind, decode_body};
 use crate::map::{Form, Lost, decode};
 use crate::scan::Scanner;
 use crate::stream::Chain;
@@ -115,6 +115,9 @@ impl Shared {
         | Operation::Delete(id, ..)
         | Operation::Patch(id, ..)
         | Operation::DeleteRange(id, ..)) = &operation;
+        if matches!(self.volumes.read().get(id).map(|volume| volume.kind), Some(VolumeKind::Snapshot { .. })) {
+            return Err(Error::corrupt(format!("the log changes volume {id}, which is a snapshot")));
+        }
         let tree =
             self.tree(*id).map_err(|_| Error::corrupt(format!("the log changes volume {id}, which does not exist")))?;
         let mut lost = Lost::default();

@@ -117,6 +117,15 @@ impl Layout {
     }
 }
 
+/// The segment in a slot, and its live bytes after a change. Accounts below nothing mean that metadata is wrong: on them
+/// no space can be freed.
+fn sum(slots: &[Slot], slot: u32, delta: i64, of: impl Fn(&Slot) -> i64) -> Result<(u64, i64)> {
+    let place = slots.get(slot as usize);
+    let sum = place.and_then(|place| of(place).checked_add(delta)).filter(|sum| *sum >= 0);
+    let refuse = || Error::corrupt(format!("the live bytes of segment slot {slot} do not add up; run `ashlar check`"));
+    place.zip(sum).map(|(place, sum)| (place.uid, sum)).ok_or_else(refuse)
+}
+
 pub(crate) struct Space(Mutex<Inner>);
 
 struct Inner {
@@ -187,7 +196,10 @@ impl Space {
     pub(crate) fn adopt(&self, uid: u64, live: i64, catalog: i64) -> Result<()> {
         let mut inner = self.0.lock();
         let slot = slot_of(uid);
-        let count = inner.slots.len();
+        let (count, born) = (inner.slots.len(), inner.born);
+        if uid >> SLOT_BITS >= born {
+            return Err(Error::corrupt(format!("metadata names segment {uid:#x}, which is not begun yet")));
+        }
         let Some(place) = inner.slots.get_mut(slot as usize) else {
             return Err(Error::corrupt(format!("metadata names segment slot {slot} of {count}")));
         };
@@ -231,16 +243,22 @@ impl Space {
     }
 
     /// What the catalog must say about slots that changed, once `usage` is added; `None`: nothing.
-    pub(crate) fn records(&self, usage: &Usage) -> Vec<(u32, Option<SlotRecord>)> {
+    pub(crate) fn records(&self, usage: &Usage) -> Result<Vec<(u32, Option<SlotRecord>)>> {
         let mut inner = self.0.lock();
         let mut slots = std::mem::take(&mut inner.changed);
         slots.extend(usage.keys());
         let record = |slot: u32| {
-            let Slot { uid, live, .. } = inner.slots[slot as usize];
-            let live = live + usage.get(&slot).copied().unwrap_or(0);
-            (live > 0).then_some(SlotRecord { uid, live: live as u64 })
+            let delta = usage.get(&slot).copied().unwrap_or(0);
+            let (uid, live) = sum(&inner.slots, slot, delta, |slot| slot.live)?;
+            Ok((slot, (live > 0).then_some(SlotRecord { uid, live: live as u64 })))
         };
-        slots.into_iter().map(|slot| (slot, record(slot))).collect()
+        slots.into_iter().map(record).collect()
+    }
+
+    /// Refuses changes of the catalog's own live bytes that cannot be.
+    pub(crate) fn verify_catalog(&self, usage: &Usage) -> Result<()> {
+        let inner = self.0.lock();
+        usage.iter().try_for_each(|(slot, delta)| sum(&inner.slots, *slot, *delta, |slot| slot.catalog).map(|_| ()))
     }
 
     /// Adds a checkpoint's changes; gives the slots that it emptied. They are Draining from now on.
@@ -313,7 +331,7 @@ impl Space {
         let mut sum = 0;
         let within = |(_, _, live): &(u64, u64, u64)| {
             let first = sum == 0;
-            sum += live;
+            sum = live.saturating_add(sum);
             first || sum <= bytes
         };
         candidates.into_iter().take_while(within).take(VICTIMS_MAX).map(|(_, uid, _)| uid).collect()

@@ -253,7 +253,7 @@ impl Volume {
             for (key, value) in &page.entries {
                 let first = chunk_start(key).unwrap_or(0);
                 for run in decode(value)?.iter().filter(|run| run.form != Form::Hole) {
-                    let (from, to) = (first + u64::from(run.start), first + u64::from(run.end()));
+                    let (from, to) = (first + u64::from(run.start), first.saturating_add(u64::from(run.end())));
                     stored += to.min((at + count).0).saturating_sub(from.max(at.0));
                 }
             }
