@@ -7,7 +7,6 @@ fn every_parameter_of_a_preset_has_a_source() {
     for file in presets() {
         let mut names: Vec<String> = file.parameters().into_iter().map(|(name, _)| name).collect();
         assert!(names.len() > 5);
-        names.retain(|name| name != "queue.age_weight" || file.name == "exos-x20");
         names.sort();
         let sources: Vec<String> = file.sources.keys().cloned().collect();
         assert_eq!(names, sources, "{}", file.name);

@@ -77,7 +77,6 @@ pub struct QueueSpec {
     pub depth: u32,
     /// How much of its waiting time a request is forgiven by shortest-positioning-time-first; 0 is the pure kind, which
     /// may starve requests.
-    #[serde(default)]
     pub age_weight: f64,
 }
 
