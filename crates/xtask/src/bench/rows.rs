@@ -123,6 +123,10 @@ const fn server(name: &'static str, unit: Unit) -> Row {
     Row { name, unit, cold: false, needs: &[], bar: None, measure: Measure::Server }
 }
 impl Row {
+    /// Whether fio must be installed for it.
+    pub fn uses_fio(&self) -> bool {
+        self.name.starts_with("fio")
+    }
     const fn cold(mut self) -> Row {
         self.cold = true;
         self
@@ -136,9 +140,8 @@ impl Row {
 /// How long writers append.
 const APPEND_TIME: Duration = Duration::from_secs(2);
 
-/// All rows. Trees go, and servers are started anew, before more files come: one that keeps a file open for
-/// each inode is near its limit.
-/// The bars are those that the project set itself, from what the best peer of each row reached.
+/// All rows. Trees go, and servers are started anew, before more files come: one that keeps a file open for each inode is
+/// near its limit. The bars are those that the project set itself, from what the best peer of each row reached.
 pub static ROWS: [Row; 30] = [
     time("untar", ext4(3.0), |place| place.shell("mkdir $M/t && tar xf $TREE -C $M/t && sync -f $M")),
     time("find cold", ext4(2.4), steps::find).cold().needs(&["untar"]),
