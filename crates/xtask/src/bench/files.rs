@@ -121,6 +121,8 @@ fn inputs<'a>(scratch: &'a Scratch, tree: Option<&Path>) -> Result<Place<'a>, St
     eprintln!("making a git repository of the tree");
     shell("mkdir work && tar xf tree.tar -C work && cd work && git init -q && git add -A --force", &ram)?;
     shell("cd work && git -c user.name=a -c user.email=a@b commit -qm tree", &ram)?;
+    // In one pack, as a server would send it.
+    shell("cd work && git repack -adq && git prune-packed -q", &ram)?;
     shell("git clone -q --bare --no-hardlinks work repository.git && rm -rf work", &ram)?;
     Ok(place)
 }
