@@ -55,7 +55,10 @@ pub fn files(options: &Options) -> Result<(), String> {
     };
     catch_signals()?;
     let ashlar = crate::ashlar()?;
-    let (mut contenders, missing) = contender::find(&options.peers, &ashlar, options.passthrough_hp.as_deref())?;
+    let (mut contenders, mut missing) = contender::find(&options.peers, &ashlar, options.passthrough_hp.as_deref())?;
+    if find_program("fio").is_none() && ROWS.iter().zip(&done).any(|(row, done)| *done && row.uses_fio()) {
+        missing.push(("fio", "not installed, so its rows are left out: apt install fio".into()));
+    }
     for (name, why) in &missing {
         eprintln!("{name} does not take part: {why}");
     }
@@ -108,8 +111,9 @@ fn inputs<'a>(scratch: &'a Scratch, tree: Option<&Path>) -> Result<Place<'a>, St
         None => {
             let sources = linux_sources()?;
             eprintln!("taking parts of {}", sources.display());
-            let patterns = PARTS.map(|part| format!("'linux-source-*/{part}/*'")).join(" ");
-            shell(&format!("mkdir all && tar xf \"$SOURCE\" -C all --wildcards {patterns}"), &sources)?;
+            let parts = PARTS.map(|part| format!("'linux-source-*/{part}'")).join(" ");
+            let choose = "--wildcards --no-wildcards-match-slash";
+            shell(&format!("mkdir all && tar xf \"$SOURCE\" -C all {choose} {parts}"), &sources)?;
             shell("tar cf tree.tar -C all . && rm -rf all", &sources)?;
         }
     }
@@ -117,6 +121,8 @@ fn inputs<'a>(scratch: &'a Scratch, tree: Option<&Path>) -> Result<Place<'a>, St
     eprintln!("making a git repository of the tree");
     shell("mkdir work && tar xf tree.tar -C work && cd work && git init -q && git add -A --force", &ram)?;
     shell("cd work && git -c user.name=a -c user.email=a@b commit -qm tree", &ram)?;
+    // In one pack, as a server would send it.
+    shell("cd work && git repack -adq && git prune-packed -q", &ram)?;
     shell("git clone -q --bare --no-hardlinks work repository.git && rm -rf work", &ram)?;
     Ok(place)
 }
@@ -149,7 +155,7 @@ impl Round<'_> {
         let mut failed: Vec<&str> = Vec::new();
         for (index, row) in ROWS.iter().enumerate().filter(|(index, _)| self.done[*index]) {
             check_interrupt()?;
-            let needs_fio = row.name.starts_with("fio") && find_program("fio").is_none();
+            let needs_fio = row.uses_fio() && find_program("fio").is_none();
             if needs_fio || row.needs.iter().any(|need| failed.contains(need)) {
                 failed.push(row.name);
                 continue;

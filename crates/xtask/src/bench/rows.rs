@@ -123,6 +123,10 @@ const fn server(name: &'static str, unit: Unit) -> Row {
     Row { name, unit, cold: false, needs: &[], bar: None, measure: Measure::Server }
 }
 impl Row {
+    /// Whether fio must be installed for it.
+    pub fn uses_fio(&self) -> bool {
+        self.name.starts_with("fio")
+    }
     const fn cold(mut self) -> Row {
         self.cold = true;
         self
@@ -136,8 +140,8 @@ impl Row {
 /// How long writers append.
 const APPEND_TIME: Duration = Duration::from_secs(2);
 
-/// All rows. Trees go before more files come: a server that keeps a file open for each inode is near its limit with one.
-/// The bars are those that the project set itself, from what the best peer of each row reached.
+/// All rows. Trees go, and servers are started anew, before more files come: one that keeps a file open for each inode is
+/// near its limit. The bars are those that the project set itself, from what the best peer of each row reached.
 pub static ROWS: [Row; 30] = [
     time("untar", ext4(3.0), |place| place.shell("mkdir $M/t && tar xf $TREE -C $M/t && sync -f $M")),
     time("find cold", ext4(2.4), steps::find).cold().needs(&["untar"]),
@@ -146,10 +150,10 @@ pub static ROWS: [Row; 30] = [
     time("grep -r warm", ext4(3.0), steps::grep).needs(&["grep -r cold"]),
     Row { unit: Unit::Seconds, ..rate("rename tree", None, steps::rename_tree).needs(&["untar"]) },
     time("rm -rf", ext4(3.0), |place| place.shell("rm -rf $M/t && sync -f $M")).needs(&["untar"]),
-    time("git clone", ext4(2.0), |place| place.shell("git clone -q --no-hardlinks $REPOSITORY $M/clone")),
+    time("git clone", ext4(2.0), |place| place.shell("git clone -q --no-hardlinks $REPOSITORY $M/clone")).cold(),
     Row { unit: Unit::Seconds, ..rate("git status warm", ext4(1.4), steps::git_status).needs(&["git clone"]) },
     time("rm -rf of the clone", None, |place| place.shell("rm -rf $M/clone && sync -f $M")).needs(&["git clone"]),
-    time("create 10,000 files", ext4(2.0), steps::create),
+    time("create 10,000 files", ext4(2.0), steps::create).cold(),
     time("delete 10,000 files", None, steps::delete).needs(&["create 10,000 files"]),
     time("write 64 MiB", None, |place| place.write("medium", 64 << 20)),
     time("write 1 GiB", STREAM, |place| place.write("big", 1 << 30)),
@@ -167,8 +171,11 @@ pub static ROWS: [Row; 30] = [
     rate("append 4 KiB + fsync, 4 writers", ext4(1.0), |place| steps::append(place, 4, APPEND_TIME)),
     rate("append 4 KiB + fsync, 8 writers", ext4(1.0), |place| steps::append(place, 8, APPEND_TIME)),
     time("fio: lay out 1 GiB", None, |place| place.write("fio", 1 << 30)),
-    rate("fio randread 4 KiB, depth 1", None, |place| steps::fio(place, "randread", 1)).needs(&["fio: lay out 1 GiB"]),
+    rate("fio randread 4 KiB, depth 1", None, |place| steps::fio(place, "randread", 1))
+        .cold()
+        .needs(&["fio: lay out 1 GiB"]),
     rate("fio randread 4 KiB, depth 32", RANDOM_READ, |place| steps::fio(place, "randread", 32))
+        .cold()
         .needs(&["fio: lay out 1 GiB"]),
     rate("fio randwrite 4 KiB, depth 1", None, |place| steps::fio(place, "randwrite", 1))
         .needs(&["fio: lay out 1 GiB"]),
