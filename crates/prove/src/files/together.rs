@@ -37,7 +37,7 @@ const MEMORY: Size = Size(128 << 10);
 
 const FILLER: &str = "filler";
 /// Values of 2,000 bytes, many times what fits into memory.
-const FILLER_KEYS: u64 = 600;
+const FILLER_KEYS: u64 = 1000;
 
 /// What a history came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,7 +89,7 @@ async fn history(env: Env) -> Found<TogetherOutcome> {
     for round in 0..ROUNDS {
         let cuts = env.random().is_multiple_of(2);
         if cuts {
-            house.device.cut_after(env.random() % 40);
+            house.device.cut_after(env.random() % 12);
         }
         let events = run(&env, &house, &pool, &files).await;
         let cut = house.device.is_dead();
@@ -143,7 +143,7 @@ async fn run(env: &Env, house: &House, pool: &Pool, files: &Arc<Files>) -> Vec<V
             let work: BoxFuture<'static, Vec<Event>> = Box::pin(async move {
                 let mut events = Vec::new();
                 while events.len() < STEPS && !device.is_dead() {
-                    env.sleep(Duration::from_nanos(dice.below(20_000))).await;
+                    env.sleep(Duration::from_nanos(dice.below(2_000))).await;
                     let op = any(&mut dice, task);
                     let began = moments.next();
                     let got = engine.apply(&op).await;
@@ -170,11 +170,11 @@ async fn run(env: &Env, house: &House, pool: &Pool, files: &Arc<Files>) -> Vec<V
 /// A volume with more in it than fits into memory.
 async fn fill(pool: &Pool) -> ashlar_block::Result<()> {
     let volume = pool.create_volume(FILLER).await?;
-    let mut txn = Txn::new();
     for key in 0..FILLER_KEYS {
+        let mut txn = Txn::new();
         volume.put(&mut txn, &key.to_be_bytes(), vec![key as u8; 2000]);
+        volume.commit(txn).await?;
     }
-    volume.commit(txn).await?;
     pool.checkpoint().await
 }
 
@@ -184,13 +184,13 @@ async fn disturb(env: Env, pool: Pool, over: Arc<AtomicBool>) {
     while !over.load(Ordering::Relaxed) {
         let done = match env.random() % 16 {
             0 => pool.clean().await.map(drop),
-            1 => pool.checkpoint().await,
+            1..=5 => pool.checkpoint().await,
             _ => filler.get(&(env.random() % FILLER_KEYS).to_be_bytes()).await.map(drop),
         };
         if done.is_err() {
             return; // the power is cut
         }
-        env.sleep(Duration::from_nanos(env.random() % 10_000)).await;
+        env.sleep(Duration::from_nanos(env.random() % 5_000)).await;
     }
 }
 
