@@ -16,7 +16,6 @@ mod decode;
 mod mount;
 mod negotiate;
 mod options;
-#[allow(unsafe_code)]
 mod queue;
 mod reply;
 mod report;
