@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+use ashlar_nbd::Address;
 use ashlar_units::Bytes;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -41,6 +42,9 @@ pub enum Command {
     /// Snapshots: file systems as they were.
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
+    /// Block devices for other programs.
+    #[command(subcommand)]
+    Device(DeviceCommand),
     /// Try to make the software lose data.
     #[command(subcommand)]
     Prove(ProveCommand),
@@ -193,6 +197,31 @@ pub enum SnapshotCommand {
         /// Where; made if missing.
         at: PathBuf,
     },
+}
+
+#[derive(Subcommand)]
+pub enum DeviceCommand {
+    /// Serve a block device over NBD, as a file in a mount, or both, until Ctrl-C.
+    Serve(Serve),
+}
+
+#[derive(Args)]
+pub struct Serve {
+    /// What keeps the contents: a file (made, sparse, if missing) or a block device. Default: memory, gone at the end.
+    #[arg(long, value_name = "PATH", visible_alias = "file-backed")]
+    pub backing: Option<PathBuf>,
+    /// Size of the device. Default: that of the backing file, or 1GiB of memory.
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<Bytes>,
+    /// Serve it over NBD at unix:PATH or tcp:HOST:PORT; can be given several times.
+    #[arg(long, value_name = "ADDRESS", value_parser = Address::from_str)]
+    pub nbd: Vec<Address>,
+    /// Refuse writes.
+    #[arg(long)]
+    pub read_only: bool,
+    /// Threads that serve. Default: one per processor, at most 64.
+    #[arg(long)]
+    pub threads: Option<usize>,
 }
 
 #[derive(Subcommand)]

@@ -4,6 +4,7 @@ mod arguments;
 mod client;
 mod config;
 mod daemon;
+mod device;
 mod explain;
 mod output;
 mod prove;
@@ -11,7 +12,7 @@ mod request;
 mod session;
 mod up;
 
-use crate::arguments::{Arguments, Command, FsCommand, PoolCommand, ProveCommand, SnapshotCommand};
+use crate::arguments::{Arguments, Command, DeviceCommand, FsCommand, PoolCommand, ProveCommand, SnapshotCommand};
 use crate::output::{Failure, Output};
 use crate::prove::Subject;
 use crate::request::Request;
@@ -58,6 +59,7 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
                 Request::SnapshotMount { name, at }
             }
         }),
+        Command::Device(DeviceCommand::Serve(arguments)) => device::serve(&arguments, output),
         Command::Prove(ProveCommand::Pool(arguments)) => prove::prove(Subject::Pool, &arguments, output),
         Command::Prove(ProveCommand::Files(arguments)) => prove::prove(Subject::Files, &arguments, output),
         Command::Layers { name } => explain::layers(name.as_deref(), output),
