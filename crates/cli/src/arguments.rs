@@ -216,6 +216,9 @@ pub struct Serve {
     /// Serve it over NBD at unix:PATH or tcp:HOST:PORT; can be given several times.
     #[arg(long, value_name = "ADDRESS", value_parser = Address::from_str)]
     pub nbd: Vec<Address>,
+    /// Serve it as this file. Its directory becomes a mount: it must be empty, and is made if missing. Needs root.
+    #[arg(long, value_name = "PATH")]
+    pub file: Option<PathBuf>,
     /// Refuse writes.
     #[arg(long)]
     pub read_only: bool,

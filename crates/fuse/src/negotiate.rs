@@ -20,6 +20,8 @@ pub struct Agreement {
     pub flags: u64,
     /// Largest write request, bytes.
     pub max_write: usize,
+    /// What is said of every open file; see [`opened`].
+    pub opened: u32,
     /// For how long the kernel may rely on names and attributes.
     pub timeouts: Timeouts,
 }
@@ -34,7 +36,7 @@ impl Agreement {
 /// Answers INIT. `pages_limit` is the kernel's `fs.fuse.max_pages_limit`; `over_ring` asks for
 /// io_uring.
 ///
-/// Opens and closes are not asked for: the kernel keeps an inode's references while a file is open, and that keeps
+/// Unless files are served past the page cache, opens and closes are not asked for: the kernel keeps an inode's references while a file is open, and that keeps
 /// unlinked files alive. Without OPEN requests `O_TRUNC` comes as a SETATTR.
 pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize, over_ring: bool) -> (InitOut, Agreement) {
     let offered = u64::from(offer.flags)
@@ -45,7 +47,6 @@ pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize, over_rin
         | init::DO_READDIRPLUS
         | init::READDIRPLUS_AUTO
         | init::ASYNC_DIO
-        | init::NO_OPEN_SUPPORT
         | init::PARALLEL_DIROPS
         | init::ABORT_ERROR
         | init::MAX_PAGES
@@ -59,7 +60,10 @@ pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize, over_rin
     if over_ring {
         wanted |= init::OVER_IO_URING;
     }
-    if options.writeback {
+    if !options.direct {
+        wanted |= init::NO_OPEN_SUPPORT;
+    }
+    if options.writeback && !options.direct {
         wanted |= init::WRITEBACK_CACHE;
     }
     let flags = offered & wanted;
@@ -83,6 +87,7 @@ pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize, over_rin
         minor: out.minor,
         flags,
         max_write,
+        opened: if options.direct { opened::DIRECT_IO | opened::PARALLEL_DIRECT_WRITES | opened::NOFLUSH } else { 0 },
         timeouts: Timeouts { entry: options.timeout, attr: options.timeout },
     };
     (out, agreement)
@@ -112,6 +117,16 @@ mod tests {
         for bit in [1u64 << 1, 1 << 3, 1 << 10, 1 << 7, 1 << 8, 1 << 9, 1 << 12] {
             assert_eq!(agreement.flags & bit, 0, "{bit:#x}");
         }
+    }
+
+    #[test]
+    fn files_past_the_page_cache_are_opened_one_by_one() {
+        let (_, plain) = negotiate(&offer(u64::MAX), &Options::default(), 256, true);
+        let (_, direct) = negotiate(&offer(u64::MAX), &Options { direct: true, ..Options::default() }, 256, true);
+        let without_open = init::NO_OPEN_SUPPORT | init::WRITEBACK_CACHE;
+        assert_eq!((plain.flags & without_open, plain.opened), (without_open, 0));
+        assert_eq!(direct.flags & without_open, 0);
+        assert_eq!(direct.opened & opened::DIRECT_IO, opened::DIRECT_IO);
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod address;
 mod bytewise;
 mod channel;
 mod connection;
+mod disk_file;
 mod execute;
 mod handshake;
 mod inlet;
@@ -31,4 +32,5 @@ pub mod wire;
 
 pub use address::Address;
 pub use bytewise::{ByteDevice, Zeroing};
+pub use disk_file::DiskFile;
 pub use server::{Export, Limits, Server};
