@@ -216,6 +216,16 @@ pub struct Serve {
     /// Serve it over NBD at unix:PATH or tcp:HOST:PORT; can be given several times.
     #[arg(long, value_name = "ADDRESS", value_parser = Address::from_str)]
     pub nbd: Vec<Address>,
+    /// Encrypt NBD over TCP: a PEM file with the server's certificate. Clients must then encrypt, and addresses that other
+    /// machines can reach are allowed.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_certificate: Option<PathBuf>,
+    /// The key of the certificate.
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_key: Option<PathBuf>,
+    /// Admit only clients with a certificate that one of those in this file has signed.
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_clients: Option<PathBuf>,
     /// Serve it as this file. Its directory becomes a mount: it must be empty, and is made if missing. Needs root.
     #[arg(long, value_name = "PATH")]
     pub file: Option<PathBuf>,

@@ -8,7 +8,7 @@ use ashlar_devices::{FileDevice, Memory, OpenOptions};
 use ashlar_env::Env;
 use ashlar_env::real::Real;
 use ashlar_fuse::Mount;
-use ashlar_nbd::{ByteDevice, DiskFile, Export, Limits, Server};
+use ashlar_nbd::{Address, ByteDevice, DiskFile, Export, Limits, Server, Tls};
 use ashlar_units::Bytes;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -102,14 +102,19 @@ impl Exports {
         served: &str,
         output: &Output,
     ) -> Result<(), Failure> {
+        let tls = match (&serve.tls_certificate, &serve.tls_key) {
+            (Some(certificate), Some(key)) => Some(Tls::load(certificate, key, serve.tls_clients.as_deref())?),
+            _ => None,
+        };
         for address in &serve.nbd {
+            let tls = tls.clone().filter(|_| matches!(address, Address::Tcp(_)));
             let export = Export {
                 name: String::new(),
                 description: served.into(),
                 read_only: serve.read_only,
                 device: device.clone(),
             };
-            let server = Server::start(real, vec![export], address, Limits::default())?;
+            let server = Server::start(real, vec![export], address, tls, Limits::default())?;
             output.say(format_args!("{served}: NBD at {}", server.address()));
             self.servers.push(server);
         }

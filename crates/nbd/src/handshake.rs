@@ -84,7 +84,16 @@ impl Handshake<'_> {
     }
 
     async fn option(&mut self, kind: Kind, data: &[u8]) -> io::Result<Next> {
+        let bare = self.client.server.tls.is_some() && !self.client.channel.is_encrypted();
         match kind {
+            Kind::ExportName if bare => return Err(broken("the client does not encrypt")),
+            Kind::StartTls => self.start_tls(data).await?,
+            Kind::Abort => {
+                // The client may be gone already.
+                let _ = self.reply(kind, ReplyKind::Ack, &[]).await;
+                return Ok(Next::End);
+            }
+            _ if bare => self.reply(kind, ReplyKind::ErrTlsRequired, b"use STARTTLS first").await?,
             Kind::ExportName => {
                 let name = std::str::from_utf8(data).map_err(|_| broken("the name of the export is not UTF-8"))?;
                 // This option has no way to say no.
@@ -96,11 +105,6 @@ impl Handshake<'_> {
                 self.client.channel.write_all(&answer).await?;
                 return Ok(Next::Go(export));
             }
-            Kind::Abort => {
-                // The client may be gone already.
-                let _ = self.reply(kind, ReplyKind::Ack, &[]).await;
-                return Ok(Next::End);
-            }
             Kind::List if !data.is_empty() => self.reply(kind, ReplyKind::ErrInvalid, b"LIST takes no data").await?,
             Kind::List => {
                 for export in &self.client.server.exports {
@@ -109,7 +113,6 @@ impl Handshake<'_> {
                 }
                 self.reply(kind, ReplyKind::Ack, &[]).await?;
             }
-            Kind::StartTls => self.reply(kind, ReplyKind::ErrPolicy, b"no certificate is configured").await?,
             Kind::StructuredReply if data.is_empty() => {
                 self.structured = true;
                 self.reply(kind, ReplyKind::Ack, &[]).await?;
@@ -136,6 +139,24 @@ impl Handshake<'_> {
             Kind::Other(_) => self.reply(kind, ReplyKind::ErrUnsupported, b"this server does not know it").await?,
         }
         Ok(Next::More)
+    }
+
+    async fn start_tls(&mut self, data: &[u8]) -> io::Result<()> {
+        let refuse = |kind, story: &'static [u8]| self.reply(Kind::StartTls, kind, story);
+        let Some(tls) = &self.client.server.tls else {
+            return refuse(ReplyKind::ErrPolicy, b"no certificate is configured").await;
+        };
+        if !data.is_empty() || self.client.channel.is_encrypted() {
+            return refuse(ReplyKind::ErrInvalid, b"STARTTLS takes no data and comes once").await;
+        }
+        self.reply(Kind::StartTls, ReplyKind::Ack, &[]).await?;
+        // What arrived in the clear behind the option may come from somebody in between.
+        if self.inlet.buffered() > 0 {
+            return Err(broken("bytes in the clear behind STARTTLS"));
+        }
+        // Nothing that was said before counts.
+        (self.structured, self.allocation) = (false, None);
+        self.client.channel.start_tls(tls).await
     }
 
     fn size_and_flags(&self, export: &Export) -> Vec<u8> {

@@ -28,9 +28,11 @@ pub mod options;
 mod outbox;
 mod ranges;
 mod server;
+mod tls;
 pub mod wire;
 
 pub use address::Address;
 pub use bytewise::{ByteDevice, Zeroing};
 pub use disk_file::DiskFile;
 pub use server::{Export, Limits, Server};
+pub use tls::Tls;

@@ -92,15 +92,19 @@ impl Outbox {
     fn try_send(&self) -> io::Result<()> {
         let mut batch = {
             let mut queue = self.queue.lock();
-            if queue.sending || queue.replies.is_empty() {
+            if queue.sending || (queue.replies.is_empty() && !self.client.channel.is_unsent()) {
                 return Ok(());
             }
             queue.sending = true;
             std::mem::take(&mut queue.replies)
         };
         loop {
-            while !batch.is_empty() {
-                let written = self.client.channel.try_write(&slices(&batch));
+            while !batch.is_empty() || self.client.channel.is_unsent() {
+                let written = if batch.is_empty() {
+                    self.client.channel.try_flush().map(|()| 0)
+                } else {
+                    self.client.channel.try_write(&slices(&batch))
+                };
                 match written {
                     Ok(count) => {
                         self.client.progress();

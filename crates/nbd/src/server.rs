@@ -4,6 +4,7 @@ use crate::address::Address;
 use crate::bytewise::ByteDevice;
 use crate::channel::{Channel, Socket};
 use crate::connection;
+use crate::tls::Tls;
 use ashlar_block::{Error, Kind, Result};
 use ashlar_env::real::{Real, Spawner};
 use ashlar_env::{Env, Instant, Readiness};
@@ -69,6 +70,8 @@ pub struct Server {
 /// What all clients share.
 pub(crate) struct Shared {
     pub(crate) exports: Vec<Arc<Export>>,
+    /// Clients must encrypt.
+    pub(crate) tls: Option<Tls>,
     env: Env,
     limits: Limits,
     memory: Arc<Semaphore>,
@@ -178,13 +181,20 @@ impl Listener {
 }
 
 impl Server {
-    /// Listens at `address` and serves `exports` (at least one) on the workers of the runtime.
-    pub fn start(real: &Real, exports: Vec<Export>, address: &Address, limits: Limits) -> Result<Server> {
+    /// Listens at `address` and serves `exports` (at least one) on the workers of the runtime. With `tls` clients must
+    /// encrypt; without, addresses that other machines can reach are refused.
+    pub fn start(
+        real: &Real,
+        exports: Vec<Export>,
+        address: &Address,
+        tls: Option<Tls>,
+        limits: Limits,
+    ) -> Result<Server> {
         if exports.is_empty() {
             return Err(Error::misuse("there is nothing to serve"));
         }
         let failed = |error: io::Error| Error::io(format!("cannot listen at {address}"), &error);
-        let (listener, bound) = listen(address)?;
+        let (listener, bound) = listen(address, tls.is_some())?;
         let descriptor = match &listener {
             Listener::Unix(listener) => listener.as_fd().try_clone_to_owned(),
             Listener::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
@@ -192,6 +202,7 @@ impl Server {
         let descriptor = Arc::new(descriptor.map_err(failed)?);
         let shared = Arc::new(Shared {
             exports: exports.into_iter().map(Arc::new).collect(),
+            tls,
             env: real.env(),
             limits,
             memory: Arc::new(Semaphore::new(units(limits.memory))),
@@ -244,7 +255,7 @@ impl Server {
     }
 }
 
-fn listen(address: &Address) -> Result<(Listener, Address)> {
+fn listen(address: &Address, encrypts: bool) -> Result<(Listener, Address)> {
     let failed = |error: io::Error| Error::io(format!("cannot listen at {address}"), &error);
     match address {
         Address::Unix(path) => {
@@ -263,7 +274,7 @@ fn listen(address: &Address) -> Result<(Listener, Address)> {
             Ok((Listener::Unix(listener), address.clone()))
         }
         Address::Tcp(wanted) => {
-            if !wanted.ip().is_loopback() {
+            if !wanted.ip().is_loopback() && !encrypts {
                 let message = format!(
                     "refusing to serve at {address}: everybody in the network could read and write the device. Listen at \
                      127.0.0.1 or a unix socket, or configure TLS"
