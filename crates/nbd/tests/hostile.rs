@@ -89,12 +89,11 @@ fn nonsense_ends_the_connection_and_nothing_else() {
     assert_eq!(client.outcome(Kind::SetMetaContext, &[&[0; 4][..], &[0xff; 400]].concat()), ERR_INVALID);
     assert_eq!(client.outcome(Kind::Other(1 << 31), &vec![0; OPTION_LEN_MAX as usize]), common::ERR_UNSUPPORTED);
     // Options without end.
-    for _ in 0..1100 {
-        if client.stream.write_all(&Header { kind: Kind::List, len: 0 }.encode()).is_err() {
-            break;
-        }
-    }
-    while client.option_reply().is_ok() {}
+    let list = Header { kind: Kind::List, len: 0 }.encode();
+    let asked =
+        (0..5000).take_while(|_| client.stream.write_all(&list).is_ok() && client.option_reply().is_ok()).count();
+    assert!((100..5000).contains(&asked), "{asked} options were answered");
+    drop(client);
     // No request where one belongs.
     let mut client = served.client(true);
     client.say(&[0; 28]);
@@ -211,7 +210,7 @@ fn a_client_that_does_not_read_holds_no_more_than_its_share() {
     let mut client = served.client(false);
     let (requests, len) = (500u64, 1 << 20);
     for _ in 0..requests {
-        client.send(Command::Read, 0, 0, len, &[]);
+        client.send(Command::Read, 0, 1 << 20, len, &[]);
     }
     // 64 MiB hold 63 such requests with their overhead; those that left for the socket's buffer do not count.
     let (held_max, socket_max) = (64, 8);
@@ -226,7 +225,7 @@ fn a_client_that_does_not_read_holds_no_more_than_its_share() {
     assert_alive(&served);
     for _ in 0..requests {
         assert!(matches!(client.reply().expect("a reply"), Reply::Simple { error: 0, .. }));
-        assert_eq!(client.take_vec(len as usize).expect("data"), vec![0; len as usize]);
+        assert!(client.take_vec(len as usize).expect("data") == vec![0; len as usize]);
     }
 }
 

@@ -132,7 +132,10 @@ impl<S: Read + Write> Client<S> {
     }
     /// Whether the server has closed the connection.
     pub fn is_closed(&mut self) -> bool {
-        matches!(self.stream.read(&mut [0; 1]), Ok(0) | Err(_))
+        match self.stream.read(&mut [0; 1]) {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        }
     }
 
     pub fn option(&mut self, kind: Kind, data: &[u8]) {
