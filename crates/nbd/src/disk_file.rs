@@ -241,3 +241,74 @@ impl FileSystem for DiskFile {
         Ok(StatFs { capacity: self.device.size().0, free: 0, files: 1, files_free: 0 })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ashlar_devices::Memory;
+    use ashlar_env::sim::{Schedule, Sim};
+    use ashlar_units::Blocks;
+
+    const SIZE: u64 = 64 * 4096;
+
+    fn disk(env: ashlar_env::Env) -> DiskFile {
+        let device = Arc::new(ByteDevice::new(Arc::new(Memory::new(Blocks(SIZE / 4096))), "test"));
+        DiskFile::new(device, b"disk0", false, env).expect("a name")
+    }
+
+    #[test]
+    fn it_is_a_file_of_the_size_of_the_device() {
+        let sim = Sim::new(1, Schedule::Random);
+        let disk = disk(sim.env());
+        let run = sim.run(async move {
+            assert_eq!(disk.lookup(ROOT, b"disk0").await.expect("the file").size, SIZE);
+            assert_eq!(disk.lookup(ROOT, b"disk1").await.expect_err("no such file").errno, Errno::NotFound);
+            let resize = SetAttr { size: Some(SIZE - 1), ..SetAttr::default() };
+            assert_eq!(disk.setattr(FILE, resize).await.expect_err("a device").errno, Errno::NotPermitted);
+            let mut names = Vec::new();
+            let mut sink = |entry: DirEntry<'_>| {
+                names.push((entry.cookie, entry.name.to_vec()));
+                names.len() < 2
+            };
+            disk.readdir(ROOT, 0, true, &mut sink).await.expect("a listing");
+            assert_eq!(names, [(1, b".".to_vec()), (2, b"..".to_vec())]);
+
+            let how = WriteMode::default();
+            disk.write(FILE, 10_000, Bytes::from_static(b"across the blocks"), how).await.expect("in range");
+            assert_eq!(disk.read(FILE, 10_000, 17).await.expect("in range").concat(), b"across the blocks");
+            let end = Bytes::from_static(b"end");
+            disk.write(FILE, SIZE - 3, end.clone(), how).await.expect("in range");
+            assert_eq!(disk.read(FILE, SIZE - 3, 100).await.expect("short at the end").concat(), b"end");
+            assert_eq!(disk.read(FILE, SIZE, 100).await.expect("nothing behind it"), Vec::<Bytes>::new());
+            assert_eq!(disk.write(FILE, SIZE - 2, end, how).await.expect_err("no room").errno, Errno::NoSpace);
+        });
+        run.expect("no deadlock");
+    }
+
+    #[test]
+    fn holes_are_punched_and_found() {
+        let sim = Sim::new(2, Schedule::Random);
+        let disk = disk(sim.env());
+        let run = sim.run(async move {
+            let data = Bytes::from(vec![7; 5 * 4096]);
+            disk.write(FILE, 4096, data, WriteMode::default()).await.expect("in range");
+            let seek = async |at, what| disk.seek(FILE, at, what).await.map_err(|error| error.errno);
+            assert_eq!(seek(0, SeekWhat::Data).await, Ok(4096));
+            assert_eq!(seek(5000, SeekWhat::Hole).await, Ok(6 * 4096));
+            assert_eq!(seek(6 * 4096, SeekWhat::Data).await, Err(Errno::NoSuchAddress));
+            // Half a block on both sides becomes zeros, what lies between a hole. Past the end there is nothing.
+            disk.fallocate(FILE, 6000, 8000, FallocateMode::Punch).await.expect("in range");
+            disk.fallocate(FILE, SIZE - 10, 4096, FallocateMode::Punch).await.expect("cut at the end");
+            assert_eq!(seek(4096, SeekWhat::Hole).await, Ok(8192));
+            assert_eq!(seek(8192, SeekWhat::Data).await, Ok(12288));
+            let found = disk.read(FILE, 5999, 8002).await.expect("in range").concat();
+            assert!(found[0] == 7 && found[8001] == 7 && found[1..8001].iter().all(|byte| *byte == 0));
+            let keep = FallocateMode::Zero { keep_size: true };
+            disk.fallocate(FILE, 16384, 4096, keep).await.expect("in range");
+            assert_eq!(seek(16384, SeekWhat::Data).await, Ok(16384), "zeros that keep their space");
+            let reserve = FallocateMode::Reserve { keep_size: true };
+            assert_eq!(disk.fallocate(FILE, 0, 1, reserve).await.expect_err("no promise").errno, Errno::Unsupported);
+        });
+        run.expect("no deadlock");
+    }
+}

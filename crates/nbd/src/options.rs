@@ -259,3 +259,38 @@ impl Contexts {
 pub fn text(text: &str) -> Vec<u8> {
     [&(text.len() as u32).to_be_bytes(), text.as_bytes()].concat()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn options_survive_the_wire(
+            kind: u32, len: u32, name in ".{0,300}", wanted: Vec<u16>, queries in prop::collection::vec(".{0,40}", 0..9),
+        ) {
+            let header = Header { kind: Kind::from_number(kind % 12), len };
+            prop_assert_eq!(Header::decode(&header.encode()), Some(header));
+            let choice = Choice { name: name.clone(), wanted };
+            prop_assert_eq!(Choice::decode(&choice.encode()), Ok(choice));
+            let contexts = Contexts { name, queries };
+            prop_assert_eq!(Contexts::decode(&contexts.encode()), Ok(contexts));
+        }
+
+        #[test]
+        fn noise_is_refused_or_understood(noise: Vec<u8>, cut in 0usize..100) {
+            if let Ok(choice) = Choice::decode(&noise) {
+                prop_assert_eq!(choice.encode(), noise.clone());
+            }
+            if let Ok(contexts) = Contexts::decode(&noise) {
+                prop_assert_eq!(contexts.encode(), noise);
+            }
+            // A message that lacks its end is refused.
+            let whole = Contexts { name: "disk".into(), queries: vec!["base:allocation".into(); 3] }.encode();
+            if let Some(part) = whole.get(..cut).filter(|part| part.len() < whole.len()) {
+                prop_assert!(Contexts::decode(part).is_err());
+            }
+        }
+    }
+}

@@ -287,3 +287,51 @@ impl Reply {
         self.head.extend_from_slice(raw.as_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn requests_survive_the_wire(flags: u16, command: u16, cookie: u64, offset: u64, len: u32) {
+            let command = Command::from_number(command);
+            let request = Request { flags, command, cookie, offset, len };
+            prop_assert_eq!(Request::decode(&request.encode()), Some(request));
+        }
+
+        #[test]
+        fn noise_is_a_request_only_with_the_magic_number(noise: [u8; Request::LEN]) {
+            let decoded = Request::decode(&noise);
+            prop_assert_eq!(decoded.is_some(), noise.starts_with(&REQUEST_MAGIC.to_be_bytes()));
+            // What was understood is what was said.
+            prop_assert!(decoded.is_none_or(|request| request.encode() == noise));
+        }
+
+        #[test]
+        fn stories_are_cut_at_characters(story in "\\PC{0,2000}") {
+            let reply = Reply::error(7, Errno::Io, &story);
+            let text = reply.head.get(26..).unwrap_or_default();
+            prop_assert!(text.len() <= 1024 && story.starts_with(std::str::from_utf8(text).expect("text")));
+            prop_assert!(text.len() > 1020 || text.len() == story.len());
+        }
+    }
+
+    #[test]
+    fn messages_have_their_bytes() {
+        let request = Request { flags: flag::FUA, command: Command::Write, cookie: 0x0102, offset: 0x1000, len: 0x200 };
+        assert_eq!(request.encode(), *b"\x25\x60\x95\x13\0\x01\0\x01\0\0\0\0\0\0\x01\x02\0\0\0\0\0\0\x10\0\0\0\x02\0");
+        let reply = Reply::simple(3, Some(Errno::NoSpace), None);
+        assert_eq!(reply.head[..], *b"\x67\x44\x66\x98\0\0\0\x1c\0\0\0\0\0\0\0\x03");
+        let reply = Reply::found(3, 0x4000, vec![Found::Hole(9), Found::Data(Bytes::from_static(b"data"))]);
+        assert_eq!(
+            reply.head[..],
+            *b"\x66\x8e\x33\xef\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\x0c\0\0\0\0\0\0\x40\0\0\0\0\x09"
+        );
+        assert_eq!(
+            reply.pieces.concat(),
+            *b"\x66\x8e\x33\xef\0\x01\0\x01\0\0\0\0\0\0\0\x03\0\0\0\x0c\0\0\0\0\0\0\x40\x09data"
+        );
+    }
+}
