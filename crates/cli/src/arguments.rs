@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+use ashlar_nbd::Address;
 use ashlar_units::Bytes;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -44,7 +45,7 @@ pub enum Command {
     /// Try to make the software lose data.
     #[command(subcommand)]
     Prove(ProveCommand),
-    /// Emulated devices.
+    /// Block devices for other programs, and models of devices.
     #[command(subcommand)]
     Device(DeviceCommand),
     /// List the layers that a stack file can use, or show one with its parameters.
@@ -210,6 +211,38 @@ pub enum SnapshotCommand {
     },
 }
 
+#[derive(Args)]
+pub struct Serve {
+    /// What keeps the contents: a file (made, sparse, if missing) or a block device. Default: memory, gone at the end.
+    #[arg(long, value_name = "PATH", visible_alias = "file-backed")]
+    pub backing: Option<PathBuf>,
+    /// Size of the device. Default: that of the backing file, or 1GiB of memory.
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<Bytes>,
+    /// Serve it over NBD at unix:PATH or tcp:HOST:PORT; can be given several times.
+    #[arg(long, value_name = "ADDRESS", value_parser = Address::from_str)]
+    pub nbd: Vec<Address>,
+    /// Encrypt NBD over TCP: a PEM file with the server's certificate. Clients must then encrypt, and addresses that other
+    /// machines can reach are allowed.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_certificate: Option<PathBuf>,
+    /// The key of the certificate.
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_key: Option<PathBuf>,
+    /// Admit only clients with a certificate that one of those in this file has signed.
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_clients: Option<PathBuf>,
+    /// Serve it as this file. Its directory becomes a mount: it must be empty, and is made if missing. Needs root.
+    #[arg(long, value_name = "PATH")]
+    pub file: Option<PathBuf>,
+    /// Refuse writes.
+    #[arg(long)]
+    pub read_only: bool,
+    /// Threads that serve. Default: one per processor, at most 64.
+    #[arg(long)]
+    pub threads: Option<usize>,
+}
+
 #[derive(Subcommand)]
 pub enum ProveCommand {
     /// Random histories of a pool with power cuts, compared with a model.
@@ -223,6 +256,8 @@ pub enum ProveCommand {
 
 #[derive(Subcommand)]
 pub enum DeviceCommand {
+    /// Serve a block device over NBD, as a file in a mount, or both, until Ctrl-C.
+    Serve(Serve),
     /// List the models of devices: every parameter with its source, and what is not modelled.
     Models {
         /// Only this one: a name, or a file that ends in .toml.

@@ -107,6 +107,15 @@ pub fn compression(text: &str) -> Result<Compression, Failure> {
     }
 }
 
+/// Most threads that are taken without being asked for.
+const THREADS_MAX: usize = 64;
+
+/// Threads that serve: as given, or one per processor.
+pub fn threads(given: Option<usize>) -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+    given.unwrap_or(processors.min(THREADS_MAX))
+}
+
 /// Makes a device file if it is missing.
 pub fn make_file(path: &Path, size: Option<Bytes>) -> Result<(), Failure> {
     let fail = |error: std::io::Error| Failure::new(format!("cannot make {}: {error}", path.display()));

@@ -70,6 +70,7 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
         Command::Prove(command) => prove::run(command, output),
         Command::Device(DeviceCommand::Models { model }) => device::models(model.as_deref(), output),
         Command::Device(DeviceCommand::Calibrate { model }) => device::calibrate(&model, output),
+        Command::Device(DeviceCommand::Serve(arguments)) => device::serve(&arguments, output),
         Command::Layers { name } => explain::layers(name.as_deref(), output),
         Command::Explain { name } => explain::explain(&name, output),
         Command::Completions { shell } => {

@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 /// What a detached daemon says when the mount serves.
 const READY: &str = "ready";
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-const THREADS_MAX: usize = 64;
 
 /// `ashlar pool create`.
 pub fn create(create: &Create, output: &Output) -> Result<ExitCode, Failure> {
@@ -107,8 +106,7 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, stop.clone()).map_err(|error| Failure::new(error.to_string()))?;
     }
-    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
-    let session = Session::open(&directory, up.memory, up.threads.unwrap_or(processors.min(THREADS_MAX)), false)?;
+    let session = Session::open(&directory, up.memory, config::threads(up.threads), false)?;
     if let Err(failure) = session.mount(&up.fs, &mount) {
         session.close()?;
         return Err(failure);

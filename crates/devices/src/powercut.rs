@@ -4,7 +4,7 @@
 //! subset of that list, in random order where [`Tearing`] allows, with the last kept writes torn at block borders, and
 //! gives back a device that holds what a real one might.
 
-use ashlar_block::{Capability, Durability, Error, Geometry, IoContext, Kind, Layer, Result, blocks_of};
+use ashlar_block::{Capability, Durability, Error, Extent, Geometry, IoContext, Kind, Layer, Result, blocks_of};
 use ashlar_env::Env;
 use ashlar_units::{BLOCK, BLOCK_LEN, Blocks, Lba};
 use bytes::{Bytes, BytesMut};
@@ -261,6 +261,13 @@ impl Layer for PowerCut {
     async fn discard(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<()> {
         self.pause().await;
         self.change((at.0..at.0 + count.0).map(|block| (block, None)).collect(), false)
+    }
+    async fn extent(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
+        let state = self.state.lock();
+        self.power.alive()?;
+        let hole = !state.current.contains_key(&at.0);
+        let alike = (at.0..at.0 + count.0).take_while(|block| hole != state.current.contains_key(block));
+        Ok(Extent { hole, count: Blocks(alike.count() as u64) })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The checks 1, 2, 3, 5, 7 and 9 that follow from "DFS: A File System for Virtualized Flash Storage" (Josephson et al.,
 //! FAST '10), with our own arithmetic where our limits are wider than the paper's.
 
-use ashlar_block::{Capability, Device, Durability, Geometry, IoContext, Layer};
+use ashlar_block::{Capability, Device, Durability, Extent, Geometry, IoContext, Layer};
 use ashlar_devices::{Memory, PowerCut, Tearing};
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
@@ -262,6 +262,9 @@ impl Layer for Steady {
     async fn discard(&self, context: IoContext, at: Lba, count: Blocks) -> ashlar_block::Result<()> {
         self.pause(0).await;
         Layer::discard(&self.below, context, at, count).await
+    }
+    async fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> ashlar_block::Result<Extent> {
+        Layer::extent(&self.below, context, at, count).await
     }
 }
 

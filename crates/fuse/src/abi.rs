@@ -139,6 +139,16 @@ pub mod init {
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
 }
 
+/// What a reply to OPEN says of the file.
+pub mod opened {
+    /// Reads and writes go past the page cache.
+    pub const DIRECT_IO: u32 = 1 << 0;
+    /// Closing needs no FLUSH.
+    pub const NOFLUSH: u32 = 1 << 5;
+    /// Direct writes that do not extend the file may overlap.
+    pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+}
+
 /// Which fields of SETATTR count.
 pub mod fattr {
     #![allow(missing_docs, reason = "the names are those of the fields")]

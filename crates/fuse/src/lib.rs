@@ -19,7 +19,6 @@ mod holes;
 mod mount;
 mod negotiate;
 mod options;
-#[allow(unsafe_code)]
 mod queue;
 mod reply;
 mod report;

@@ -27,6 +27,7 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
     reply: &mut Reply,
 ) -> Result<()> {
     let timeouts = &agreement.timeouts;
+    let opened = OpenOut { open_flags: agreement.opened, ..OpenOut::default() };
     let header = &request.header;
     let ino = header.nodeid;
     let node = |kind: FileKind, mode: u32, umask: u32, device: u32| NewNode {
@@ -83,11 +84,11 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
         Operation::Link { ino: target, name } => reply.put_entry(&fs.link(target, ino, name).await?, timeouts),
         Operation::Create { arg, name } => {
             reply.put_entry(&fs.create(ino, name, node(FileKind::File, arg.mode, arg.umask, 0)).await?, timeouts);
-            reply.put(&OpenOut::default());
+            reply.put(&opened);
         }
         Operation::TmpFile(arg) => {
             reply.put_entry(&fs.tmpfile(ino, node(FileKind::File, arg.mode, arg.umask, 0)).await?, timeouts);
-            reply.put(&OpenOut::default());
+            reply.put(&opened);
         }
         Operation::Read(arg) => reply.put_pieces(fs.read(ino, arg.offset, arg.size as usize).await?),
         Operation::Write { arg, data } => {
@@ -185,6 +186,11 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
         }
         Operation::Interrupt => reply.silence(),
         Operation::Destroy => {}
+        Operation::Open if agreement.opened != 0 => {
+            fs.open(ino, false).await?;
+            reply.put(&opened);
+        }
+        Operation::Release if agreement.opened != 0 => fs.release(ino).await,
         // "Never ask again": the kernel keeps open files by itself.
         Operation::Open | Operation::Release | Operation::Init(_) | Operation::Declined => {
             reply.fail(libc::ENOSYS);

@@ -1,4 +1,4 @@
-//! `ashlar device`: models of devices and what they reproduce.
+//! Models of devices and what they reproduce.
 
 use crate::output::{Failure, Output};
 use ashlar_models::{ModelFile, Row, SpecError};
