@@ -259,12 +259,16 @@ impl Files {
         Ok(())
     }
 
-    /// Forgets an inode without names: its record, attributes and data.
+    /// Forgets an inode without names: its record, attributes and data. Several may let go of it, one after another.
     pub(crate) async fn reap(&self, inode: &Arc<Inode>) -> Result<()> {
         let _lock = inode.lock.write().await;
+        if inode.state().reaped {
+            return Ok(());
+        }
         let record = inode.record();
         self.reap_record(inode.ino, &record).await?;
-        inode.state().dirty = false;
+        let mut state = inode.state();
+        (state.dirty, state.reaped) = (false, true);
         Ok(())
     }
 

@@ -135,25 +135,28 @@ impl Files {
             return Err(Errno::NotDirectory.into());
         }
         loop {
-            let place = self.find(parent, name).await?;
-            let ino = place.entry()?.1.ino;
-            match self.inode(ino).await {
-                Ok(inode) => {
-                    inode.state().lookups += 1;
-                    // It may have lost its last name and been reaped before the reference was counted.
-                    if inode.state().record.links > 0 {
-                        return self.attr(&inode).await;
-                    }
-                    inode.state().lookups -= 1;
-                    self.let_go(inode).await;
+            let ino = self.find(parent, name).await?.entry()?.1.ino;
+            let Some(inode) = self.inode_named(parent, name, ino).await? else { continue };
+            inode.state().lookups += 1;
+            // It may have lost its last name and been reaped before the reference was counted.
+            if inode.state().record.links > 0 {
+                return self.attr(&inode).await;
+            }
+            inode.state().lookups -= 1;
+            self.let_go(inode).await;
+        }
+    }
+
+    /// The inode that an entry named a moment ago; `None` if it is gone and the name with it.
+    async fn inode_named(&self, directory: Ino, name: &Name, ino: Ino) -> Result<Option<Arc<Inode>>> {
+        match self.inode(ino).await {
+            Err(error) if error.errno == Errno::Stale => {
+                if self.find(directory, name).await?.found.is_some_and(|(_, entry)| entry.ino == ino) {
+                    return Err(keys::damaged(format!("an entry names inode {ino}, which does not exist")).into());
                 }
-                Err(error) if error.errno != Errno::Stale => return Err(error),
-                Err(_) => {}
+                Ok(None)
             }
-            // The name was removed meanwhile, or it names an inode that does not exist, which is damage.
-            if self.find(parent, name).await?.found.is_some_and(|(_, entry)| entry.ino == ino) {
-                return Err(keys::damaged(format!("an entry names inode {ino}, which does not exist")).into());
-            }
+            other => other.map(Some),
         }
     }
 
@@ -354,38 +357,49 @@ impl Files {
         Self::check_name(name)?;
         let directory = self.inode(parent).await?;
         loop {
-            let place = self.find(parent, name).await?;
-            let ino = place.entry()?.1.ino;
-            let inode = self.named(ino).await?;
-            let locks = lock_all(&[&directory, &inode]).await;
-            // The name may have changed before the locks were held.
-            let place = self.find(parent, name).await?;
-            let (position, entry) = place.entry()?;
-            if entry.ino != ino {
-                continue;
-            }
-            match (entry.kind == FileKind::Directory, directory_wanted) {
-                (true, false) => return Err(Errno::IsDirectory.into()),
-                (false, true) => return Err(Errno::NotDirectory.into()),
-                _ => {}
-            }
-            let mut txn = Txn::new().deleting();
-            if directory_wanted && !self.sweep_if_empty(&mut txn, ino).await? {
-                return Err(Errno::NotEmpty.into());
-            }
-            self.remove_entry(&mut txn, parent, position, entry);
-            let record = self.lose_name(&mut txn, &inode);
-            let mut above = directory.record();
-            (above.modified, above.changed) = (record.changed, record.changed);
-            if directory_wanted {
-                above.links = above.links.saturating_sub(1);
-            }
-            self.commit_record(txn, &directory, above).await?;
-            self.adopt(&inode, record, &directory);
-            drop(locks);
+            let ino = self.find(parent, name).await?.entry()?.1.ino;
+            let Some(inode) = self.inode_named(parent, name, ino).await? else { continue };
+            let removed = self.remove_inode(&directory, name, &inode, directory_wanted).await;
             self.let_go(inode).await;
-            return Ok(());
+            if removed? {
+                return Ok(());
+            }
         }
+    }
+
+    /// Removes a name of this inode; false if it names another by now.
+    async fn remove_inode(
+        &self,
+        directory: &Arc<Inode>,
+        name: &Name,
+        inode: &Arc<Inode>,
+        directory_wanted: bool,
+    ) -> Result<bool> {
+        let _locks = lock_all(&[directory, inode]).await;
+        let place = self.find(directory.ino, name).await?;
+        let (position, entry) = place.entry()?;
+        if entry.ino != inode.ino {
+            return Ok(false);
+        }
+        match (entry.kind == FileKind::Directory, directory_wanted) {
+            (true, false) => return Err(Errno::IsDirectory.into()),
+            (false, true) => return Err(Errno::NotDirectory.into()),
+            _ => {}
+        }
+        let mut txn = Txn::new().deleting();
+        if directory_wanted && !self.sweep_if_empty(&mut txn, inode.ino).await? {
+            return Err(Errno::NotEmpty.into());
+        }
+        self.remove_entry(&mut txn, directory.ino, position, entry);
+        let record = self.lose_name(&mut txn, inode);
+        let mut above = directory.record();
+        (above.modified, above.changed) = (record.changed, record.changed);
+        if directory_wanted {
+            above.links -= 1;
+        }
+        self.commit_record(txn, directory, above).await?;
+        self.adopt(inode, record, directory);
+        Ok(true)
     }
 
     /// Whether `directory` is `below` or lies above it.
@@ -398,7 +412,9 @@ impl Files {
             if !seen.insert(at) {
                 return Err(keys::damaged(format!("directory {at} lies in itself")).into());
             }
-            at = self.named(at).await?.state().record.parent;
+            let inode = self.named(at).await?;
+            at = inode.state().record.parent;
+            self.table.remove_unused(&inode);
         }
         Ok(true)
     }
@@ -412,29 +428,31 @@ impl Files {
         loop {
             let source_ino = self.find(from.0, from.1).await?.entry()?.1.ino;
             let target_ino = self.find(to.0, to.1).await?.found.map(|(_, entry)| entry.ino);
-            let source = self.named(source_ino).await?;
+            let Some(source) = self.inode_named(from.0, from.1, source_ino).await? else { continue };
             let target = match target_ino {
-                Some(ino) => Some(self.named(ino).await?),
+                Some(ino) => match self.inode_named(to.0, to.1, ino).await? {
+                    None => continue,
+                    found => found,
+                },
                 None => None,
             };
-            let mut all = vec![&source_dir, &target_dir, &source];
-            all.extend(&target);
-            let locks = lock_all(&all).await;
-            Self::check_directory(&target_dir)?;
-            let source_place = self.find(from.0, from.1).await?;
-            let target_place = self.find(to.0, to.1).await?;
-            let (_, entry) = source_place.entry()?;
-            if entry.ino != source_ino || target_place.found.as_ref().map(|(_, entry)| entry.ino) != target_ino {
-                continue;
-            }
-            let moved =
-                Move { files: self, from, to, source: &source, source_dir: &source_dir, target_dir: &target_dir };
-            moved.run(&source_place, &target_place, target.as_ref(), mode).await?;
-            drop(locks);
+            let moved = Move {
+                files: self,
+                from,
+                to,
+                source: &source,
+                source_dir: &source_dir,
+                target_dir: &target_dir,
+                replaced: target.as_ref(),
+            };
+            let moved = moved.run(mode).await;
+            self.let_go(source).await;
             if let Some(target) = target {
                 self.let_go(target).await;
             }
-            return Ok(());
+            if moved? {
+                return Ok(());
+            }
         }
     }
 
@@ -492,7 +510,7 @@ impl Files {
     }
 }
 
-/// A rename whose inodes are locked.
+/// A rename, with the inodes that its names name.
 struct Move<'a> {
     files: &'a Files,
     from: (Ino, &'a Name),
@@ -500,10 +518,29 @@ struct Move<'a> {
     source: &'a Arc<Inode>,
     source_dir: &'a Arc<Inode>,
     target_dir: &'a Arc<Inode>,
+    /// What has the new name.
+    replaced: Option<&'a Arc<Inode>>,
 }
 
 impl Move<'_> {
-    async fn run(&self, source: &Place, target: &Place, replaced: Option<&Arc<Inode>>, mode: RenameMode) -> Result<()> {
+    /// Does it; false if the names name others by now.
+    async fn run(&self, mode: RenameMode) -> Result<bool> {
+        let mut all = vec![self.source_dir, self.target_dir, self.source];
+        all.extend(self.replaced);
+        let _locks = lock_all(&all).await;
+        Files::check_directory(self.target_dir)?;
+        let source = self.files.find(self.from.0, self.from.1).await?;
+        let target = self.files.find(self.to.0, self.to.1).await?;
+        let named = target.found.as_ref().map(|(_, entry)| entry.ino);
+        if source.entry()?.1.ino != self.source.ino || named != self.replaced.map(|inode| inode.ino) {
+            return Ok(false);
+        }
+        self.change(&source, &target, mode).await.map(|()| true)
+    }
+
+    /// The transaction.
+    async fn change(&self, source: &Place, target: &Place, mode: RenameMode) -> Result<()> {
+        let replaced = self.replaced;
         let files = self.files;
         let ((from_dir, _), (to_dir, to_name)) = (self.from, self.to);
         let (position, entry) = source.entry()?;

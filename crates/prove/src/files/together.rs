@@ -35,6 +35,8 @@ const NAMES: u64 = 3;
 /// So little that nodes are read again and again, and operations interleave.
 const MEMORY: Size = Size(128 << 10);
 
+/// Operations that take longer than this wait for ever.
+const STUCK: Duration = Duration::from_secs(20);
 const FILLER: &str = "filler";
 /// Values of 2,000 bytes, many times what fits into memory.
 const FILLER_KEYS: u64 = 1000;
@@ -91,7 +93,7 @@ async fn history(env: Env) -> Found<TogetherOutcome> {
         if cuts {
             house.device.cut_after(env.random() % 12);
         }
-        let events = run(&env, &house, &pool, &files).await;
+        let events = run(&env, &house, &pool, &files).await.map_err(|error| format!("round {round}: {error}"))?;
         let cut = house.device.is_dead();
         house.device.cut_after(u64::MAX / 2);
         if cut {
@@ -132,19 +134,22 @@ async fn history(env: Env) -> Found<TogetherOutcome> {
 }
 
 /// Runs the tasks of a round beside checkpoints and cleaning; gives what each saw.
-async fn run(env: &Env, house: &House, pool: &Pool, files: &Arc<Files>) -> Vec<Vec<Event>> {
+async fn run(env: &Env, house: &House, pool: &Pool, files: &Arc<Files>) -> Found<Vec<Vec<Event>>> {
+    let at_work = Arc::new(Mutex::new(vec![None; TASKS]));
     let moments = Arc::new(Moments::default());
     let over = Arc::new(AtomicBool::new(false));
     let beside = env.spawn(disturb(env.clone(), pool.clone(), over.clone()));
     let tasks: Vec<_> = (0..TASKS)
         .map(|task| {
             let (env, device, moments) = (env.clone(), house.device.clone(), moments.clone());
+            let at_work = at_work.clone();
             let (mut engine, mut dice) = (Engine::new(files.clone()), Dice::new(env.random()));
             let work: BoxFuture<'static, Vec<Event>> = Box::pin(async move {
                 let mut events = Vec::new();
                 while events.len() < STEPS && !device.is_dead() {
                     env.sleep(Duration::from_nanos(dice.below(2_000))).await;
                     let op = any(&mut dice, task);
+                    at_work.lock()[task] = Some(op.clone());
                     let began = moments.next();
                     let got = engine.apply(&op).await;
                     let ended = (!device.is_dead()).then(|| moments.next());
@@ -153,18 +158,27 @@ async fn run(env: &Env, house: &House, pool: &Pool, files: &Arc<Files>) -> Vec<V
                 if !device.is_dead() {
                     engine.close().await;
                 }
+                at_work.lock()[task] = None;
                 events
             });
             house.env.spawn(work)
         })
         .collect();
+    let began = env.now();
+    env.sleep(Duration::from_micros(10)).await;
+    while at_work.lock().iter().any(Option::is_some) {
+        env.sleep(Duration::from_millis(1)).await;
+        if env.now().since(began) > STUCK {
+            return Err(format!("these wait for each other: {:?}", at_work.lock()));
+        }
+    }
     let mut events = Vec::new();
     for task in tasks {
         events.push(task.await);
     }
     over.store(true, Ordering::Relaxed);
     beside.await;
-    events
+    Ok(events)
 }
 
 /// A volume with more in it than fits into memory.
