@@ -157,7 +157,11 @@ fn chunk() -> impl Strategy<Value = Vec<Run>> {
     prop::collection::vec(run(), 0..8).prop_map(|mut runs| {
         runs.sort_by_key(|run| run.start);
         let mut end = 0;
-        runs.retain(|run| run.start >= end && (end = run.end()) == ());
+        runs.retain(|run| {
+            let behind = run.start >= end;
+            end = if behind { run.end() } else { end };
+            behind
+        });
         runs
     })
 }
