@@ -158,9 +158,9 @@ fn chunk() -> impl Strategy<Value = Vec<Run>> {
         runs.sort_by_key(|run| run.start);
         let mut end = 0;
         runs.retain(|run| {
-            let apart = run.start >= end;
-            end = if apart { run.end() } else { end };
-            apart
+            let behind = run.start >= end;
+            end = if behind { run.end() } else { end };
+            behind
         });
         runs
     })

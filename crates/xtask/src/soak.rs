@@ -1,6 +1,6 @@
 //! Long runs: fuzz targets and explorations share a budget.
 //!
-//! A fuzz target is a test whose path contains `fuzz::`. It runs in rounds, each a process of its own with a new seed,
+//! A fuzz target is a property test right in a module named `fuzz`. It runs in rounds, each a process of its own with a new seed,
 //! under a limit of memory and of time, so that a target that hangs or takes all memory is a failure like any other.
 
 use serde_json::Value;
@@ -16,6 +16,8 @@ const MEMORY_KIB: u64 = 6 << 20;
 const ROUND: Duration = Duration::from_secs(10);
 /// Inputs of a target's first round.
 const CASES_FIRST: u64 = 64;
+/// Most inputs of a round.
+const CASES_MAX: u64 = 1 << 24;
 /// A round that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -103,13 +105,18 @@ fn targets() -> Result<Vec<Task>, String> {
         let listed = Command::new(binary).args(["--list", "--format", "terse"]).current_dir(directory).output();
         let listed = listed.map_err(|error| format!("{binary}: {error}"))?;
         for test in String::from_utf8_lossy(&listed.stdout).lines() {
-            if let Some(test) = test.strip_suffix(": test").filter(|test| test.contains("fuzz::")) {
+            if let Some(test) = test.strip_suffix(": test").filter(|test| is_target(test)) {
                 let (package, test) = (package.clone(), test.to_string());
                 tasks.push(Task::Target { package, binary: binary.into(), directory: directory.into(), test });
             }
         }
     }
     Ok(tasks)
+}
+
+/// Whether a test with this path is a fuzz target.
+fn is_target(test: &str) -> bool {
+    test.rsplit_once("::").is_some_and(|(module, _)| module == "fuzz" || module.ends_with("::fuzz"))
 }
 
 fn run_target(package: &str, binary: &Path, directory: &Path, test: &str, end: Instant) -> Result<String, String> {
@@ -131,7 +138,7 @@ fn run_target(package: &str, binary: &Path, directory: &Path, test: &str, end: I
         }
         let per_second = cases as f64 / took.as_secs_f64().max(0.001);
         // Not more than eight times as many as before: the first rounds tell little.
-        cases = ((per_second * left.min(ROUND).as_secs_f64()) as u64).clamp(1, cases * 8);
+        cases = ((per_second * left.min(ROUND).as_secs_f64()) as u64).clamp(1, CASES_MAX.min(cases * 8));
     }
 }
 
@@ -219,6 +226,12 @@ mod tests {
         for text in ["", "10", "m", "1.5h", "99999999999999999999h", "5307286653013989h"] {
             assert!(duration(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn targets_are_known_by_their_module() {
+        assert!(is_target("fuzz::nodes") && is_target("deep::fuzz::nodes"));
+        assert!(!is_target("nodes") && !is_target("fuzz::tests::nodes") && !is_target("no_fuzz::nodes"));
     }
 
     #[test]
