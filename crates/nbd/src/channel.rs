@@ -1,13 +1,16 @@
 //! One connection's bytes: a non-blocking socket, plain or under TLS.
 
 use crate::tls::{Session, Tls};
-use ashlar_env::{Env, Readiness};
+use ashlar_env::{Env, Readiness, ring};
 use parking_lot::Mutex;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
+
+/// Room for replies that the client has not read, in bytes.
+const SEND_BUFFER_LEN: i32 = 1 << 20;
 
 /// A connected socket.
 pub(crate) enum Socket {
@@ -60,6 +63,8 @@ impl Channel {
                 stream.as_fd().try_clone_to_owned()?
             }
         };
+        // Without it every large reply takes several waits; it works with less, too.
+        let _ = ring::set_send_buffer(&descriptor, SEND_BUFFER_LEN);
         Ok(Channel { socket, descriptor: Arc::new(descriptor), session: OnceLock::new(), env })
     }
 

@@ -63,7 +63,7 @@ impl Connection {
                 Fill::Some => {}
                 Fill::End if self.inlet.buffered() == 0 => return Ok(None),
                 Fill::End => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Fill::Nothing if settle => self.inlet.wait().await?,
+                Fill::Nothing if settle => self.inlet.wait(false).await?,
                 Fill::Nothing => {}
             }
         }

@@ -11,6 +11,10 @@ const BUFFER_LEN: usize = 64 << 10;
 /// For how long a connection looks for more before it sleeps.
 const LINGER: Duration = Duration::from_micros(100);
 
+/// After looking in vain, a connection sleeps at once so often before it looks again: the client may share our processor,
+/// and then looking keeps it from sending.
+const WAITS_WITHOUT_LINGERING: u32 = 32;
+
 /// What an attempt to fill the buffer gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fill {
@@ -28,12 +32,15 @@ pub(crate) struct Inlet {
     /// The last read took all there was.
     drained: bool,
     last: Instant,
+    lingered: bool,
+    /// Waits that are still to be sleeps.
+    sleeps: u32,
 }
 
 impl Inlet {
     pub(crate) fn new(client: Arc<Client>) -> Inlet {
         let buffer = vec![0; BUFFER_LEN].into_boxed_slice();
-        Inlet { client, buffer, start: 0, end: 0, drained: true, last: Instant::default() }
+        Inlet { client, buffer, start: 0, end: 0, drained: true, last: Instant::default(), lingered: false, sleeps: 0 }
     }
 
     fn channel(&self) -> &Channel {
@@ -77,6 +84,7 @@ impl Inlet {
             Ok(0) => Ok((Fill::End, 0)),
             Ok(count) => {
                 self.last = self.client.env().now();
+                self.lingered = false;
                 self.client.progress();
                 Ok((Fill::Some, count))
             }
@@ -87,15 +95,21 @@ impl Inlet {
         }
     }
 
-    /// Waits until there may be more. Shortly after the last bytes that is by looking again, if nothing is in service and
-    /// nobody else looks: waking a sleeping processor takes longer than serving a request.
-    pub(crate) async fn wait(&self) -> io::Result<()> {
-        let server = &self.client.server;
-        if self.client.is_idle() && self.client.env().now().since(self.last) < LINGER && server.start_lingering() {
-            self.client.env().yield_now().await;
-            server.stop_lingering();
-            return Ok(());
+    /// Waits until there may be more. Shortly after the last bytes that is by looking again, if they are `expected`
+    /// (the rest of a message) or nothing is in service, and nobody else looks: waking a sleeping processor takes longer than serving a request.
+    pub(crate) async fn wait(&mut self, expected: bool) -> io::Result<()> {
+        let env = self.client.env();
+        if self.sleeps == 0 && (expected || self.client.is_idle()) && env.now().since(self.last) < LINGER {
+            let server = &self.client.server;
+            if server.start_lingering() {
+                self.lingered = true;
+                env.yield_now().await;
+                server.stop_lingering();
+                return Ok(());
+            }
         }
+        self.sleeps = if self.lingered { WAITS_WITHOUT_LINGERING } else { self.sleeps.saturating_sub(1) };
+        self.lingered = false;
         self.channel().ready(Readiness::Readable).await
     }
 
@@ -112,7 +126,7 @@ impl Inlet {
                 (Fill::End, _) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 (Fill::Nothing, _) => {
                     self.client.wait_for_client(true);
-                    let waited = self.wait().await;
+                    let waited = self.wait(true).await;
                     self.client.wait_for_client(false);
                     waited?;
                 }

@@ -33,6 +33,18 @@ pub(super) fn coarse_wall() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), time.tv_nsec as u32)
 }
 
+/// Asks for so much room in a socket for what its other side has not read. Only root may have more than the system's limit;
+/// others get that.
+pub fn set_send_buffer(socket: &OwnedFd, bytes: i32) -> io::Result<()> {
+    let set = |option| {
+        let len = size_of::<i32>() as libc::socklen_t;
+        let value = (&raw const bytes).cast();
+        // SAFETY: the pointer is to four readable bytes.
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, len) == 0 }
+    };
+    if set(libc::SO_SNDBUFFORCE) || set(libc::SO_SNDBUF) { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Wakes a parked worker from another thread.
 pub(super) struct Bell(Arc<OwnedFd>);
 
