@@ -1,6 +1,6 @@
 //! `Checked` stands at every edge of a stack: it verifies the contract and counts.
 
-use crate::{Capability, Device, Durability, Error, Geometry, IoContext, Kind, Layer, Result, blocks_of};
+use crate::{Capability, Device, Durability, Error, Extent, Geometry, IoContext, Kind, Layer, Result, blocks_of};
 use ashlar_env::Env;
 use ashlar_units::{BLOCK, Blocks, Lba};
 use bytes::Bytes;
@@ -123,5 +123,15 @@ impl Layer for Checked {
         let result = self.child.discard(context, at, count).await;
         self.count(began, &self.counters.discards, &result);
         result.map_err(|error| error.within(self.child.name()))
+    }
+
+    async fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
+        self.admit("query", at, count)?;
+        let extent = self.child.extent(context, at, count).await.map_err(|error| error.within(self.child.name()))?;
+        if extent.count == Blocks(0) || extent.count > count {
+            let message = format!("query of {count} at {at} was answered with {}", extent.count);
+            return Err(Error::new(Kind::Failed, message).within(self.child.name()));
+        }
+        Ok(extent)
     }
 }

@@ -51,7 +51,14 @@ pub async fn random_operations(env: Env, device: Device, operations: u64) {
                     assert!(same, "operation {stamp}: block {} differs", at as usize + index);
                 }
             }
-            8 => device.flush(CONTEXT).await.expect("flush"),
+            8 if stamp % 2 == 0 => device.flush(CONTEXT).await.expect("flush"),
+            8 if count > 0 => {
+                let extent = device.extent(CONTEXT, Lba(at), Blocks(count)).await.expect("query in range");
+                assert!((1..=count).contains(&extent.count.0), "operation {stamp}: {extent:?} of {count}");
+                let mut alike = model[range].iter().take(extent.count.0 as usize).flatten();
+                let zeros = alike.all(|block| block.iter().all(|byte| *byte == 0));
+                assert!(!extent.hole || zeros, "operation {stamp}: a hole at {at} holds data");
+            }
             _ if device.capability().discard => {
                 device.discard(CONTEXT, Lba(at), Blocks(count)).await.expect("discard in range");
                 model[range].fill(zero.then(|| vec![0; BLOCK_LEN]));

@@ -46,6 +46,15 @@ pub struct Capability {
     pub persistent: bool,
 }
 
+/// Blocks that are alike, as far as the device can tell without reading them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// They read as zeros and take no space. A device that does not know says no.
+    pub hole: bool,
+    /// How many.
+    pub count: Blocks,
+}
+
 /// When a write must be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Durability {
@@ -109,6 +118,9 @@ pub trait Layer: Send + Sync + 'static {
     fn flush(&self, context: IoContext) -> impl Future<Output = Result<()>> + Send;
     /// Gives up the contents of `count` blocks at `at`.
     fn discard(&self, context: IoContext, at: Lba, count: Blocks) -> impl Future<Output = Result<()>> + Send;
+    /// Whether there is a hole at `at`, and how many of `count` blocks (at least one of which is asked for) are like it,
+    /// at least one. The answer may stop short of the next change.
+    fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> impl Future<Output = Result<Extent>> + Send;
 }
 
 /// A device as its users see it. See [`Layer`] for the meaning of the methods.
@@ -127,6 +139,7 @@ pub trait BlockDevice: Send + Sync + 'static {
     ) -> BoxFuture<'_, Result<()>>;
     fn flush(&self, context: IoContext) -> BoxFuture<'_, Result<()>>;
     fn discard(&self, context: IoContext, at: Lba, count: Blocks) -> BoxFuture<'_, Result<()>>;
+    fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> BoxFuture<'_, Result<Extent>>;
 }
 
 impl<T: Layer> BlockDevice for T {
@@ -156,6 +169,9 @@ impl<T: Layer> BlockDevice for T {
     }
     fn discard(&self, context: IoContext, at: Lba, count: Blocks) -> BoxFuture<'_, Result<()>> {
         Box::pin(Layer::discard(self, context, at, count))
+    }
+    fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> BoxFuture<'_, Result<Extent>> {
+        Box::pin(Layer::extent(self, context, at, count))
     }
 }
 

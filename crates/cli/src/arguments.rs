@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+use ashlar_nbd::Address;
 use ashlar_units::Bytes;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -44,6 +45,9 @@ pub enum Command {
     /// Try to make the software lose data.
     #[command(subcommand)]
     Prove(ProveCommand),
+    /// Block devices for other programs, and models of devices.
+    #[command(subcommand)]
+    Device(DeviceCommand),
     /// List the layers that a stack file can use, or show one with its parameters.
     Layers {
         /// The layer.
@@ -70,6 +74,18 @@ pub enum Command {
 pub enum PoolCommand {
     /// Make a pool on files or devices. What they hold is lost.
     Create(Create),
+    /// Add a device to a pool, also while it is in use.
+    Grow(Grow),
+}
+
+#[derive(Args)]
+pub struct Grow {
+    /// A file or block device. A regular file is taken at its present size, or made with the given one.
+    #[arg(long, value_name = "PATH[,size=SIZE]")]
+    pub device: DeviceArgument,
+    /// Overwrite a device that holds another pool.
+    #[arg(long)]
+    pub force: bool,
 }
 
 #[derive(Args)]
@@ -137,7 +153,7 @@ pub struct Up {
 
 #[derive(Args)]
 pub struct Check {
-    /// Mend what can be mended: forget data that are damaged beyond reading.
+    /// Mend what can be mended. Data that are damaged beyond reading are forgotten: they read as zeros from then on.
     #[arg(long)]
     pub repair: bool,
 }
@@ -195,6 +211,38 @@ pub enum SnapshotCommand {
     },
 }
 
+#[derive(Args)]
+pub struct Serve {
+    /// What keeps the contents: a file (made, sparse, if missing) or a block device. Default: memory, gone at the end.
+    #[arg(long, value_name = "PATH", visible_alias = "file-backed")]
+    pub backing: Option<PathBuf>,
+    /// Size of the device. Default: that of the backing file, or 1GiB of memory.
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<Bytes>,
+    /// Serve it over NBD at unix:PATH or tcp:HOST:PORT; can be given several times.
+    #[arg(long, value_name = "ADDRESS", value_parser = Address::from_str)]
+    pub nbd: Vec<Address>,
+    /// Encrypt NBD over TCP: a PEM file with the server's certificate. Clients must then encrypt, and addresses that other
+    /// machines can reach are allowed.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_certificate: Option<PathBuf>,
+    /// The key of the certificate.
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_key: Option<PathBuf>,
+    /// Admit only clients with a certificate that one of those in this file has signed.
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_clients: Option<PathBuf>,
+    /// Serve it as this file. Its directory becomes a mount: it must be empty, and is made if missing. Needs root.
+    #[arg(long, value_name = "PATH")]
+    pub file: Option<PathBuf>,
+    /// Refuse writes.
+    #[arg(long)]
+    pub read_only: bool,
+    /// Threads that serve. Default: one per processor, at most 64.
+    #[arg(long)]
+    pub threads: Option<usize>,
+}
+
 #[derive(Subcommand)]
 pub enum ProveCommand {
     /// Random histories of a pool with power cuts, compared with a model.
@@ -204,6 +252,22 @@ pub enum ProveCommand {
     Files(ProveFiles),
     /// The program itself, killed with SIGKILL under load; what was acknowledged must be there afterwards. Needs root.
     Daemon(ProveLong),
+}
+
+#[derive(Subcommand)]
+pub enum DeviceCommand {
+    /// Serve a block device over NBD, as a file in a mount, or both, until Ctrl-C.
+    Serve(Serve),
+    /// List the models of devices: every parameter with its source, and what is not modelled.
+    Models {
+        /// Only this one: a name, or a file that ends in .toml.
+        model: Option<String>,
+    },
+    /// Run again the published tables that a model claims to reproduce; fails if one is missed.
+    Calibrate {
+        /// The model: a name, or a file that ends in .toml.
+        model: String,
+    },
 }
 
 #[derive(Args)]

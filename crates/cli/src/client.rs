@@ -39,7 +39,8 @@ pub fn ask(directory: &Path, request: Request, output: &Output) -> Result<ExitCo
             if matches!(request, Request::SnapshotMount { .. }) {
                 return Err(Failure::new("the pool is not up; `ashlar up --detach` first"));
             }
-            let session = Session::open(directory, MEMORY, 2)?;
+            let cut_log = matches!(request, Request::Check { repair: true });
+            let session = Session::open(directory, MEMORY, 2, cut_log)?;
             let answer = session.answer(request, progress);
             session.close()?;
             answer

@@ -2,11 +2,12 @@
 //! detached daemon.
 
 use crate::output::Failure;
-use ashlar_layers::{Spec, Stack};
+use ashlar_layers::{FileSpec, Spec, Stack};
 use ashlar_pool::Compression;
 use ashlar_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "pool.toml";
@@ -27,6 +28,13 @@ impl PoolConfig {
     /// A pool on a stack.
     pub fn new(compression: &str, stack: Stack) -> PoolConfig {
         PoolConfig { compression: compression.into(), devices: stack.devices, layer: stack.layer }
+    }
+    /// Adds a file or block device of the host.
+    pub fn add_file(&mut self, path: &Path) {
+        let mut names = (self.devices.len()..).map(|index| format!("device-{index}"));
+        let name = names.find(|name| !self.layer.contains_key(name)).expect("there are more names than layers");
+        self.layer.insert(name.clone(), Spec::File(FileSpec { path: path.into(), buffered: false }));
+        self.devices.push(name);
     }
     /// What the pool stands on.
     pub fn stack(&self) -> Stack {
@@ -63,13 +71,26 @@ pub fn read(directory: &Path) -> Result<PoolConfig, Failure> {
         };
         Failure::new(format!("{}: {error}{help}", path.display()))
     })?;
-    toml::from_str(&text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+    parse(&text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }
 
+/// Reads the text of `pool.toml`.
+pub fn parse(text: &str) -> Result<PoolConfig, toml::de::Error> {
+    toml::from_str(text)
+}
+
+/// Replaces the description; after a crash there is the old one or the new one.
 pub fn write(directory: &Path, config: &PoolConfig) -> Result<(), Failure> {
-    let path = directory.join(FILE);
+    let (path, draft) = (directory.join(FILE), directory.join("pool.toml.new"));
     let text = toml::to_string_pretty(config).map_err(|error| Failure::new(error.to_string()))?;
-    std::fs::write(&path, text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+    let replace = || {
+        let mut file = std::fs::File::create(&draft)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&draft, &path)?;
+        std::fs::File::open(directory)?.sync_all()
+    };
+    replace().map_err(|error: std::io::Error| Failure::new(format!("{}: {error}", path.display())))
 }
 
 /// Reads `off`, `lz4` or `zstd:LEVEL`.
@@ -84,6 +105,15 @@ pub fn compression(text: &str) -> Result<Compression, Failure> {
             level.map(Compression::Zstd).ok_or_else(help)
         }
     }
+}
+
+/// Most threads that are taken without being asked for.
+const THREADS_MAX: usize = 64;
+
+/// Threads that serve: as given, or one per processor.
+pub fn threads(given: Option<usize>) -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+    given.unwrap_or(processors.min(THREADS_MAX))
 }
 
 /// Makes a device file if it is missing.
@@ -105,7 +135,6 @@ pub fn make_file(path: &Path, size: Option<Bytes>) -> Result<(), Failure> {
 
 /// Where the daemon mounted something, so that what it leaves after a crash can be found.
 pub fn note_mount(directory: &Path, at: &Path) {
-    use std::io::Write;
     let file = std::fs::File::options().create(true).append(true).open(directory.join("mounts"));
     // Without the note `ashlar down` cannot clear up after a crash; that is no reason not to mount.
     let _ = file.and_then(|mut file| writeln!(file, "{}", at.display()));

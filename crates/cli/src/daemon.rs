@@ -5,14 +5,15 @@ use crate::output::Failure;
 use crate::request::{Answer, Done, Line, Request};
 use crate::session::Session;
 use parking_lot::Mutex;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-/// Longest request in bytes.
-const REQUEST_LEN_MAX: u64 = 64 << 10;
+/// How long the daemon waits for a client to say something, or to take an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the control threads share with the main one.
 pub struct Control {
@@ -43,13 +44,9 @@ impl Control {
     }
 
     fn converse(&self, mut stream: UnixStream) {
-        let mut text = String::new();
-        let read = BufReader::new((&stream).take(REQUEST_LEN_MAX)).read_line(&mut text);
-        let request = match read.map_err(|error| error.to_string()) {
-            Ok(_) => serde_json::from_str::<Request>(&text).map_err(|error| error.to_string()),
-            Err(error) => Err(error),
-        };
-        let line = match request {
+        // Somebody who connects and says nothing, or does not listen, must not keep the daemon from ending.
+        let patience = stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+        let line = match patience.map_err(|error| error.to_string()).and_then(|()| Request::read(&stream)) {
             Ok(Request::Down) => {
                 self.waiting.lock().push(stream);
                 self.stop.store(true, Ordering::Release);
@@ -81,7 +78,7 @@ impl Control {
                 Ok(control) => break control,
                 Err(shared) => control = shared,
             }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         };
         let result = control.session.close();
         let line = match &result {

@@ -1,17 +1,21 @@
 //! `ashlar`: the command line.
 
 mod arguments;
+mod check;
 mod client;
 mod config;
 mod daemon;
+mod device;
 mod explain;
+#[cfg(test)]
+mod fuzz;
 mod output;
 mod prove;
 mod request;
 mod session;
 mod up;
 
-use crate::arguments::{Arguments, Command, FsCommand, PoolCommand, SnapshotCommand};
+use crate::arguments::{Arguments, Command, DeviceCommand, FsCommand, PoolCommand, SnapshotCommand};
 use crate::output::{Failure, Output};
 use crate::request::Request;
 use clap::{CommandFactory, Parser};
@@ -19,6 +23,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Buffers that must be page-aligned leave holes in the C library's heap, which then takes four times what is in use.
+/// (Tests have one that counts.)
+#[cfg(not(test))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -36,6 +42,10 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
     let ask = |request: Request| client::ask(&config::pool_directory(pool.as_deref())?, request, output);
     match arguments.command {
         Command::Pool(PoolCommand::Create(create)) => up::create(&create, output),
+        Command::Pool(PoolCommand::Grow(grow)) => {
+            let path = up::device_file(&grow.device)?;
+            ask(Request::PoolGrow { path, force: grow.force })
+        }
         Command::Up(up) => up::up(pool.as_deref(), &up, output),
         Command::Down => client::down(&config::pool_directory(pool.as_deref())?, output),
         Command::Status => ask(Request::Status),
@@ -58,6 +68,9 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
             }
         }),
         Command::Prove(command) => prove::run(command, output),
+        Command::Device(DeviceCommand::Models { model }) => device::models(model.as_deref(), output),
+        Command::Device(DeviceCommand::Calibrate { model }) => device::calibrate(&model, output),
+        Command::Device(DeviceCommand::Serve(arguments)) => device::serve(&arguments, output),
         Command::Layers { name } => explain::layers(name.as_deref(), output),
         Command::Explain { name } => explain::explain(&name, output),
         Command::Completions { shell } => {

@@ -4,12 +4,17 @@ use ashlar_units::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
+
+/// Longest request in bytes.
+const LEN_MAX: u64 = 64 << 10;
 
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub enum Request {
     Status,
     Check { repair: bool },
+    PoolGrow { path: PathBuf, force: bool },
     FsCreate { name: String },
     FsList,
     FsRename { from: String, to: String },
@@ -20,6 +25,15 @@ pub enum Request {
     SnapshotClone { name: String, to: String },
     SnapshotMount { name: String, at: PathBuf },
     Down,
+}
+
+impl Request {
+    /// Reads a request: one line of JSON.
+    pub fn read(from: impl Read) -> Result<Request, String> {
+        let mut text = String::new();
+        BufReader::new(from.take(LEN_MAX)).read_line(&mut text).map_err(|error| error.to_string())?;
+        serde_json::from_str(&text).map_err(|error| error.to_string())
+    }
 }
 
 /// A line from the daemon.
@@ -100,6 +114,8 @@ pub struct CheckReport {
     pub damaged: Vec<Damage>,
     /// Contradictions in metadata, which are defects of this software.
     pub inconsistent: Vec<String>,
+    /// What `--repair` did; the rest of the report is about what is left.
+    pub repaired: Vec<String>,
 }
 
 /// Something that cannot be read.
@@ -182,6 +198,9 @@ impl fmt::Display for Status {
 impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "verified {}: {} index nodes, {} extents", Bytes(self.bytes), self.nodes, self.extents)?;
+        for sentence in &self.repaired {
+            writeln!(f, "repaired: {sentence}")?;
+        }
         for damage in &self.damaged {
             let place = damage.file.as_deref().unwrap_or("(metadata)");
             let Damage { volume, offset, len, error, .. } = damage;
@@ -192,6 +211,13 @@ impl fmt::Display for CheckReport {
         }
         if self.damaged.is_empty() && self.inconsistent.is_empty() {
             writeln!(f, "everything is in order")?;
+        }
+        if self.repaired.is_empty() && self.damaged.iter().any(|damage| damage.file.is_some()) {
+            writeln!(
+                f,
+                "restore these files from a snapshot or a backup; `ashlar check --repair` forgets what cannot be read, \
+                 so that it reads as zeros"
+            )?;
         }
         Ok(())
     }

@@ -1,13 +1,16 @@
 //! An open pool with its mounts, and what can be asked of it.
 
+use crate::check;
 use crate::config;
 use crate::output::Failure;
-use crate::request::{Answer, CheckReport, Damage, Done, Operation, Request, Status, Volume};
+use crate::request::{Answer, Done, Operation, Request, Status, Volume};
+use ashlar_block::{Error, Kind};
 use ashlar_env::real::Real;
 use ashlar_files::Files;
 use ashlar_fuse::{Mount, Options};
-use ashlar_pool::{Config, Damaged, Pool, VolumeKind};
-use ashlar_units::{Blocks, Bytes};
+use ashlar_layers::Stack;
+use ashlar_pool::{Config, Pool, VolumeKind};
+use ashlar_units::Bytes;
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,14 +32,17 @@ struct Mounted {
 }
 
 impl Session {
-    /// Opens the pool in this directory.
-    pub fn open(directory: &Path, memory: Bytes, threads: usize) -> Result<Session, Failure> {
+    /// Opens the pool in this directory. Of the memory the pool gets five eighths and inodes a quarter; the rest is for
+    /// requests and the program.
+    ///
+    /// `cut_log`: a damaged log is cut instead of refused.
+    pub fn open(directory: &Path, memory: Bytes, threads: usize, cut_log: bool) -> Result<Session, Failure> {
         let description = config::read(directory)?;
         let real = Real::start(threads).map_err(|error| Failure::new(error.to_string()))?;
         let env = real.env();
         let devices = description.stack().build(directory, &env)?;
         let compression = config::compression(&description.compression)?;
-        let settings = Config { memory, compression, ..Config::default() };
+        let settings = Config { memory: Bytes(memory.0 / 8 * 5), compression, cut_log, ..Config::default() };
         let pool = real.block_on({
             let env = env.clone();
             async move { Pool::open(&env, devices, settings).await }
@@ -61,7 +67,7 @@ impl Session {
         if !at.exists() {
             std::fs::create_dir_all(at).map_err(|error| Failure::new(format!("{}: {error}", at.display())))?;
         }
-        let wanted = name.to_string();
+        let (wanted, memory) = (name.to_string(), self.memory);
         let files = self.run(|pool| async move {
             let volume = match pool.volume(&wanted) {
                 Some(volume) => volume,
@@ -72,7 +78,8 @@ impl Session {
                 }
                 None => make_file_system(&pool, &wanted).await?,
             };
-            let options = ashlar_files::Options { read_only: is_snapshot, ..ashlar_files::Options::default() };
+            let inodes_max = (memory.0 / 4 / ashlar_files::INODE_MEMORY.0) as usize;
+            let options = ashlar_files::Options { read_only: is_snapshot, inodes_max, ..Default::default() };
             Ok(Files::open(volume, options).await?)
         })?;
         let options = Options { source: format!("ashlar:{name}"), read_only: is_snapshot, ..Options::default() };
@@ -116,11 +123,13 @@ impl Session {
         match request {
             Request::Status => Ok(Answer::Status(Box::new(self.status()))),
             Request::Check { repair } => {
-                if repair {
-                    return Err(Failure::new("check --repair is not built yet; restore damaged files from a copy"));
-                }
                 self.sync()?;
-                Ok(Answer::Check(self.check(progress)?))
+                Ok(Answer::Check(self.run(move |pool| async move { check::check(&pool, repair, progress).await })?))
+            }
+            Request::PoolGrow { path, force } => {
+                self.grow(&path, force)?;
+                let capacity = Bytes(self.pool.status().capacity);
+                done(format!("added {}; the pool has {capacity} now", path.display()))
             }
             Request::FsList => Ok(Answer::Volumes(self.volumes(false))),
             Request::SnapshotList => Ok(Answer::Volumes(self.volumes(true))),
@@ -168,6 +177,20 @@ impl Session {
             }
             Request::Down => Err(Failure::new("the daemon answers this itself")),
         }
+    }
+
+    /// Adds a device, and writes it into the pool's description.
+    fn grow(&self, path: &Path, force: bool) -> Result<(), Failure> {
+        let mut description = config::read(&self.directory)?;
+        let device = Stack::of_files(&[path.into()]).build(&self.directory, &self.real.env())?.remove(0);
+        description.add_file(path);
+        let directory = self.directory.clone();
+        let list = move || {
+            let written = config::write(&directory, &description);
+            written.map_err(|failure| Error::new(Kind::Failed, failure.to_string()))
+        };
+        self.run(|pool| async move { pool.grow(device, force, list).await })?;
+        Ok(())
     }
 
     /// Writes what file systems still hold in memory into the pool.
@@ -229,36 +252,6 @@ impl Session {
             operations: operations.collect(),
         }
     }
-
-    fn check(&self, progress: impl Fn(u64, u64) + Send + Sync + 'static) -> Result<CheckReport, Failure> {
-        self.run(|pool| async move {
-            let checked = pool.check(|done, all| progress(done.0, all.0)).await?;
-            let mut report = CheckReport {
-                nodes: checked.nodes,
-                extents: checked.extents,
-                bytes: checked.bytes.0,
-                damaged: Vec::new(),
-                inconsistent: Vec::new(),
-            };
-            for (slot, counted, found) in checked.miscounted {
-                let sentence = format!("segment slot {slot} counts {counted} live bytes and has {found}");
-                report.inconsistent.push(sentence);
-            }
-            for damage in checked.damaged {
-                report.damaged.push(locate(&pool, damage).await);
-            }
-            if report.damaged.is_empty() {
-                for info in pool.volumes() {
-                    let Some(volume) = pool.volume(&info.name) else { continue };
-                    let options = ashlar_files::Options { read_only: true, ..ashlar_files::Options::default() };
-                    let audit = Files::open(volume, options).await?.audit().await?;
-                    let of = |sentence: String| format!("{}: {sentence}", info.name);
-                    report.inconsistent.extend(audit.wrong.into_iter().map(of));
-                }
-            }
-            Ok(report)
-        })
-    }
 }
 
 async fn make_file_system(pool: &Pool, name: &str) -> Result<ashlar_pool::Volume, Failure> {
@@ -269,27 +262,4 @@ async fn make_file_system(pool: &Pool, name: &str) -> Result<ashlar_pool::Volume
 
 fn no_snapshot_name(name: &str) -> Failure {
     Failure::new(format!("{name:?} names no snapshot: write FILESYSTEM@SNAPSHOT, as in main@monday"))
-}
-
-/// Which file a damaged range belongs to.
-async fn locate(pool: &Pool, damage: ashlar_pool::Damage) -> Damage {
-    let Damaged::Blocks(first, count) = damage.what else {
-        return Damage { volume: damage.volume, file: None, offset: 0, len: 0, error: damage.error };
-    };
-    let mut found = Damage {
-        volume: damage.volume,
-        file: None,
-        offset: first.to_bytes().0,
-        len: Blocks(count.0).to_bytes().0,
-        error: damage.error,
-    };
-    let options = ashlar_files::Options { read_only: true, ..ashlar_files::Options::default() };
-    if let Some(volume) = pool.volume(&found.volume)
-        && let Ok(files) = Files::open(volume, options).await
-        && let Ok(Some((ino, offset))) = files.file_at(first).await
-    {
-        found.offset = offset;
-        found.file = files.path_of(ino).await.ok().flatten().or(Some(format!("inode {ino}")));
-    }
-    found
 }

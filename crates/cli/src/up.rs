@@ -1,6 +1,6 @@
 //! Making pools, and running them.
 
-use crate::arguments::{Create, Up};
+use crate::arguments::{Create, DeviceArgument, Up};
 use crate::client;
 use crate::config::{self, PoolConfig};
 use crate::daemon::Control;
@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 /// What a detached daemon says when the mount serves.
 const READY: &str = "ready";
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-const THREADS_MAX: usize = 64;
 
 /// `ashlar pool create`.
 pub fn create(create: &Create, output: &Output) -> Result<ExitCode, Failure> {
@@ -35,9 +34,7 @@ pub fn create(create: &Create, output: &Output) -> Result<ExitCode, Failure> {
     }
     let mut paths = Vec::new();
     for device in &create.devices {
-        let path = std::path::absolute(&device.path).map_err(|error| Failure::new(error.to_string()))?;
-        config::make_file(&path, device.size)?;
-        paths.push(path);
+        paths.push(device_file(device)?);
     }
     let stack = match &create.stack {
         None => Stack::of_files(&paths),
@@ -56,6 +53,13 @@ pub fn create(create: &Create, output: &Output) -> Result<ExitCode, Failure> {
         ),
     });
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where a device is, made if it is missing and a size is given.
+pub fn device_file(device: &DeviceArgument) -> Result<PathBuf, Failure> {
+    let path = std::path::absolute(&device.path).map_err(|error| Failure::new(error.to_string()))?;
+    config::make_file(&path, device.size)?;
+    Ok(path)
 }
 
 fn make(directory: &Path, stack: Stack, compression: &str, force: bool) -> Result<(), Failure> {
@@ -102,8 +106,7 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, stop.clone()).map_err(|error| Failure::new(error.to_string()))?;
     }
-    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
-    let session = Session::open(&directory, up.memory, up.threads.unwrap_or(processors.min(THREADS_MAX)))?;
+    let session = Session::open(&directory, up.memory, config::threads(up.threads), false)?;
     if let Err(failure) = session.mount(&up.fs, &mount) {
         session.close()?;
         return Err(failure);

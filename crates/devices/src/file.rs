@@ -1,6 +1,6 @@
 //! A host file or block device, through io_uring, past the page cache where the host allows.
 
-use ashlar_block::{Capability, Durability, Error, Geometry, IoContext, Kind, Layer, Result, blocks_of};
+use ashlar_block::{Capability, Durability, Error, Extent, Geometry, IoContext, Kind, Layer, Result, blocks_of};
 use ashlar_env::Env;
 use ashlar_units::{BLOCK, Blocks, Bytes as Size, Lba};
 use bytes::Bytes;
@@ -142,6 +142,15 @@ impl Layer for FileDevice {
             Err(error) if error.kind() != std::io::ErrorKind::Unsupported => Err(self.failed("discard", at, &error)),
             _ => Ok(()),
         }
+    }
+    async fn extent(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
+        let answer = self.ops()?.data_at(&self.file, at.to_bytes().0);
+        // A block device, or a file system that does not tell.
+        let (data, end) = answer.unwrap_or((true, u64::MAX));
+        // A block that is half a hole is data, whichever half comes first.
+        let end = if data { Size(end).to_blocks_up() } else { Size(end).to_blocks_down() };
+        let whole = end.0.saturating_sub(at.0);
+        Ok(Extent { hole: !data && whole > 0, count: Blocks(whole.clamp(1, count.0)) })
     }
 }
 

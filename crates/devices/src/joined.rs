@@ -1,6 +1,6 @@
 //! Several devices one behind another, as one.
 
-use ashlar_block::{Capability, Device, Durability, Geometry, IoContext, Layer, Result, blocks_of};
+use ashlar_block::{Capability, Device, Durability, Extent, Geometry, IoContext, Layer, Result, blocks_of};
 use ashlar_units::{Blocks, Lba};
 use bytes::{Bytes, BytesMut};
 
@@ -93,6 +93,10 @@ impl Layer for Joined {
             child.discard(context, at, count).await?;
         }
         Ok(())
+    }
+    async fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
+        let (child, at, count) = self.parts(at, count)[0];
+        child.extent(context, at, count).await
     }
 }
 

@@ -8,4 +8,4 @@ mod powercut;
 pub use file::{FileDevice, OpenOptions};
 pub use joined::Joined;
 pub use memory::Memory;
-pub use powercut::{PowerCut, Tearing};
+pub use powercut::{Power, PowerCut, Tearing};

@@ -1,6 +1,6 @@
 //! A device in memory: sparse, instant or with a delay, for tests and for measuring what our own code costs.
 
-use ashlar_block::{Capability, Durability, Geometry, IoContext, Layer, Result};
+use ashlar_block::{Capability, Durability, Extent, Geometry, IoContext, Layer, Result};
 use ashlar_env::Env;
 use ashlar_units::{BLOCK, BLOCK_LEN, Blocks, Lba};
 use bytes::{Bytes, BytesMut};
@@ -10,6 +10,9 @@ use std::time::Duration;
 
 /// Blocks of one shard; a shard has its own lock.
 const SHARD_BLOCKS: u64 = 256;
+
+/// Groups of [`SHARD_BLOCKS`] looked at for one answer about holes.
+const EXTENT_SHARDS_MAX: u64 = 1 << 12;
 
 /// A device in memory. Blocks hold references to what was written, so large writes are not copied.
 pub struct Memory {
@@ -40,6 +43,19 @@ impl Memory {
         let (group, within) = (block / SHARD_BLOCKS, block % SHARD_BLOCKS);
         let shards = self.shards.len() as u64;
         (&self.shards[(group % shards) as usize], (group / shards * SHARD_BLOCKS + within) as u32)
+    }
+    /// Whether this block is a hole, and where within its group the blocks like it end.
+    fn run_in_shard(&self, block: u64) -> (bool, u64) {
+        let (shard, key) = self.shard(block);
+        let rest = (SHARD_BLOCKS - block % SHARD_BLOCKS) as u32;
+        let shard = shard.read();
+        let mut present = shard.range(key..key + rest).map(|(key, _)| *key).peekable();
+        let (hole, run) = match present.peek() {
+            Some(first) if *first == key => (false, (key..).zip(present).take_while(|(a, b)| a == b).count() as u64),
+            Some(first) => (true, u64::from(first - key)),
+            None => (true, u64::from(rest)),
+        };
+        (hole, block + run)
     }
 }
 
@@ -89,11 +105,29 @@ impl Layer for Memory {
     }
     async fn discard(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<()> {
         self.pause().await;
-        for block in at.0..at.0 + count.0 {
+        let (mut block, end) = (at.0, at.0 + count.0);
+        while block < end {
+            let run = (SHARD_BLOCKS - block % SHARD_BLOCKS).min(end - block);
             let (shard, key) = self.shard(block);
-            shard.write().remove(&key);
+            let mut shard = shard.write();
+            let present: Vec<u32> = shard.range(key..key + run as u32).map(|(key, _)| *key).collect();
+            present.iter().for_each(|key| drop(shard.remove(key)));
+            block += run;
         }
         Ok(())
+    }
+    async fn extent(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
+        let hole = self.run_in_shard(at.0).0;
+        let mut block = at.0;
+        // A shard at a time, and not for ever: a hole may have a terabyte.
+        for _ in 0..EXTENT_SHARDS_MAX {
+            let (same, end) = self.run_in_shard(block);
+            if same != hole || block >= at.0 + count.0 {
+                break;
+            }
+            block = end;
+        }
+        Ok(Extent { hole, count: Blocks((block - at.0).min(count.0)) })
     }
 }
 

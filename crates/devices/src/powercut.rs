@@ -4,12 +4,13 @@
 //! subset of that list, in random order where [`Tearing`] allows, with the last kept writes torn at block borders, and
 //! gives back a device that holds what a real one might.
 
-use ashlar_block::{Capability, Durability, Error, Geometry, IoContext, Kind, Layer, Result, blocks_of};
+use ashlar_block::{Capability, Durability, Error, Extent, Geometry, IoContext, Kind, Layer, Result, blocks_of};
 use ashlar_env::Env;
 use ashlar_units::{BLOCK, BLOCK_LEN, Blocks, Lba};
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Which liberties a medium takes with writes that no flush covers.
@@ -40,10 +41,31 @@ struct State {
     /// Operations that have left `pending` because they became durable.
     drained: u64,
     flushes: u64,
+}
+
+/// What feeds a device, or several that fail at one moment.
+#[derive(Clone, Default)]
+pub struct Power(Arc<Mutex<Supply>>);
+
+#[derive(Default)]
+struct Supply {
     operations: u64,
     /// Operations after which the power fails.
     fuse: Option<u64>,
     dead: bool,
+}
+
+impl Power {
+    fn alive(&self) -> Result<()> {
+        if self.0.lock().dead { Err(Error::new(Kind::Failed, "the power is cut")) } else { Ok(()) }
+    }
+    fn tick(&self) -> Result<()> {
+        let mut supply = self.0.lock();
+        supply.dead |= supply.fuse == Some(supply.operations);
+        supply.operations += 1;
+        drop(supply);
+        self.alive()
+    }
 }
 
 /// A device in memory that can lose power.
@@ -51,24 +73,36 @@ pub struct PowerCut {
     capacity: Blocks,
     env: Env,
     delay: Duration,
+    power: Power,
     state: Mutex<State>,
 }
 
 impl PowerCut {
     /// An empty device.
     pub fn new(capacity: Blocks, env: Env, delay: Duration) -> PowerCut {
-        PowerCut { capacity, env, delay, state: Mutex::default() }
+        PowerCut { capacity, env, delay, power: Power::default(), state: Mutex::default() }
     }
 
-    /// Lets the power fail after this many further writes, discards and flushes.
+    /// The same device, fed by what feeds others.
+    #[must_use]
+    pub fn on(self, power: &Power) -> PowerCut {
+        PowerCut { power: power.clone(), ..self }
+    }
+
+    /// What feeds this device.
+    pub fn power(&self) -> &Power {
+        &self.power
+    }
+
+    /// Lets the power fail after this many further writes, discards and flushes of all that it feeds.
     pub fn cut_after(&self, operations: u64) {
-        let mut state = self.state.lock();
-        state.fuse = Some(state.operations + operations);
+        let mut supply = self.power.0.lock();
+        supply.fuse = Some(supply.operations + operations);
     }
 
     /// Writes, discards and flushes so far.
     pub fn operations(&self) -> u64 {
-        self.state.lock().operations
+        self.power.0.lock().operations
     }
 
     /// Flushes so far.
@@ -78,7 +112,7 @@ impl PowerCut {
 
     /// Whether the power has failed.
     pub fn is_dead(&self) -> bool {
-        self.state.lock().dead
+        self.power.0.lock().dead
     }
 
     /// What the medium holds after a power cut now: durable contents and some of the rest, by the chance of `env`.
@@ -112,7 +146,7 @@ impl PowerCut {
         }
         let current = state.durable.clone();
         let state = State { durable: state.durable, current, ..State::default() };
-        PowerCut { capacity: self.capacity, env, delay: self.delay, state: Mutex::new(state) }
+        PowerCut { capacity: self.capacity, env, delay: self.delay, power: Power::default(), state: Mutex::new(state) }
     }
 
     /// Changes one stored byte, durably: damage that no one announced.
@@ -133,7 +167,7 @@ impl PowerCut {
 
     fn change(&self, blocks: Vec<(u64, Option<Bytes>)>, forced: bool) -> Result<()> {
         let mut state = self.state.lock();
-        state.tick()?;
+        self.power.tick()?;
         for (block, data) in &blocks {
             apply(&mut state.current, *block, data.clone());
             if forced {
@@ -160,21 +194,6 @@ fn apply(contents: &mut Contents, block: u64, data: Option<Bytes>) {
     };
 }
 
-impl State {
-    fn alive(&self) -> Result<()> {
-        if self.dead { Err(Error::new(Kind::Failed, "the power is cut")) } else { Ok(()) }
-    }
-    fn tick(&mut self) -> Result<()> {
-        self.alive()?;
-        if self.fuse == Some(self.operations) {
-            self.dead = true;
-            return self.alive();
-        }
-        self.operations += 1;
-        Ok(())
-    }
-}
-
 impl Layer for PowerCut {
     fn name(&self) -> String {
         "powercut".into()
@@ -188,7 +207,7 @@ impl Layer for PowerCut {
     async fn read(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
         self.pause().await;
         let state = self.state.lock();
-        state.alive()?;
+        self.power.alive()?;
         let mut data = BytesMut::with_capacity(count.to_bytes().0 as usize);
         for block in at.0..at.0 + count.0 {
             match state.current.get(&block) {
@@ -215,19 +234,19 @@ impl Layer for PowerCut {
         self.change(changes, durability == Durability::Forced)?;
         if early {
             self.pause().await;
-            self.state.lock().alive()?;
+            self.power.alive()?;
         }
         Ok(())
     }
     async fn flush(&self, _context: IoContext) -> Result<()> {
         let covered = {
-            let mut state = self.state.lock();
-            state.tick()?;
+            let state = self.state.lock();
+            self.power.tick()?;
             state.drained + state.pending.len() as u64
         };
         self.pause().await;
         let mut state = self.state.lock();
-        state.alive()?;
+        self.power.alive()?;
         // A flush that ran beside this one may have drained part of it already.
         let mine = covered.saturating_sub(state.drained) as usize;
         let rest = state.pending.split_off(mine);
@@ -242,6 +261,13 @@ impl Layer for PowerCut {
     async fn discard(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<()> {
         self.pause().await;
         self.change((at.0..at.0 + count.0).map(|block| (block, None)).collect(), false)
+    }
+    async fn extent(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
+        let state = self.state.lock();
+        self.power.alive()?;
+        let hole = !state.current.contains_key(&at.0);
+        let alike = (at.0..at.0 + count.0).take_while(|block| hole != state.current.contains_key(block));
+        Ok(Extent { hole, count: Blocks(alike.count() as u64) })
     }
 }
 

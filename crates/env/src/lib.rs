@@ -16,7 +16,7 @@ pub mod real;
 pub mod sim;
 mod task;
 
-pub use ops::FileOps;
+pub use ops::{FileOps, Readiness};
 pub use real::ring;
 pub use task::Task;
 

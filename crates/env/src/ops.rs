@@ -1,10 +1,19 @@
-//! Asynchronous operations on host files.
+//! Asynchronous operations on host files and sockets.
 
 use crate::BoxFuture;
 use bytes::Bytes;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+
+/// What to wait for; see [`FileOps::ready`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// Bytes can be read, a connection accepted, or the other side is gone.
+    Readable,
+    /// Bytes can be written, or the other side is gone.
+    Writable,
+}
 
 /// Asynchronous operations on host files. Buffers are owned by the operation until it ends, also if its future is
 /// dropped.
@@ -17,4 +26,10 @@ pub trait FileOps: Send + Sync {
     fn sync(&self, file: &Arc<OwnedFd>) -> BoxFuture<'static, io::Result<()>>;
     /// `fallocate(2)` with the given mode.
     fn fallocate(&self, file: &Arc<OwnedFd>, mode: i32, offset: u64, len: u64) -> BoxFuture<'static, io::Result<()>>;
+    /// Whether there is data at `offset`, and where that ends: the next hole, or the next data (or the end of the file).
+    /// Asks the file system at once; no data are read.
+    fn data_at(&self, file: &Arc<OwnedFd>, offset: u64) -> io::Result<(bool, u64)>;
+    /// Waits until a socket, pipe or device is ready. Whoever wants to read from or write to a non-blocking descriptor
+    /// tries, and waits here when told that it would block.
+    fn ready(&self, file: &Arc<OwnedFd>, what: Readiness) -> BoxFuture<'static, io::Result<()>>;
 }

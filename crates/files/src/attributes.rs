@@ -1,19 +1,20 @@
 //! Attributes, plain and extended.
 
 use crate::Files;
+use crate::acl::{self, Acl};
 use crate::data::clear_setid;
 use crate::inode::Inode;
 use crate::keys;
 use ashlar_pool::Txn;
-use ashlar_vfs::{Attr, Errno, Ino, Name, Result, SetAttr, SetTime, XattrMode};
+use ashlar_vfs::{Attr, Errno, FileKind, Ino, Name, Result, SetAttr, SetTime, XattrMode};
 use bytes::Bytes;
 
 /// Longest value of an extended attribute, in bytes: what Linux allows.
 const XATTR_LEN_MAX: usize = 64 << 10;
 /// Longest name of an extended attribute, in bytes.
 const XATTR_NAME_LEN_MAX: usize = 255;
-/// Names that begin like this mean something to the kernel, such as access control lists, which we do not enforce: better
-/// to refuse them than to store a promise.
+/// Names that begin like this mean something to the kernel. But for access control lists we refuse them: better that than
+/// to store a promise.
 const SYSTEM_PREFIX: &[u8] = b"system.";
 /// Keys read at once when names are listed.
 const XATTR_PAGE: usize = 256;
@@ -42,6 +43,13 @@ impl Files {
             if changes.clear_setid {
                 clear_setid(&mut record);
             }
+            let mut txn = Txn::new();
+            if changes.permissions.is_some()
+                && let Some(list) = self.acl(&inode, acl::ACCESS).await?
+            {
+                let list = list.with_mode(record.permissions);
+                self.volume.put(&mut txn, &keys::xattr(ino, acl::ACCESS), list.encode());
+            }
             let only_times = record == before && changes.size.is_none();
             record.accessed = changes.accessed.map_or(record.accessed, time);
             record.modified = changes.modified.map_or(record.modified, time);
@@ -57,16 +65,14 @@ impl Files {
                     let mut state = inode.state();
                     (state.record, state.dirty) = (record, true);
                 }
-                None => self.commit_record(Txn::new(), &inode, record).await?,
+                None => self.commit_record(txn, &inode, record).await?,
             }
         }
         self.attr(&inode).await
     }
 
     pub(crate) async fn get_xattr(&self, ino: Ino, name: &Name) -> Result<Bytes> {
-        if name.starts_with(SYSTEM_PREFIX) {
-            return Err(Errno::Unsupported.into());
-        }
+        Self::check_namespace(name)?;
         let inode = self.inode(ino).await?;
         if !inode.state().record.has_xattrs {
             return Err(Errno::NoData.into());
@@ -76,9 +82,7 @@ impl Files {
 
     pub(crate) async fn set_xattr(&self, ino: Ino, name: &Name, value: &[u8], mode: XattrMode) -> Result<()> {
         self.admit_change()?;
-        if name.starts_with(SYSTEM_PREFIX) {
-            return Err(Errno::Unsupported.into());
-        }
+        Self::check_namespace(name)?;
         if name.is_empty() || name.len() > XATTR_NAME_LEN_MAX {
             return Err(Errno::Invalid.into());
         }
@@ -97,10 +101,38 @@ impl Files {
             }
         }
         let mut txn = Txn::new();
-        self.volume.put(&mut txn, &key, Bytes::copy_from_slice(value));
         let mut record = inode.record();
         (record.has_xattrs, record.changed) = (true, self.now());
+        let list = if name == acl::ACCESS || name == acl::DEFAULT { Some(Acl::decode(value)?) } else { None };
+        if name == acl::DEFAULT && record.kind != FileKind::Directory {
+            return Err(Errno::AccessDenied.into());
+        }
+        match list.filter(|_| name == acl::ACCESS) {
+            Some(list) => {
+                record.permissions = record.permissions & !0o777 | list.mode();
+                if list.is_plain() {
+                    self.volume.delete(&mut txn, &key);
+                } else {
+                    self.volume.put(&mut txn, &key, list.encode());
+                }
+            }
+            None => self.volume.put(&mut txn, &key, Bytes::copy_from_slice(value)),
+        }
         self.commit_record(txn, &inode, record).await
+    }
+
+    fn check_namespace(name: &Name) -> Result<()> {
+        let known = name == acl::ACCESS || name == acl::DEFAULT || !name.starts_with(SYSTEM_PREFIX);
+        if known { Ok(()) } else { Err(Errno::Unsupported.into()) }
+    }
+
+    /// An access control list.
+    pub(crate) async fn acl(&self, inode: &Inode, name: &Name) -> Result<Option<Acl>> {
+        if !inode.state().record.has_xattrs {
+            return Ok(None);
+        }
+        let stored = self.volume.get(&keys::xattr(inode.ino, name)).await?;
+        stored.map(|bytes| Acl::decode(&bytes)).transpose()
     }
 
     pub(crate) async fn list_xattrs(&self, ino: Ino) -> Result<Vec<Bytes>> {

@@ -3,7 +3,11 @@
 use crate::Files;
 use crate::keys::{self, Entry, Record};
 use ashlar_vfs::{FileKind, Ino, ROOT, Result};
-use std::collections::{HashMap, HashSet};
+use bytes::Bytes;
+use std::ops::ControlFlow;
+
+/// Inodes that are compared with all entries in one pass. Each takes [`Seen`]'s 40 bytes.
+const INODES_PER_PASS: usize = 1 << 20;
 
 /// What an audit found wrong. Each is a defect of this software, for transactions keep names and inodes together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,71 +20,174 @@ pub struct Audit {
     pub wrong: Vec<String>,
 }
 
+/// An inode, and what names it.
+struct Seen {
+    ino: Ino,
+    parent: Ino,
+    kind: FileKind,
+    links: u32,
+    names: u32,
+    subdirectories: u32,
+    orphan: bool,
+}
+
 impl Files {
-    /// Compares all entries with all inodes. It holds what it counts in memory, some 100 bytes for each inode.
+    /// Compares all entries with all inodes, a million inodes at a time. Nothing may change meanwhile: audit a snapshot.
     pub async fn audit(&self) -> Result<Audit> {
+        self.audit_by(INODES_PER_PASS).await
+    }
+
+    async fn audit_by(&self, inodes_per_pass: usize) -> Result<Audit> {
         let mut audit = Audit::default();
-        let mut records: HashMap<Ino, Record> = HashMap::new();
-        for (key, value) in self.everything_under(keys::INODE).await? {
-            let ino = keys::number_in(&key, 1).ok_or_else(|| keys::damaged("an inode's key is cut short"))?;
-            records.insert(ino, Record::decode(&value)?);
-        }
-        audit.inodes = records.len() as u64;
-        let mut orphans: HashSet<Ino> = HashSet::new();
-        for (key, _) in self.everything_under(keys::ORPHAN).await? {
-            orphans.extend(keys::number_in(&key, 1));
-        }
-        let mut names: HashMap<Ino, u32> = HashMap::new();
-        let mut subdirectories: HashMap<Ino, u32> = HashMap::new();
-        for (key, value) in self.everything_under(keys::ENTRY).await? {
-            let directory = keys::number_in(&key[..9], 1).unwrap_or(0);
-            let entry = Entry::decode(&value)?;
-            if entry.ino == 0 {
-                continue;
-            }
-            audit.entries += 1;
-            let name = String::from_utf8_lossy(&entry.name).into_owned();
-            match records.get(&entry.ino) {
-                None => audit
-                    .wrong
-                    .push(format!("{name:?} in directory {directory} names inode {}, which is gone", entry.ino)),
-                Some(record) if record.kind != entry.kind => {
-                    audit
-                        .wrong
-                        .push(format!("{name:?} in directory {directory} has another kind than inode {}", entry.ino));
-                }
-                Some(record) if record.kind == FileKind::Directory => {
-                    *subdirectories.entry(directory).or_default() += 1;
-                    if record.parent != directory {
-                        audit
-                            .wrong
-                            .push(format!("directory {} lies in {directory}, not in {}", entry.ino, record.parent));
-                    }
-                }
-                Some(_) => {}
-            }
-            if records.get(&directory).is_none_or(|record| record.kind != FileKind::Directory) {
-                audit.wrong.push(format!("{name:?} lies in directory {directory}, which is gone"));
-            }
-            *names.entry(entry.ino).or_default() += 1;
-        }
-        for (ino, record) in &records {
-            let named = names.get(ino).copied().unwrap_or(0);
-            let expected = match record.kind {
-                FileKind::Directory if named > 0 || *ino == ROOT => 2 + subdirectories.get(ino).copied().unwrap_or(0),
-                _ => named,
-            };
-            if record.links != expected {
-                audit.wrong.push(format!("inode {ino} counts {} links and has {expected}", record.links));
-            }
-            if named == 0 && *ino != ROOT && !orphans.contains(ino) {
-                audit.wrong.push(format!("inode {ino} has no name and is no orphan"));
-            }
-            if named > 0 && orphans.contains(ino) {
-                audit.wrong.push(format!("inode {ino} has a name and is an orphan"));
-            }
+        let mut next = Some(0);
+        while let Some(low) = next {
+            let (mut inodes, above) = self.inodes_from(low, inodes_per_pass).await?;
+            audit.inodes += inodes.len() as u64;
+            audit.entries = self.count_names(low, above, &mut inodes, &mut audit.wrong).await?;
+            inodes.iter().for_each(|inode| inode.judge(&mut audit.wrong));
+            next = above;
         }
         audit.wrong.sort_unstable();
         Ok(audit)
+    }
+
+    /// Some inodes from `low` on in order, and the first that is not among them.
+    async fn inodes_from(&self, low: Ino, count: usize) -> Result<(Vec<Seen>, Option<Ino>)> {
+        let (mut inodes, mut above) = (Vec::new(), None);
+        let note = |key: &[u8], value: &Bytes| {
+            let ino = keys::ino_in(key)?;
+            if inodes.len() == count {
+                above = Some(ino);
+                return Ok(ControlFlow::Break(()));
+            }
+            let Record { kind, links, parent, .. } = Record::decode(value)?;
+            inodes.push(Seen { ino, parent, kind, links, names: 0, subdirectories: 0, orphan: false });
+            Ok(ControlFlow::Continue(()))
+        };
+        self.visit(&keys::inode(low), &[keys::INODE + 1], note).await?;
+        for orphan in self.numbers_under(keys::ORPHAN, keys::ino_in).await? {
+            find(&mut inodes, orphan).into_iter().for_each(|inode| inode.orphan = true);
+        }
+        Ok((inodes, above))
+    }
+
+    /// Reads all entries; counts those that concern the inodes `low..above`. Gives how many there are in all.
+    async fn count_names(
+        &self,
+        low: Ino,
+        above: Option<Ino>,
+        inodes: &mut [Seen],
+        wrong: &mut Vec<String>,
+    ) -> Result<u64> {
+        let concerns = |ino: Ino| ino >= low && above.is_none_or(|above| ino < above);
+        let mut entries = 0;
+        let note = |key: &[u8], value: &Bytes| {
+            let directory = keys::ino_in(key)?;
+            let Entry { ino, kind, name, .. } = Entry::decode(value)?;
+            if ino == 0 {
+                return Ok(ControlFlow::Continue(()));
+            }
+            entries += 1;
+            let place = || format!("{:?} in directory {directory}", String::from_utf8_lossy(&name));
+            if concerns(ino) {
+                match find(inodes, ino) {
+                    None => wrong.push(format!("{} names inode {ino}, which is gone", place())),
+                    Some(inode) => {
+                        inode.names += 1;
+                        if inode.kind != kind {
+                            wrong.push(format!("{} has another kind than inode {ino}", place()));
+                        }
+                        if inode.kind == FileKind::Directory && inode.parent != directory {
+                            wrong.push(format!("directory {ino} lies in {directory}, not in {}", inode.parent));
+                        }
+                    }
+                }
+            }
+            if concerns(directory) {
+                match find(inodes, directory).filter(|inode| inode.kind == FileKind::Directory) {
+                    None => wrong.push(format!("{} lies in a directory that is gone", place())),
+                    Some(inode) => inode.subdirectories += u32::from(kind == FileKind::Directory),
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        };
+        self.visit(&[keys::ENTRY], &[keys::ENTRY + 1], note).await?;
+        Ok(entries)
+    }
+}
+
+fn find(inodes: &mut [Seen], ino: Ino) -> Option<&mut Seen> {
+    inodes.binary_search_by_key(&ino, |inode| inode.ino).ok().map(|index| &mut inodes[index])
+}
+
+impl Seen {
+    fn judge(&self, wrong: &mut Vec<String>) {
+        let Seen { ino, links, names, .. } = *self;
+        let expected = match self.kind {
+            FileKind::Directory if names > 0 || ino == ROOT => 2 + self.subdirectories,
+            _ => names,
+        };
+        if links != expected {
+            wrong.push(format!("inode {ino} counts {links} links and has {expected}"));
+        }
+        if names == 0 && ino != ROOT && !self.orphan {
+            wrong.push(format!("inode {ino} has no name and is no orphan"));
+        }
+        if names > 0 && self.orphan {
+            wrong.push(format!("inode {ino} has a name and is an orphan"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+    use ashlar_block::Device;
+    use ashlar_devices::Memory;
+    use ashlar_env::sim::{Schedule, Sim};
+    use ashlar_pool::{Config, Creation, Pool, Txn};
+    use ashlar_units::Blocks;
+    use ashlar_vfs::{FileSystem, NewNode};
+    use std::sync::Arc;
+
+    #[test]
+    fn contradictions_are_found_in_passes_of_any_size() {
+        let sim = Sim::new(1, Schedule::Random);
+        let env = sim.env();
+        let run = async move {
+            let device: Device = Arc::new(Memory::new(Blocks(64 * 256)));
+            let devices = vec![device];
+            Pool::create(&env, &devices, Creation::default()).await.expect("made");
+            let pool = Pool::open(&env, devices, Config::default()).await.expect("opened");
+            let volume = pool.create_volume("v").await.expect("made");
+            Files::format(&volume, 0, 0).await.expect("formatted");
+            let files = Files::open(volume, Options::default()).await.expect("opened");
+            let node = |kind| NewNode { kind, permissions: 0o755, uid: 0, gid: 0, device: 0, umask: 0, open: false };
+            let mut parent = ROOT;
+            let mut made = Vec::new();
+            for index in 0..20 {
+                let name = format!("directory {index}");
+                let child = files.mkdir(parent, name.as_bytes(), node(FileKind::Directory)).await.expect("made").ino;
+                made.push(files.create(child, b"file", node(FileKind::File)).await.expect("made").ino);
+                parent = if index % 3 == 0 { child } else { parent };
+            }
+            files.syncfs().await.expect("synced");
+            let whole = files.audit().await.expect("audited");
+            assert_eq!((whole.inodes, whole.entries, whole.wrong.len()), (41, 40, 0), "{:?}", whole.wrong);
+            for size in [1, 2, 7, 40, 41, 42] {
+                assert_eq!(files.audit_by(size).await.expect("audited"), whole, "{size} at a time");
+            }
+            let mut txn = Txn::new();
+            files.volume.delete(&mut txn, &keys::inode(made[5]));
+            files.volume.put(&mut txn, &keys::orphan(made[9]), Bytes::new());
+            files.volume.commit(txn).await.expect("broken");
+            let whole = files.audit().await.expect("audited");
+            assert_eq!(whole.wrong.len(), 2, "{:?}", whole.wrong);
+            for size in [1, 2, 7, 40] {
+                assert_eq!(files.audit_by(size).await.expect("audited"), whole, "{size} at a time");
+            }
+        };
+        sim.run(run).expect("no deadlock");
     }
 }

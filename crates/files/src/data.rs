@@ -28,11 +28,6 @@ pub(crate) fn blocks_of(size: u64) -> u64 {
     size.div_ceil(BLOCK)
 }
 
-/// Blocks of the range where a file's data lie.
-pub(crate) fn range_of(record: &Record) -> u64 {
-    if record.slot == 0 { SMALL_BLOCKS } else { SLOT_BLOCKS }
-}
-
 /// Clears set-id bits as a write by somebody without privilege must.
 pub(crate) fn clear_setid(record: &mut Record) {
     if record.kind != FileKind::Directory {
@@ -61,13 +56,13 @@ impl Files {
                 let Record { accessed, modified, changed, .. } = state.record;
                 if accessed <= modified
                     || accessed <= changed
-                    || now.seconds - accessed.seconds > RELATIME.as_secs() as i64
+                    || now.seconds.saturating_sub(accessed.seconds) > RELATIME.as_secs() as i64
                 {
                     state.record.accessed = now;
                     state.dirty = true;
                 }
             }
-            (state.record.size, state.record.base(ino), range_of(&state.record))
+            (state.record.size, state.record.base(ino), state.record.blocks_max())
         };
         let end = offset.saturating_add(len as u64).min(size);
         if offset >= end {
@@ -102,7 +97,7 @@ impl Files {
                 let state = inode.state();
                 let record = &state.record;
                 let plain = !how.clear_setid && starts_whole && (ends_whole || end == record.size);
-                plain && end <= record.size && blocks_of(end) <= range_of(record)
+                plain && end <= record.size && blocks_of(end) <= record.blocks_max()
             };
             if in_place
                 && let Some((base, txn)) = &prepared
@@ -184,7 +179,7 @@ impl Files {
     }
 
     async fn read_block(&self, record: &Record, ino: Ino, block: u64) -> Result<Bytes> {
-        if block >= blocks_of(record.size).min(range_of(record)) {
+        if block >= blocks_of(record.size).min(record.blocks_max()) {
             return Ok(Bytes::from_static(&[0; BLOCK_LEN]));
         }
         let pieces = self.volume.read(record.base(ino) + Blocks(block), Blocks(1)).await?;
@@ -194,7 +189,7 @@ impl Files {
     /// Moves a small file to a slot if it is about to outgrow its range. The caller holds the lock for writing.
     async fn fit(&self, inode: &Inode, end: u64) -> Result<()> {
         let mut record = inode.record();
-        if blocks_of(end) <= range_of(&record) {
+        if blocks_of(end) <= record.blocks_max() {
             return Ok(());
         }
         let mut txn = Txn::new();
@@ -234,7 +229,7 @@ impl Files {
     /// caller holds the lock for writing.
     async fn zero(&self, txn: &mut Txn, record: &Record, ino: Ino, start: u64, end: u64) -> Result<()> {
         let base = record.base(ino);
-        let end = end.min(record.size).min(range_of(record) * BLOCK);
+        let end = end.min(record.size).min(record.blocks_max() * BLOCK);
         if start >= end {
             return Ok(());
         }
@@ -332,7 +327,7 @@ impl Files {
             taken.keep()
         };
         let (old, new) = (record.base(inode.ino), keys::slot_base(slot));
-        let (at, count, blocks) = (offset / BLOCK, len / BLOCK, blocks_of(record.size).min(range_of(&record)));
+        let (at, count, blocks) = (offset / BLOCK, len / BLOCK, blocks_of(record.size).min(record.blocks_max()));
         let (kept_from, kept_to) = if insert { (at, at + count) } else { (at + count, at) };
         for (from, to, count) in [(0, 0, at), (kept_from, kept_to, blocks.saturating_sub(kept_from))] {
             self.share_blocks(old + Blocks(from), new + Blocks(to), count).await?;
@@ -375,7 +370,7 @@ impl Files {
             return Err(Errno::NoSuchAddress.into());
         }
         let base = record.base(ino);
-        let end = blocks_of(record.size).min(range_of(&record));
+        let end = blocks_of(record.size).min(record.blocks_max());
         let found = if offset / BLOCK < end {
             self.volume.seek(base + Blocks(offset / BLOCK), base + Blocks(end), what == SeekWhat::Hole).await?
         } else {
@@ -451,7 +446,7 @@ impl Files {
         if let Some(counted) = counted {
             return Ok(counted * BLOCK);
         }
-        let (base, end) = (record.base(inode.ino), blocks_of(record.size).min(range_of(&record)));
+        let (base, end) = (record.base(inode.ino), blocks_of(record.size).min(record.blocks_max()));
         let counted = self.volume.stored_blocks(base, Blocks(end)).await?.0;
         inode.state().counted = Some(counted);
         Ok(counted * BLOCK)

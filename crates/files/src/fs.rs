@@ -11,6 +11,9 @@ impl FileSystem for Files {
     async fn lookup(&self, parent: Ino, name: &Name) -> Result<Attr> {
         self.look_up(parent, name).await
     }
+    fn surplus(&self) -> Vec<Ino> {
+        self.table.surplus(self.options.inodes_max)
+    }
     async fn forget(&self, ino: Ino, count: u64) {
         self.forget_references(ino, count).await;
     }

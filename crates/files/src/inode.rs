@@ -8,10 +8,11 @@
 use crate::Files;
 use crate::keys::{self, Record, damaged};
 use ashlar_pool::Seq;
-use ashlar_vfs::{Errno, Ino, Result};
+use ashlar_vfs::{Errno, Ino, ROOT, Result};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::{OnceCell, OwnedRwLockWriteGuard, RwLock};
 
 const SHARDS: usize = 64;
@@ -48,9 +49,14 @@ pub(crate) struct Inode {
     state: OnceCell<Mutex<State>>,
     /// Shared: reading data, and overwriting it in place. Exclusive: everything that changes the record or a directory.
     pub(crate) lock: Arc<RwLock<()>>,
+    /// Asked for since the clock hand last came by.
+    recent: AtomicBool,
 }
 
 impl Inode {
+    fn new(ino: Ino, state: OnceCell<Mutex<State>>) -> Inode {
+        Inode { ino, state, lock: Arc::default(), recent: AtomicBool::new(true) }
+    }
     /// The state, which is there once an inode has left the table's care.
     pub(crate) fn state(&self) -> parking_lot::MutexGuard<'_, State> {
         self.state.get().expect("an inode is handed out when it is loaded").lock()
@@ -61,27 +67,30 @@ impl Inode {
 }
 
 /// All inodes in memory.
-pub(crate) struct Table([Mutex<HashMap<Ino, Arc<Inode>>>; SHARDS]);
+pub(crate) struct Table {
+    shards: [Mutex<HashMap<Ino, Arc<Inode>>>; SHARDS],
+    /// Where the clock hand is: see [`Table::surplus`].
+    hand: AtomicUsize,
+}
 
 impl Default for Table {
     fn default() -> Table {
-        Table(std::array::from_fn(|_| Mutex::default()))
+        Table { shards: std::array::from_fn(|_| Mutex::default()), hand: AtomicUsize::new(0) }
     }
 }
 
 impl Table {
     fn shard(&self, ino: Ino) -> &Mutex<HashMap<Ino, Arc<Inode>>> {
-        &self.0[ino as usize % SHARDS]
+        &self.shards[ino as usize % SHARDS]
     }
     /// The inode in memory, loaded or not.
     fn entry(&self, ino: Ino) -> Arc<Inode> {
-        let make = || Arc::new(Inode { ino, state: OnceCell::new(), lock: Arc::default() });
+        let make = || Arc::new(Inode::new(ino, OnceCell::new()));
         self.shard(ino).lock().entry(ino).or_insert_with(make).clone()
     }
     /// Adds a new inode.
     pub(crate) fn insert(&self, ino: Ino, state: State) -> Arc<Inode> {
-        let inode = Inode { ino, state: OnceCell::new_with(Some(Mutex::new(state))), lock: Arc::default() };
-        let inode = Arc::new(inode);
+        let inode = Arc::new(Inode::new(ino, OnceCell::new_with(Some(Mutex::new(state)))));
         self.shard(ino).lock().insert(ino, inode.clone());
         inode
     }
@@ -102,10 +111,28 @@ impl Table {
     /// Every inode that is newer in memory than in the dictionary.
     pub(crate) fn dirty(&self) -> Vec<Arc<Inode>> {
         let is_dirty = |inode: &&Arc<Inode>| inode.state.get().is_some_and(|state| state.lock().dirty);
-        self.0.iter().flat_map(|shard| shard.lock().values().filter(is_dirty).cloned().collect::<Vec<_>>()).collect()
+        self.shards
+            .iter()
+            .flat_map(|shard| shard.lock().values().filter(is_dirty).cloned().collect::<Vec<_>>())
+            .collect()
     }
     pub(crate) fn len(&self) -> usize {
-        self.0.iter().map(|shard| shard.lock().len()).sum()
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+    /// With more than `most` inodes: about as many as it takes to be an eighth below, by second chance.
+    pub(crate) fn surplus(&self, most: usize) -> Vec<Ino> {
+        let held = self.len();
+        let wanted = if held > most { held - most / 8 * 7 } else { 0 };
+        let mut chosen = Vec::new();
+        for _ in 0..2 * SHARDS {
+            if chosen.len() >= wanted {
+                break;
+            }
+            let shard = self.hand.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            let idle = |inode: &&Arc<Inode>| !inode.recent.swap(false, Ordering::Relaxed) && inode.ino != ROOT;
+            chosen.extend(self.shards[shard].lock().values().filter(idle).map(|inode| inode.ino));
+        }
+        chosen
     }
 }
 
@@ -113,6 +140,7 @@ impl Files {
     /// The inode with this number; `Stale` if there is none.
     pub(crate) async fn inode(&self, ino: Ino) -> Result<Arc<Inode>> {
         let inode = self.table.entry(ino);
+        inode.recent.store(true, Ordering::Relaxed);
         let loaded = inode
             .state
             .get_or_try_init(|| async {

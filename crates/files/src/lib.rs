@@ -14,10 +14,13 @@
 //!           directories by scanning and changes metadata in its own journal; here metadata are messages of the volume's
 //!           dictionary, in the same transactions as the data.
 
+mod acl;
 mod attributes;
 mod audit;
 mod data;
 mod fs;
+#[cfg(test)]
+mod fuzz;
 mod inode;
 mod keys;
 mod namespace;
@@ -33,6 +36,7 @@ use ashlar_pool::{Pool, Txn, Volume};
 use ashlar_units::{Blocks, Lba};
 use ashlar_vfs::{Errno, FileKind, FileSystem, Ino, ROOT, Result, Time};
 use bytes::Bytes;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -44,6 +48,11 @@ const INO_LOT: u64 = 4096;
 /// Records written in one transaction.
 const RECORDS_PER_COMMIT: usize = 512;
 
+/// Memory of an inode, with its share of the table.
+pub const INODE_MEMORY: ashlar_units::Bytes = ashlar_units::Bytes(512);
+/// Directories in each other that a path is followed through; Linux takes paths of 4096 bytes.
+const DEPTH_MAX: usize = 4096;
+
 /// How an open file system behaves.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -51,11 +60,13 @@ pub struct Options {
     pub read_only: bool,
     /// Bits of the name hash that count; fewer than 55 provoke collisions, for tests.
     pub hash_bits: u32,
+    /// With more inodes in memory the door is asked to give some back. Each takes [`INODE_MEMORY`].
+    pub inodes_max: usize,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { read_only: false, hash_bits: 55 }
+        Options { read_only: false, hash_bits: 55, inodes_max: 1 << 20 }
     }
 }
 
@@ -125,6 +136,8 @@ impl Files {
         let counter = |value: Option<Bytes>, zero: u64| value.map_or(Ok(zero), |value| keys::read_number(&value));
         let next_ino = counter(volume.get(keys::NEXT_INO).await?, ROOT + 1)?;
         let next_slot = counter(volume.get(keys::NEXT_SLOT).await?, 0)?;
+        let next_slot = keys::slot_number(Some(next_slot)).filter(|_| next_ino <= keys::INO_MAX + INO_LOT);
+        let next_slot = next_slot.ok_or_else(|| keys::damaged("a counter is out of range"))?;
         let files = Arc::new(Files {
             env: volume.pool().env().clone(),
             options,
@@ -133,7 +146,7 @@ impl Files {
             next_ino: AtomicU64::new(next_ino),
             reserved: tokio::sync::Mutex::new(next_ino),
             reserved_until: AtomicU64::new(next_ino),
-            slots: tokio::sync::Mutex::new(slots::Slots::new(next_slot as u32)),
+            slots: tokio::sync::Mutex::new(slots::Slots::new(next_slot)),
             moving: tokio::sync::Mutex::default(),
             closed: AtomicBool::new(false),
             volume,
@@ -282,7 +295,7 @@ impl Files {
 
     /// Gives up all data of a file.
     pub(crate) fn discard_data(&self, txn: &mut Txn, ino: Ino, record: &Record) {
-        let blocks = data::blocks_of(record.size).min(data::range_of(record));
+        let blocks = data::blocks_of(record.size).min(record.blocks_max());
         if blocks > 0 {
             self.volume.discard(txn, record.base(ino), Blocks(blocks));
         }
@@ -290,8 +303,7 @@ impl Files {
 
     /// Inodes that lost their last name before a crash.
     async fn reap_orphans(&self) -> Result<()> {
-        for (key, _) in self.everything_under(keys::ORPHAN).await? {
-            let ino = keys::number_in(&key, 1).ok_or_else(|| keys::damaged("an orphan's key is cut short"))?;
+        for ino in self.numbers_under(keys::ORPHAN, keys::ino_in).await? {
             match self.volume.get(&keys::inode(ino)).await? {
                 Some(value) => self.reap_record(ino, &Record::decode(&value)?).await?,
                 None => {
@@ -304,16 +316,39 @@ impl Files {
         Ok(())
     }
 
-    /// All keys with this first byte, with their values.
-    pub(crate) async fn everything_under(&self, prefix: u8) -> Result<Vec<(Vec<u8>, Bytes)>> {
-        let (mut low, high) = (vec![prefix], [prefix + 1]);
-        let mut found = Vec::new();
+    /// What `decode` finds in all keys that begin with this byte.
+    pub(crate) async fn numbers_under<T: Send>(
+        &self,
+        prefix: u8,
+        decode: impl Fn(&[u8]) -> ashlar_block::Result<T> + Send + Sync,
+    ) -> Result<Vec<T>> {
+        let mut numbers = Vec::new();
+        let note = |key: &[u8], _: &Bytes| {
+            numbers.push(decode(key)?);
+            Ok(ControlFlow::Continue(()))
+        };
+        self.visit(&[prefix], &[prefix + 1], note).await?;
+        Ok(numbers)
+    }
+
+    /// Visits the keys from `low` on and below `high` in order, until a visit breaks off.
+    pub(crate) async fn visit(
+        &self,
+        low: &[u8],
+        high: &[u8],
+        mut visit: impl FnMut(&[u8], &Bytes) -> Result<ControlFlow<()>> + Send,
+    ) -> Result<()> {
+        let mut low = low.to_vec();
         loop {
-            let page = self.volume.page(&low, Some(&high), 1024).await?;
-            found.extend(page.entries.into_iter().map(|(key, value)| (key.to_vec(), value)));
+            let page = self.volume.page(&low, Some(high), 1024).await?;
+            for (key, value) in &page.entries {
+                if visit(key, value)?.is_break() {
+                    return Ok(());
+                }
+            }
             match page.next {
                 Some(next) => low = next.to_vec(),
-                None => return Ok(found),
+                None => return Ok(()),
             }
         }
     }
@@ -322,34 +357,51 @@ impl Files {
     pub async fn file_at(&self, block: Lba) -> Result<Option<(Ino, u64)>> {
         let (owner, within) = keys::owner_of(block);
         let offset = Blocks(within).to_bytes().0;
-        match owner {
-            keys::Owner::Inode(ino) => Ok(Some((ino, offset))),
-            keys::Owner::Slot(slot) => {
-                for (key, value) in self.everything_under(keys::INODE).await? {
-                    if Record::decode(&value)?.slot == slot + 1 {
-                        return Ok(keys::number_in(&key, 1).map(|ino| (ino, offset)));
-                    }
-                }
-                Ok(None)
+        let slot = match owner {
+            keys::Owner::Inode(ino) => return Ok(Some((ino, offset))),
+            keys::Owner::Slot(slot) => slot,
+        };
+        let mut found = None;
+        let look = |key: &[u8], value: &Bytes| {
+            if Record::decode(value)?.slot != slot + 1 {
+                return Ok(ControlFlow::Continue(()));
             }
-        }
+            found = Some((keys::ino_in(key)?, offset));
+            Ok(ControlFlow::Break(()))
+        };
+        self.visit(&[keys::INODE], &[keys::INODE + 1], look).await?;
+        Ok(found)
     }
 
-    /// A path that leads to an inode; `None` if it has no name. It reads all entries.
+    /// A path that leads to an inode; `None` if it has no name. It reads all entries if the inode is no directory.
     pub async fn path_of(&self, ino: Ino) -> Result<Option<String>> {
-        let mut above = std::collections::HashMap::new();
-        for (key, value) in self.everything_under(keys::ENTRY).await? {
-            let entry = keys::Entry::decode(&value)?;
-            above.insert(entry.ino, (keys::number_in(&key[..9], 1).unwrap_or(ROOT), entry.name));
-        }
         let (mut at, mut path) = (ino, String::new());
-        while at != ROOT {
-            // Removing what was followed ends the walk also on damaged directories.
-            let Some((directory, name)) = above.remove(&at) else { return Ok(None) };
+        for _ in 0..DEPTH_MAX {
+            if at == ROOT {
+                return Ok(Some(path));
+            }
+            let Some(value) = self.volume.get(&keys::inode(at)).await? else { return Ok(None) };
+            let record = Record::decode(&value)?;
+            // A directory knows where it lies.
+            let (low, high) = match record.kind {
+                FileKind::Directory => (keys::entry(record.parent, 0), keys::entry(record.parent.saturating_add(1), 0)),
+                _ => (vec![keys::ENTRY], vec![keys::ENTRY + 1]),
+            };
+            let mut found = None;
+            let look = |key: &[u8], value: &Bytes| {
+                let entry = keys::Entry::decode(value)?;
+                if entry.ino != at {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                found = Some((keys::ino_in(key)?, entry.name));
+                Ok(ControlFlow::Break(()))
+            };
+            self.visit(&low, &high, look).await?;
+            let Some((directory, name)) = found else { return Ok(None) };
             path = format!("/{}{path}", String::from_utf8_lossy(&name));
             at = directory;
         }
-        Ok(Some(path))
+        Ok(None) // damaged directories that lie in each other
     }
 
     pub(crate) fn admit_inode(&self, ino: Ino, record: Record, seq: ashlar_pool::Seq, open: bool) -> Arc<Inode> {

@@ -1,11 +1,13 @@
 //! Names: looking up, making, removing, moving, listing.
 
 use crate::Files;
+use crate::acl;
 use crate::inode::{Inode, lock_all};
 use crate::keys::{self, Entry, Record};
 use ashlar_pool::Txn;
 use ashlar_vfs::{Attr, DirEntry, Errno, FileKind, Ino, NAME_LEN_MAX, Name, NewNode, ROOT, RenameMode, Result};
 use bytes::Bytes;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Most names of one inode.
@@ -207,6 +209,28 @@ impl Files {
         }
     }
 
+    /// Gives a new inode what its directory's default access control list says; without one, the umask applies.
+    async fn inherit(&self, txn: &mut Txn, directory: &Inode, ino: Ino, record: &mut Record, umask: u32) -> Result<()> {
+        if record.kind == FileKind::Symlink {
+            return Ok(());
+        }
+        let Some(default) = self.acl(directory, acl::DEFAULT).await? else {
+            record.permissions &= !(umask & 0o777);
+            return Ok(());
+        };
+        if record.kind == FileKind::Directory {
+            self.volume.put(txn, &keys::xattr(ino, acl::DEFAULT), default.encode());
+            record.has_xattrs = true;
+        }
+        let list = default.inherited(record.permissions);
+        record.permissions = record.permissions & !0o777 | list.mode();
+        if !list.is_plain() {
+            self.volume.put(txn, &keys::xattr(ino, acl::ACCESS), list.encode());
+            record.has_xattrs = true;
+        }
+        Ok(())
+    }
+
     /// Makes a name and what it names.
     pub(crate) async fn make(&self, parent: Ino, name: &Name, new: NewNode, target: &[u8]) -> Result<Attr> {
         self.admit_change()?;
@@ -223,7 +247,9 @@ impl Files {
             return Err(Errno::Exists.into());
         }
         let mut above = directory.record();
-        let record = self.new_record(&above, &new, parent, Bytes::copy_from_slice(target));
+        let mut txn = Txn::new();
+        let mut record = self.new_record(&above, &new, parent, Bytes::copy_from_slice(target));
+        self.inherit(&mut txn, &directory, ino, &mut record, new.umask).await?;
         if record.kind == FileKind::Directory {
             if above.links >= LINKS_MAX {
                 return Err(Errno::TooManyLinks.into());
@@ -231,7 +257,6 @@ impl Files {
             above.links += 1;
         }
         (above.modified, above.changed) = (record.born, record.born);
-        let mut txn = Txn::new();
         self.put_entry(&mut txn, parent, &place, name, ino, record.kind);
         self.put_record(&mut txn, ino, &record);
         self.commit_record(txn, &directory, above).await?;
@@ -246,8 +271,9 @@ impl Files {
         let directory = self.inode(parent).await?;
         Self::check_directory(&directory)?;
         let ino = self.new_ino().await?;
-        let record = Record { links: 0, ..self.new_record(&directory.record(), &new, parent, Bytes::new()) };
         let mut txn = Txn::new();
+        let mut record = Record { links: 0, ..self.new_record(&directory.record(), &new, parent, Bytes::new()) };
+        self.inherit(&mut txn, &directory, ino, &mut record, new.umask).await?;
         self.put_record(&mut txn, ino, &record);
         self.volume.put(&mut txn, &keys::orphan(ino), Bytes::new());
         let seq = self.volume.commit(txn).await?;
@@ -378,10 +404,13 @@ impl Files {
 
     /// Whether `directory` is `below` or lies above it.
     async fn is_above(&self, directory: Ino, below: Ino) -> Result<bool> {
-        let mut at = below;
+        let (mut at, mut seen) = (below, HashSet::new());
         while at != directory {
             if at == ROOT {
                 return Ok(false);
+            }
+            if !seen.insert(at) {
+                return Err(keys::damaged(format!("directory {at} lies in itself")).into());
             }
             let inode = self.named(at).await?;
             at = inode.state().record.parent;
@@ -448,7 +477,7 @@ impl Files {
                 cookie = own;
             }
         }
-        let mut low = keys::entry(ino, cookie + 1);
+        let mut low = keys::entry(ino, cookie.saturating_add(1));
         let high = keys::entry(ino + 1, 0);
         loop {
             let page = self.volume.page(&low, Some(&high), LISTING_PAGE).await?;

@@ -40,7 +40,7 @@ impl Files {
         let mut slots = self.slots.lock().await;
         if slots.free.is_empty() && slots.forgotten {
             let page = self.volume.page(&[keys::FREE_SLOT], Some(&[keys::FREE_SLOT + 1]), REMEMBERED_MAX).await?;
-            slots.free = page.entries.iter().filter_map(|(key, _)| keys::number_in(key, 1)).map(|n| n as u32).collect();
+            slots.free = page.entries.iter().map(|(key, _)| keys::slot_in(key)).collect::<Result<_, _>>()?;
             slots.forgotten = page.next.is_some();
         }
         match slots.free.last().copied() {
@@ -59,8 +59,7 @@ impl Files {
 
     /// Slots that were being filled when the power failed.
     pub(crate) async fn forget_unfinished_slots(&self) -> Result<()> {
-        for (key, _) in self.everything_under(keys::BUILDING_SLOT).await? {
-            let slot = keys::number_in(&key, 1).ok_or_else(|| keys::damaged("a slot's key is cut short"))? as u32;
+        for slot in self.numbers_under(keys::BUILDING_SLOT, keys::slot_in).await? {
             let mut txn = Txn::new().deleting();
             self.volume.discard(&mut txn, keys::slot_base(slot), Blocks(keys::SLOT_BLOCKS));
             self.volume.delete(&mut txn, &keys::building_slot(slot));

@@ -1,7 +1,7 @@
 //! The checks 1, 2, 3, 5, 7 and 9 that follow from "DFS: A File System for Virtualized Flash Storage" (Josephson et al.,
 //! FAST '10), with our own arithmetic where our limits are wider than the paper's.
 
-use ashlar_block::{Capability, Device, Durability, Geometry, IoContext, Layer};
+use ashlar_block::{Capability, Device, Durability, Extent, Geometry, IoContext, Layer};
 use ashlar_devices::{Memory, PowerCut, Tearing};
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
@@ -63,7 +63,7 @@ fn run<F: Future<Output = ()> + Send + 'static>(seed: u64, test: impl FnOnce(Hou
 }
 
 async fn file(files: &Files, name: &str) -> Ino {
-    let new = NewNode { kind: FileKind::File, permissions: 0o644, uid: 0, gid: 0, device: 0, open: false };
+    let new = NewNode { kind: FileKind::File, permissions: 0o644, uid: 0, gid: 0, device: 0, umask: 0, open: false };
     files.create(ROOT, name.as_bytes(), new).await.expect("created").ino
 }
 async fn write(files: &Files, ino: Ino, offset: u64, data: Vec<u8>) {
@@ -262,6 +262,9 @@ impl Layer for Steady {
     async fn discard(&self, context: IoContext, at: Lba, count: Blocks) -> ashlar_block::Result<()> {
         self.pause(0).await;
         Layer::discard(&self.below, context, at, count).await
+    }
+    async fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> ashlar_block::Result<Extent> {
+        Layer::extent(&self.below, context, at, count).await
     }
 }
 

@@ -99,6 +99,8 @@ pub mod init {
     pub const ASYNC_READ: u64 = 1 << 0;
     /// LOOKUP of `.` and `..` works on any inode number (file handles, NFS).
     pub const EXPORT_SUPPORT: u64 = 1 << 4;
+    /// The server applies the umask.
+    pub const DONT_MASK: u64 = 1 << 6;
     /// Writes larger than a page.
     pub const BIG_WRITES: u64 = 1 << 5;
     /// READDIRPLUS is understood.
@@ -117,6 +119,8 @@ pub mod init {
     pub const ABORT_ERROR: u64 = 1 << 21;
     /// `max_pages` of the reply counts.
     pub const MAX_PAGES: u64 = 1 << 22;
+    /// The kernel decides by access control lists.
+    pub const POSIX_ACL: u64 = 1 << 20;
     /// Targets of symbolic links may be cached.
     pub const CACHE_SYMLINKS: u64 = 1 << 23;
     /// OPENDIR may be answered ENOSYS for good.
@@ -133,6 +137,16 @@ pub mod init {
     pub const OVER_IO_URING: u64 = 1 << 41;
     /// Shared mappings of files opened for direct I/O.
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+}
+
+/// What a reply to OPEN says of the file.
+pub mod opened {
+    /// Reads and writes go past the page cache.
+    pub const DIRECT_IO: u32 = 1 << 0;
+    /// Closing needs no FLUSH.
+    pub const NOFLUSH: u32 = 1 << 5;
+    /// Direct writes that do not extend the file may overlap.
+    pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 
 /// Which fields of SETATTR count.
@@ -156,6 +170,10 @@ pub const WRITE_CACHE: u32 = 1 << 0;
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// Code of [`NotifyInvalInodeOut`] in place of an error number.
 pub const NOTIFY_INVAL_INODE: i32 = 2;
+/// Code of [`NotifyPruneOut`]; the numbers of the inodes follow.
+pub const NOTIFY_PRUNE: i32 = 9;
+/// SETXATTR: an access control list that takes the set-gid bit away.
+pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 /// FSYNC: data only.
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;
 /// What a reply to STATX holds: everything basic and the time of birth.
@@ -267,6 +285,8 @@ structures! {
     CopyFileRangeOut, 8 { bytes_copied: u64, }
     /// Notice that attributes (from `off` on, if it is not negative, also data) changed behind the kernel's back.
     NotifyInvalInodeOut, 24 { ino: u64, off: i64, len: i64, }
+    /// Notice that the kernel should forget inodes that nobody uses.
+    NotifyPruneOut, 16 { count: u32, padding: u32, spare: u64, }
     /// STATX.
     StatxIn, 24 { getattr_flags: u32, reserved: u32, fh: u64, sx_flags: u32, sx_mask: u32, }
     /// A time in STATX.

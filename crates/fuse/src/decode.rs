@@ -305,20 +305,3 @@ impl<'a> Forgets<'a> {
         self.0.chunks_exact(size_of::<ForgetOne>()).filter_map(|chunk| ForgetOne::read_from_bytes(chunk).ok())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn no_bytes_make_the_decoder_panic(opcode in 0u32..60, body in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let len = (size_of::<InHeader>() + body.len()) as u32;
-            let header = InHeader { len, opcode, ..InHeader::default() };
-            let bytes = [header.as_bytes(), &body].concat();
-            let _ = Message::whole(&bytes).and_then(Message::decode);
-            let _ = Message::whole(&body).and_then(Message::decode);
-        }
-    }
-}

@@ -13,11 +13,12 @@ mod abi;
 mod buffers;
 mod counters;
 mod decode;
+#[cfg(test)]
+mod fuzz;
 mod holes;
 mod mount;
 mod negotiate;
 mod options;
-#[allow(unsafe_code)]
 mod queue;
 mod reply;
 mod report;

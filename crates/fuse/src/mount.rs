@@ -1,6 +1,6 @@
 //! Mounting, serving and unmounting.
 
-use crate::abi::{MAJOR, MINOR_MIN};
+use crate::abi::{MAJOR, MINOR_MIN, NOTIFY_PRUNE, NotifyPruneOut, OutHeader};
 use crate::counters::{Counters, Shards};
 use crate::decode::{Message, Operation};
 use crate::negotiate::{Agreement, negotiate};
@@ -11,7 +11,7 @@ use crate::report::Limiter;
 use crate::sys::{self, Users};
 use ashlar_env::Env;
 use ashlar_env::real::Real;
-use ashlar_vfs::FileSystem;
+use ashlar_vfs::{FileSystem, Ino};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -19,10 +19,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use zerocopy::IntoBytes;
 
 /// The kernel sends INIT as soon as it is mounted.
 const INIT_PATIENCE: Duration = Duration::from_secs(10);
 const INIT_BUFFER_LEN: usize = 128 << 10;
+/// How often the engine is asked for inodes that it would like to get back.
+const PRUNE_INTERVAL: Duration = Duration::from_millis(250);
+const PRUNED_AT_ONCE: usize = 1024;
 
 /// Why a mount failed, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,10 +112,11 @@ impl Mount {
             ended: tokio::sync::Notify::new(),
             lingering: AtomicBool::new(false),
         });
+        let devices: Vec<_> = devices.into_iter().map(Arc::new).collect();
+        drop(state.env.spawn(prune_on(state.clone(), devices[0].clone(), fs.clone())));
         for (worker, device) in devices.into_iter().enumerate() {
             let spawner = real.spawner(worker);
-            let queue =
-                Arc::new(Queue { worker, device: Arc::new(device), state: state.clone(), fs: fs.clone(), spawner });
+            let queue = Arc::new(Queue { worker, device, state: state.clone(), fs: fs.clone(), spawner });
             if agreement.uring() {
                 queue.clone().start_ring(workers);
             }
@@ -181,6 +186,28 @@ impl State {
             MountError(format!("cannot unmount {}: {error}; {help}", self.at.display()))
         })
     }
+}
+
+/// Asks the kernel to forget what the engine has too much of, as long as it is served. Kernels before 6.18 refuse.
+async fn prune_on<F: FileSystem>(state: Arc<State>, device: Arc<OwnedFd>, fs: Arc<F>) {
+    while state.queues.load(Ordering::Acquire) > 0 {
+        state.env.sleep(PRUNE_INTERVAL).await;
+        for inodes in fs.surplus().chunks(PRUNED_AT_ONCE) {
+            let (device, inodes) = (device.clone(), inodes.to_vec());
+            // The kernel forgets them before it returns, and what is dirty is written back first.
+            let pruned = state.env.unblock(move || prune(&device, &inodes)).await;
+            if pruned.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn prune(device: &OwnedFd, inodes: &[Ino]) -> io::Result<()> {
+    let notice = NotifyPruneOut { count: inodes.len() as u32, padding: 0, spare: 0 };
+    let len = (size_of::<OutHeader>() + size_of::<NotifyPruneOut>() + size_of_val(inodes)) as u32;
+    let header = OutHeader { len, error: NOTIFY_PRUNE, unique: 0 };
+    sys::write(device, &[header.as_bytes(), notice.as_bytes(), inodes.as_bytes()].concat(), &[]).map(drop)
 }
 
 /// Clears what a dead server left mounted at `at`: its users get errors instead of waiting.

@@ -20,6 +20,8 @@ pub struct Agreement {
     pub flags: u64,
     /// Largest write request, bytes.
     pub max_write: usize,
+    /// What is said of every open file; see [`opened`].
+    pub opened: u32,
     /// For how long the kernel may rely on names and attributes.
     pub timeouts: Timeouts,
     /// The engine has all data, so it knows the holes. While the page cache may hold writes of which the engine knows
@@ -37,7 +39,7 @@ impl Agreement {
 /// Answers INIT. `pages_limit` is the kernel's `fs.fuse.max_pages_limit`; `over_ring` asks for
 /// io_uring.
 ///
-/// Opens and closes are not asked for: the kernel keeps an inode's references while a file is open, and that keeps
+/// Unless files are served past the page cache, opens and closes are not asked for: the kernel keeps an inode's references while a file is open, and that keeps
 /// unlinked files alive. Without OPEN requests `O_TRUNC` comes as a SETATTR.
 pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize, over_ring: bool) -> (InitOut, Agreement) {
     let offered = u64::from(offer.flags)
@@ -48,10 +50,11 @@ pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize, over_rin
         | init::DO_READDIRPLUS
         | init::READDIRPLUS_AUTO
         | init::ASYNC_DIO
-        | init::NO_OPEN_SUPPORT
         | init::PARALLEL_DIROPS
         | init::ABORT_ERROR
         | init::MAX_PAGES
+        | init::POSIX_ACL
+        | init::DONT_MASK
         | init::CACHE_SYMLINKS
         | init::NO_OPENDIR_SUPPORT
         | init::EXPLICIT_INVAL_DATA
@@ -62,7 +65,10 @@ pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize, over_rin
     if over_ring {
         wanted |= init::OVER_IO_URING;
     }
-    if options.writeback {
+    if !options.direct {
+        wanted |= init::NO_OPEN_SUPPORT;
+    }
+    if options.writeback && !options.direct {
         wanted |= init::WRITEBACK_CACHE;
     }
     let flags = offered & wanted;
@@ -86,6 +92,7 @@ pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize, over_rin
         minor: out.minor,
         flags,
         max_write,
+        opened: if options.direct { opened::DIRECT_IO | opened::PARALLEL_DIRECT_WRITES | opened::NOFLUSH } else { 0 },
         timeouts: Timeouts { entry: options.timeout, attr: options.timeout },
         holes: options.read_only || flags & init::WRITEBACK_CACHE == 0,
     };
@@ -126,6 +133,16 @@ mod tests {
         };
         assert!(!holes(false, true, u64::MAX));
         assert!(holes(true, true, u64::MAX) && holes(false, false, u64::MAX) && holes(false, true, 0));
+    }
+
+    #[test]
+    fn files_past_the_page_cache_are_opened_one_by_one() {
+        let (_, plain) = negotiate(&offer(u64::MAX), &Options::default(), 256, true);
+        let (_, direct) = negotiate(&offer(u64::MAX), &Options { direct: true, ..Options::default() }, 256, true);
+        let without_open = init::NO_OPEN_SUPPORT | init::WRITEBACK_CACHE;
+        assert_eq!((plain.flags & without_open, plain.opened), (without_open, 0));
+        assert_eq!(direct.flags & without_open, 0);
+        assert_eq!(direct.opened & opened::DIRECT_IO, opened::DIRECT_IO);
     }
 
     #[test]

@@ -15,6 +15,9 @@ pub struct Options {
     /// The page cache collects writes and sends them in large pieces. Off, every `write` is a request: slower, but a
     /// crash of this process loses nothing that `write` returned for.
     pub writeback: bool,
+    /// Reads and writes of files go past the page cache, and writes to one file may overlap, as for a block device. Takes
+    /// an OPEN request for each open, and turns `writeback` off.
+    pub direct: bool,
     /// For how long the kernel may rely on names, present and absent, and on attributes. We are the only writer, so
     /// practically for ever.
     pub timeout: Duration,
@@ -34,6 +37,7 @@ impl Default for Options {
             source: "ashlar".into(),
             read_only: false,
             writeback: true,
+            direct: false,
             timeout: Duration::from_secs(10 * 365 * 86_400),
             over_io_uring: true,
             max_write: Bytes(1 << 20),

@@ -8,14 +8,13 @@ use crate::reply::Reply;
 use crate::report::Damage;
 use crate::serve::{Kernel, clears_setid, number, serve};
 use crate::sys::{self, Users};
+use ashlar_env::Readiness;
 use ashlar_env::real::Spawner;
-use ashlar_env::ring;
 use ashlar_vfs::{Errno, Error, FileSystem, Ino};
 use bytes::Bytes;
-use io_uring::{opcode, types};
 use std::future::Future;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -78,12 +77,8 @@ impl<F: FileSystem> Queue<F> {
     }
 
     async fn readable(&self) -> io::Result<()> {
-        let poll = opcode::PollAdd::new(types::Fd(self.device.as_raw_fd()), libc::POLLIN as u32).build();
-        // SAFETY: the operation has no memory arguments, and it owns the descriptor.
-        let poll = unsafe { ring::submit(poll.into(), Box::new(self.device.clone())) };
-        let poll = poll.ok_or_else(|| io::Error::other("queues run on workers"))?;
-        let result = poll.await;
-        if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
+        let ops = self.state.env.file_ops().ok_or_else(|| io::Error::other("queues run on workers"))?;
+        ops.ready(&self.device, Readiness::Readable).await
     }
 
     async fn answer(&self, whole: Bytes) {

@@ -18,8 +18,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Requests in service at once, for each processor.
-const ENTRIES: usize = 12;
+/// Requests in service at once, for each processor: as many as programs commonly submit from one, but few where there are
+/// many processors, since each takes a buffer for the largest write.
+const ENTRIES_MAX: usize = 32;
+const ENTRIES_MIN: usize = 8;
+const ENTRIES_OF_ALL: usize = 64;
 
 /// Where an entry's requests and replies lie.
 struct Buffers {
@@ -72,7 +75,7 @@ impl<F: FileSystem> Queue<F> {
         let pinned = mine.clone();
         self.spawner.spawn(async move { crate::sys::pin_thread(&pinned) });
         for processor in mine {
-            for _ in 0..ENTRIES {
+            for _ in 0..(ENTRIES_OF_ALL / processors).clamp(ENTRIES_MIN, ENTRIES_MAX) {
                 let queue = self.clone();
                 self.spawner.spawn(async move { queue.serve_entry(processor as u16).await });
             }

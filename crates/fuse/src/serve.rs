@@ -27,14 +27,16 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
     reply: &mut Reply,
 ) -> Result<()> {
     let timeouts = &agreement.timeouts;
+    let opened = OpenOut { open_flags: agreement.opened, ..OpenOut::default() };
     let header = &request.header;
     let ino = header.nodeid;
-    let node = |kind: FileKind, mode: u32, device: u32| NewNode {
+    let node = |kind: FileKind, mode: u32, umask: u32, device: u32| NewNode {
         kind,
         permissions: mode & 0o7777,
         uid: header.uid,
         gid: header.gid,
         device: decode_device(device),
+        umask: if agreement.flags & init::DONT_MASK == 0 { 0 } else { umask },
         open: false,
     };
     match request.operation {
@@ -58,15 +60,15 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
         Operation::SetAttr(arg) => reply.put_attr(&fs.setattr(ino, changes(&arg)).await?, timeouts),
         Operation::ReadLink => reply.put_slice(&fs.readlink(ino).await?),
         Operation::Symlink { name, target } => {
-            let node = node(FileKind::Symlink, 0o777, 0);
+            let node = node(FileKind::Symlink, 0o777, 0, 0);
             reply.put_entry(&fs.symlink(ino, name, target, node).await?, timeouts);
         }
         Operation::MkNod { arg, name } => {
             let kind = FileKind::from_mode(arg.mode).ok_or(Errno::Invalid)?;
-            reply.put_entry(&fs.create(ino, name, node(kind, arg.mode, arg.rdev)).await?, timeouts);
+            reply.put_entry(&fs.create(ino, name, node(kind, arg.mode, arg.umask, arg.rdev)).await?, timeouts);
         }
         Operation::MkDir { arg, name } => {
-            reply.put_entry(&fs.mkdir(ino, name, node(FileKind::Directory, arg.mode, 0)).await?, timeouts);
+            reply.put_entry(&fs.mkdir(ino, name, node(FileKind::Directory, arg.mode, arg.umask, 0)).await?, timeouts);
         }
         Operation::Unlink { name } => fs.unlink(ino, name).await?,
         Operation::RmDir { name } => fs.rmdir(ino, name).await?,
@@ -81,12 +83,12 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
         }
         Operation::Link { ino: target, name } => reply.put_entry(&fs.link(target, ino, name).await?, timeouts),
         Operation::Create { arg, name } => {
-            reply.put_entry(&fs.create(ino, name, node(FileKind::File, arg.mode, 0)).await?, timeouts);
-            reply.put(&OpenOut::default());
+            reply.put_entry(&fs.create(ino, name, node(FileKind::File, arg.mode, arg.umask, 0)).await?, timeouts);
+            reply.put(&opened);
         }
         Operation::TmpFile(arg) => {
-            reply.put_entry(&fs.tmpfile(ino, node(FileKind::File, arg.mode, 0)).await?, timeouts);
-            reply.put(&OpenOut::default());
+            reply.put_entry(&fs.tmpfile(ino, node(FileKind::File, arg.mode, arg.umask, 0)).await?, timeouts);
+            reply.put(&opened);
         }
         Operation::Read(arg) => reply.put_pieces(fs.read(ino, arg.offset, arg.size as usize).await?),
         Operation::Write { arg, data } => {
@@ -122,6 +124,10 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
                 _ => XattrMode::Set,
             };
             fs.setxattr(ino, name, value, mode).await?;
+            if arg.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0 {
+                let permissions = fs.getattr(ino).await?.permissions & !0o2000;
+                fs.setattr(ino, SetAttr { permissions: Some(permissions), ..SetAttr::default() }).await?;
+            }
         }
         Operation::GetXattr { size, name } => sized(reply, size, &fs.getxattr(ino, name).await?)?,
         Operation::ListXattr { size } => {
@@ -180,6 +186,11 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
         }
         Operation::Interrupt => reply.silence(),
         Operation::Destroy => {}
+        Operation::Open if agreement.opened != 0 => {
+            fs.open(ino, false).await?;
+            reply.put(&opened);
+        }
+        Operation::Release if agreement.opened != 0 => fs.release(ino).await,
         // "Never ask again": the kernel keeps open files by itself.
         Operation::Open | Operation::Release | Operation::Init(_) | Operation::Declined => {
             reply.fail(libc::ENOSYS);
@@ -254,6 +265,7 @@ pub(crate) fn number(errno: Errno) -> i32 {
         Errno::FileTooBig => libc::EFBIG,
         Errno::Invalid => libc::EINVAL,
         Errno::NotPermitted => libc::EPERM,
+        Errno::AccessDenied => libc::EACCES,
         Errno::ReadOnly => libc::EROFS,
         Errno::NoData => libc::ENODATA,
         Errno::NoSuchAddress => libc::ENXIO,

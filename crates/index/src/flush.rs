@@ -2,7 +2,7 @@
 
 use crate::node::{Child, Draft, Node, entry_len};
 use crate::{Key, Limits, Message, NodePtr, NodeStore, RangeSet, Semantics};
-use ashlar_block::{Error, Result};
+use ashlar_block::Result;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::ops::Bound;
 use std::pin::Pin;
@@ -47,8 +47,6 @@ impl Errands {
 
 /// Share of a buffer that one pending range delete weighs: it may free much below, so it should sink soon.
 const RANGE_SHARE: usize = 64;
-/// Tallest tree: with two children per node it would hold 2^24 leaves.
-const HEIGHT_MAX: u8 = 24;
 
 type Points = BTreeMap<Key, Message>;
 
@@ -134,6 +132,12 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         }
     }
 
+    /// As [`Flusher::load`], for a node whose level is known.
+    async fn load_at(&self, ptr: NodePtr, level: Option<u8>) -> Result<Arc<Node>> {
+        let node = self.load(ptr).await?;
+        node.check_place(level, &[], None).map(|()| node)
+    }
+
     /// A root above `children`, which all have `level`.
     async fn crown(&mut self, mut children: Vec<Child>, mut level: u8) -> Result<Option<NodePtr>> {
         while children.len() > 1 {
@@ -142,13 +146,14 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         }
         // A root with one child and nothing pending is not needed.
         let Some(mut root) = children.pop().map(|child| child.ptr) else { return Ok(None) };
+        let mut level = None;
         loop {
-            let node = self.load(root).await?;
+            let node = self.load_at(root, level).await?;
             if node.level() == 0 || node.children.len() > 1 || node.len() > 0 || !node.deleted.is_empty() {
                 return Ok(Some(root));
             }
             self.replaced.push(root);
-            root = node.children[0].ptr;
+            (root, level) = (node.children[0].ptr, node.level_below());
         }
     }
 
@@ -194,9 +199,6 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
             if node.level() == 0 {
                 return self.push_leaf(ptr, &node, &low, batch).await;
             }
-            if node.level() > HEIGHT_MAX {
-                return Err(Error::corrupt("the index is taller than it can be"));
-            }
             self.push_interior(ptr, &node, low, high, batch).await
         })
     }
@@ -238,6 +240,7 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         batch: Batch,
     ) -> Result<Vec<Child>> {
         let level = node.level();
+        node.check_place(None, &low, high.as_deref())?;
         let untouched = batch.points.is_empty() && batch.deleted.is_empty();
         let sinking = self.errands.thorough && (node.len() > 0 || !node.deleted.is_empty() || level > 1);
         let leaving = self.errands.leaves(&ptr);
@@ -249,7 +252,7 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         if let Some(first) = children.first_mut() {
             first.low = Key::from_slice(&low);
         }
-        self.prune(&mut children, high.as_deref(), &mut pending).await?;
+        self.prune(level, &mut children, high.as_deref(), &mut pending).await?;
         if children.is_empty() {
             self.replaced.push(ptr);
             return self.sprout(pending.points, level, &low).await;
@@ -305,7 +308,13 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
 
     /// Drops children that a range delete covers wholly (leaf pruning, BetrFS §5.2), and the part of the range delete that
     /// did it.
-    async fn prune(&mut self, children: &mut Vec<Child>, high: Option<&[u8]>, pending: &mut Batch) -> Result<()> {
+    async fn prune(
+        &mut self,
+        level: u8,
+        children: &mut Vec<Child>,
+        high: Option<&[u8]>,
+        pending: &mut Batch,
+    ) -> Result<()> {
         if pending.deleted.is_empty() {
             return Ok(());
         }
@@ -315,7 +324,7 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
             let end = children.get(index + 1).map(|child| child.low.clone()).or_else(|| high.map(Key::from_slice));
             if pending.deleted.covers(&low, end.as_deref()) {
                 let child = children.remove(index);
-                self.drop_subtree(child.ptr).await?;
+                self.drop_subtree(child.ptr, level - 1, low.clone(), end.clone()).await?;
                 // No key remains there, so neither does the need for the range delete.
                 let gone = pending.split(&low, end.as_deref());
                 pending.points.extend(gone.points);
@@ -326,18 +335,25 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         Ok(())
     }
 
-    /// Everything below `ptr` is lost.
-    fn drop_subtree<'b>(&'b mut self, ptr: NodePtr) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 'b>> {
+    /// Everything below `ptr`, a node of this level with the range `low..high`, is lost.
+    fn drop_subtree<'b>(
+        &'b mut self,
+        ptr: NodePtr,
+        level: u8,
+        low: Key,
+        high: Option<Key>,
+    ) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 'b>> {
         Box::pin(async move {
             if ptr.birth <= self.errands.foreign {
                 return Ok(());
             }
             let node = self.load(ptr).await?;
+            node.check_place(Some(level), &low, high.as_deref())?;
             for (key, message) in node.messages() {
                 message.lose(key, self.semantics, &mut self.lost);
             }
-            for child in node.child_pointers() {
-                self.drop_subtree(child).await?;
+            for (child, low, high) in node.child_ranges(&low, high.as_deref()) {
+                self.drop_subtree(child, level - 1, low, high).await?;
             }
             self.replaced.push(ptr);
             Ok(())
@@ -393,7 +409,7 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
                 continue;
             }
             let batch = pending.split(&child.low, end.as_deref());
-            let node = self.load(child.ptr).await?;
+            let node = self.load_at(child.ptr, Some(level - 1)).await?;
             let mut replacement = self.push(child.ptr, node, child.low.to_vec(), end, batch).await?;
             children.append(&mut replacement);
         }
@@ -411,7 +427,8 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
                 index += 1;
                 continue;
             }
-            let (left_node, right_node) = (self.load(left).await?, self.load(right).await?);
+            let (left_node, right_node) =
+                (self.load_at(left, Some(level)).await?, self.load_at(right, Some(level)).await?);
             if left_node.children.len() + right_node.children.len() > self.limits.fanout {
                 index += 1;
                 continue;

@@ -18,6 +18,8 @@
 //!           memtable stands before it, so that nodes never change in memory.
 
 mod flush;
+#[cfg(test)]
+mod fuzz;
 mod memtable;
 mod message;
 mod node;

@@ -29,12 +29,16 @@ pub trait Semantics: Send + Sync + 'static {
 }
 
 impl Message {
+    /// The value or patch; nothing for a deletion.
+    pub fn payload(&self) -> &[u8] {
+        match self {
+            Message::Put(value) | Message::Patch(value) => value,
+            Message::Delete => &[],
+        }
+    }
     /// Bytes of payload.
     pub fn len(&self) -> usize {
-        match self {
-            Message::Put(value) | Message::Patch(value) => value.len(),
-            Message::Delete => 0,
-        }
+        self.payload().len()
     }
     /// Whether there is no payload.
     pub fn is_empty(&self) -> bool {

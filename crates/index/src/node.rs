@@ -88,6 +88,8 @@ impl Default for Limits {
     }
 }
 
+/// Tallest tree: with two children per node it would hold 2^24 leaves.
+const HEIGHT_MAX: u8 = 24;
 const MAGIC: [u8; 4] = *b"ASHN";
 const VERSION: u16 = 1;
 /// Largest body that a decoder accepts, far above any limit in use: a bound on allocation by damaged input.
@@ -126,6 +128,15 @@ pub(crate) struct Child {
     pub(crate) ptr: NodePtr,
 }
 
+/// Where an entry is, and enough of its key for most of a search.
+#[derive(Clone, Copy)]
+struct Entry {
+    /// First eight bytes of its key behind the node's common prefix, big-endian.
+    head: u64,
+    /// Offset in the body.
+    at: u32,
+}
+
 /// A node in memory.
 pub struct Node {
     tree: u64,
@@ -133,10 +144,9 @@ pub struct Node {
     birth: u64,
     low: Key,
     body: Bytes,
-    entries_at: Vec<u32>,
-    /// First eight bytes of each key behind the common prefix, big-endian: most of a search happens here.
-    heads: Vec<u64>,
-    prefix_len: usize,
+    entries: Vec<Entry>,
+    /// What all keys of the entries begin with.
+    prefix: Key,
     pub(crate) children: Vec<Child>,
     pub(crate) deleted: RangeSet,
 }
@@ -244,6 +254,37 @@ fn head(rest: &[u8]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
+/// Index of the first of these entries, sorted by their heads, whose head is at least `wanted`. Numbers of chunks and
+/// hashes of names are spread evenly, so that a guess by proportion is near: two cache lines are touched, not ten.
+fn first_at_least(entries: &[Entry], wanted: u64) -> usize {
+    let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return 0 };
+    if wanted <= first.head {
+        return 0;
+    }
+    if wanted > last.head {
+        return entries.len();
+    }
+    let share = (wanted - first.head) as f64 / (last.head - first.head) as f64;
+    let guess = ((share * (entries.len() - 1) as f64) as usize).min(entries.len() - 1);
+    // From the guess on in steps that double, until what is wanted lies between `low` and `high`.
+    let (mut low, mut high, mut step) = (0, guess, 1);
+    if entries[guess].head < wanted {
+        (low, high) = (guess + 1, entries.len());
+        while low + step < high && entries[low + step].head < wanted {
+            low += step + 1;
+            step *= 2;
+        }
+        high = high.min(low + step);
+    } else {
+        while step <= high && entries[high - step].head >= wanted {
+            high -= step;
+            step *= 2;
+        }
+        low = high.saturating_sub(step).max(low);
+    }
+    low + entries[low..high].partition_point(|entry| entry.head < wanted)
+}
+
 impl Node {
     /// Reads a node from the medium's bytes, whose checksum has been verified.
     pub fn decode(image: &[u8]) -> Result<Node> {
@@ -288,12 +329,12 @@ impl Node {
             let low = reader.key()?;
             deleted.insert(low, reader.key()?);
         }
-        let mut entries_at = Vec::new();
+        let mut entries = Vec::new();
         let mut previous: Option<&[u8]> = None;
         let mut first: &[u8] = &[];
         let mut prefix_len = 0;
         for _ in 0..header.entries.get() {
-            entries_at.push(reader.at as u32);
+            entries.push(Entry { head: 0, at: reader.at as u32 });
             let tag = reader.number::<1>()? as u8;
             let key_len = reader.number::<2>()? as usize;
             let value_len = reader.number::<4>()? as usize;
@@ -309,6 +350,9 @@ impl Node {
             previous = Some(key);
         }
         let level = header.level;
+        if level > HEIGHT_MAX {
+            return Err(Error::corrupt("the index is taller than it can be"));
+        }
         if (level == 0) != children.is_empty() || children.windows(2).any(|pair| pair[0].low >= pair[1].low) {
             return Err(Error::corrupt("an index node has children where it should not, or out of order"));
         }
@@ -318,13 +362,14 @@ impl Node {
             birth: header.birth.get(),
             low,
             body: body.clone(),
-            entries_at,
-            heads: Vec::new(),
-            prefix_len,
+            entries,
+            prefix: Key::from_slice(&first[..prefix_len]),
             children,
             deleted,
         };
-        node.heads = (0..node.len()).map(|index| head(&node.key(index)[prefix_len..])).collect();
+        for index in 0..node.len() {
+            node.entries[index].head = head(&node.key(index)[prefix_len..]);
+        }
         Ok(node)
     }
 
@@ -348,9 +393,28 @@ impl Node {
     pub fn low(&self) -> &[u8] {
         &self.low
     }
+    /// Refuses a node that stands where it cannot: one of another height than the parent says (`None`: it is a root), or
+    /// with children that begin outside of the range `low..high` that the parent gives it. So nobody walks in a circle,
+    /// or twice over one subtree, whatever pointers say.
+    pub fn check_place(&self, level: Option<u8>, low: &[u8], high: Option<&[u8]>) -> Result<()> {
+        if level.is_some_and(|level| level != self.level) {
+            return Err(Error::corrupt("an index node has another height than its parent says"));
+        }
+        let inner = self.children.get(1..).unwrap_or_default();
+        let early = inner.first().is_some_and(|child| child.low.as_slice() <= low);
+        if early || inner.last().is_some_and(|child| high.is_some_and(|high| child.low.as_slice() >= high)) {
+            return Err(Error::corrupt("an index node has children outside of its range"));
+        }
+        Ok(())
+    }
+    /// Level of its children.
+    pub fn level_below(&self) -> Option<u8> {
+        Some(self.level.saturating_sub(1))
+    }
     /// Bytes of memory that the node takes, estimated.
     pub fn memory(&self) -> usize {
-        self.body.len() + self.entries_at.len() * 12 + self.children.len() * size_of::<Child>() + size_of::<Node>()
+        let tables = self.entries.len() * size_of::<Entry>() + self.children.len() * size_of::<Child>();
+        self.body.len() + tables + size_of::<Node>()
     }
     /// Pointers to its children.
     pub fn child_pointers(&self) -> impl Iterator<Item = NodePtr> + '_ {
@@ -367,10 +431,10 @@ impl Node {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.entries_at.len()
+        self.entries.len()
     }
     fn entry(&self, index: usize) -> (u8, usize, usize, usize) {
-        let at = self.entries_at[index] as usize;
+        let at = self.entries[index].at as usize;
         let bytes = &self.body[at..at + ENTRY_HEADER_LEN];
         let key_len = u16::from_le_bytes([bytes[1], bytes[2]]) as usize;
         let value_len = u32::from_le_bytes([bytes[3], bytes[4], bytes[5], bytes[6]]) as usize;
@@ -396,24 +460,23 @@ impl Node {
     }
     /// Index of the first entry at or behind `key`.
     pub(crate) fn position(&self, key: &[u8]) -> usize {
-        if self.entries_at.is_empty() {
+        if self.entries.is_empty() {
             return 0;
         }
-        let prefix = &self.key(0)[..self.prefix_len];
-        match key.get(..self.prefix_len).unwrap_or(key).cmp(&prefix[..self.prefix_len.min(key.len())]) {
-            std::cmp::Ordering::Less => return 0,
-            std::cmp::Ordering::Greater => return self.len(),
-            std::cmp::Ordering::Equal if key.len() < self.prefix_len => return 0,
-            std::cmp::Ordering::Equal => {}
-        }
-        let rest = &key[self.prefix_len..];
+        let Some(rest) = key.strip_prefix(self.prefix.as_slice()) else {
+            return if key < self.prefix.as_slice() { 0 } else { self.len() };
+        };
         let wanted = head(rest);
-        let start = self.heads.partition_point(|head| *head < wanted);
-        let equal = self.heads[start..].partition_point(|head| *head == wanted);
-        if equal <= 1 {
-            // The usual case: at most one candidate.
-            return if equal == 1 && self.key(start) < key { start + 1 } else { start };
+        let start = first_at_least(&self.entries, wanted);
+        let matches = |index: usize| self.entries.get(index).is_some_and(|entry| entry.head == wanted);
+        if !matches(start) {
+            return start;
         }
+        if !matches(start + 1) {
+            // The usual case: one candidate.
+            return start + usize::from(self.key(start) < key);
+        }
+        let equal = self.entries[start..].partition_point(|entry| entry.head == wanted);
         let (mut low, mut high) = (start, start + equal);
         while low < high {
             let middle = low.midpoint(high);
@@ -429,5 +492,30 @@ impl Node {
     /// Index of the child to which `key` belongs.
     pub(crate) fn child_for(&self, key: &[u8]) -> usize {
         self.children.partition_point(|child| child.low.as_slice() <= key).saturating_sub(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn guessing_finds_what_bisection_finds(
+            mut heads in prop_oneof![
+                proptest::collection::vec(any::<u64>(), 0..200),
+                proptest::collection::vec(0u64..50, 0..200),
+                proptest::collection::vec(any::<u64>().prop_map(|head| 1 << (head % 64)), 0..200),
+            ],
+            others in proptest::collection::vec(any::<u64>(), 10),
+        ) {
+            heads.sort_unstable();
+            let entries: Vec<Entry> = heads.iter().map(|head| Entry { head: *head, at: 0 }).collect();
+            let near = heads.iter().flat_map(|head| [head.saturating_sub(1), *head, head.saturating_add(1)]);
+            for wanted in near.chain(others) {
+                prop_assert_eq!(first_at_least(&entries, wanted), heads.partition_point(|head| *head < wanted));
+            }
+        }
     }
 }

@@ -218,27 +218,4 @@ proptest! {
     fn the_tree_is_a_dictionary(steps in steps()) {
         Sim::new(0, Schedule::Fifo).run(run(steps)).expect("no deadlock");
     }
-
-    #[test]
-    fn damaged_nodes_are_refused_without_panic(flips in proptest::collection::vec((0usize..600, 0u8..8), 1..6), cut in 0usize..700) {
-        let sim = Sim::new(0, Schedule::Fifo);
-        let image = sim.run(async {
-            let nodes = Nodes::default();
-            let tree = Tree::open(9, None, Arc::new(Slots));
-            for k in 0..40 {
-                tree.apply(key(k), Message::Put(Bytes::from(vec![k as u8; 5])), &mut Vec::new());
-            }
-            tree.freeze();
-            let limits = Limits::default();
-            let root = tree.flush(&nodes, limits, &Errands::default()).await.expect("flush").root.expect("a root");
-            nodes.images.lock().get(&root.uid).cloned().expect("the root")
-        }).expect("no deadlock");
-        let mut image = image.to_vec();
-        for (at, bit) in flips {
-            let at = at % image.len();
-            image[at] ^= 1 << bit;
-        }
-        image.truncate(cut.max(1));
-        let _ = Node::decode(&image);
-    }
 }

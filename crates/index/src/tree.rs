@@ -108,13 +108,47 @@ impl<S: Semantics> Tree<S> {
             }
             view.root
         };
+        let mut level = None;
         while let Some(ptr) = next {
-            match look_in_node(&*store.cached(&ptr)?, key, &mut open) {
+            let node = store.cached(&ptr)?;
+            node.check_place(level, &[], None).ok()?;
+            level = node.level_below();
+            match look_in_node(&node, key, &mut open) {
                 Step::Closed(message) => return Some(self.compose(key, message, open)),
                 Step::Below(ptr) => next = Some(ptr),
             }
         }
         Some(self.compose(key, Message::Delete, open))
+    }
+
+    /// Shows `take` the values and patches that buffers on the way down hold for `key`, newest first, until it returns true
+    /// or nothing can lie below. `None`: a node on the way is not in memory, and what was shown is not all.
+    pub fn trace_cached(&self, store: &impl NodeStore, key: &[u8], mut take: impl FnMut(&[u8]) -> bool) -> Option<()> {
+        let mut next = {
+            let view = self.view.read();
+            for memtable in std::iter::once(&view.active).chain(&view.frozen) {
+                if let Verdict::Says(message) = memtable.get(key)
+                    && (take(message.payload()) || !message.is_open())
+                {
+                    return Some(());
+                }
+            }
+            view.root
+        };
+        let mut open = Vec::new();
+        while let Some(ptr) = next {
+            match look_in_node(&*store.cached(&ptr)?, key, &mut open) {
+                Step::Closed(message) => {
+                    take(message.payload());
+                    return Some(());
+                }
+                Step::Below(ptr) => next = Some(ptr),
+            }
+            if open.pop().is_some_and(|patch| take(patch.payload())) {
+                return Some(());
+            }
+        }
+        Some(())
     }
 
     fn compose(&self, key: &[u8], closed: Message, open: Vec<Message>) -> Option<Bytes> {
@@ -194,12 +228,14 @@ async fn look_below(
     key: &[u8],
     open: &mut Vec<Message>,
 ) -> Result<Message> {
-    let mut next = root;
+    let (mut next, mut level) = (root, None);
     while let Some(ptr) = next {
         let node = match store.cached(&ptr) {
             Some(node) => node,
             None => store.load(ptr).await?,
         };
+        node.check_place(level, &[], None)?;
+        level = node.level_below();
         match look_in_node(&node, key, open) {
             Step::Closed(message) => return Ok(message),
             Step::Below(ptr) => next = Some(ptr),
@@ -238,12 +274,14 @@ impl View {
         // Find the leaf that holds `low`; the page ends where that leaf ends.
         let mut path: Vec<Arc<Node>> = Vec::new();
         let mut bound: Option<Key> = high.map(Key::from_slice);
-        let mut next = self.root;
+        let (mut next, mut level) = (self.root, None);
         while let Some(ptr) = next.take() {
             let node = match store.cached(&ptr) {
                 Some(node) => node,
                 None => store.load(ptr).await?,
             };
+            node.check_place(level, &[], None)?;
+            level = node.level_below();
             if node.level() > 0 {
                 let index = node.child_for(low);
                 if let Some(sibling) = node.children.get(index + 1) {

@@ -10,11 +10,15 @@ use crate::format::VolumeKind;
 use crate::map::Run;
 use crate::space::{Usage, slot_of};
 use crate::{Shared, VolumeState};
+use ashlar_block::{Error, Result};
 use ashlar_index::{Key, NodePtr};
 use std::collections::BTreeMap;
 
 /// First byte of dead-list keys in the catalog.
 pub(crate) const DEAD_PREFIX: u8 = b'D';
+
+/// Bound on a sum, far above what references to a segment weigh together.
+const SUM_MAX: u64 = 1 << 56;
 
 /// A sum on a dead list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,6 +47,12 @@ impl DeadKey {
         let number = |at: usize| u64::from_be_bytes(rest[at..at + 8].try_into().expect("eight bytes"));
         let slot = u32::from_be_bytes(rest[16..].try_into().expect("four bytes"));
         Some(DeadKey { snapshot: number(0), seen: number(8), slot })
+    }
+    /// Reads an entry of a dead list: its key and the sum.
+    pub(crate) fn decode_entry(key: &[u8], sum: &[u8]) -> Result<(DeadKey, u64)> {
+        let sum = sum.try_into().ok().map(u64::from_le_bytes).filter(|sum| *sum <= SUM_MAX);
+        let corrupt = || Error::corrupt("a dead list holds what is no sum");
+        DeadKey::decode(key).zip(sum).ok_or_else(corrupt)
     }
 }
 

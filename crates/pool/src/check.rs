@@ -1,5 +1,6 @@
-//! Checking: every node and every extent that a volume or snapshot refers to is read and verified, while the pool is in
-//! use; and the accounts of live bytes are compared with what is there.
+//! Checking: every node and every extent that a volume or snapshot refers to is read and verified, once, while the pool
+//! is in use; and the accounts of live bytes are compared with what is there. Where something cannot be read, a second
+//! pass over the indexes finds everyone who refers to it.
 
 use crate::accounts::DeadKey;
 use crate::checkpoint::Chores;
@@ -8,9 +9,10 @@ use crate::map::{Form, MAP_PREFIX, Run, chunk_start, decode};
 use crate::space::{Usage, slot_of};
 use crate::{CATALOG, Pool};
 use ashlar_block::Result;
-use ashlar_index::{Key, Message, NodePtr, NodeStore};
+use ashlar_index::{Key, Message, Node, NodePtr, NodeStore};
 use ashlar_units::{Blocks, Bytes as Size, Lba};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 /// Extents read side by side.
 const READS: usize = 32;
@@ -24,6 +26,8 @@ pub struct Damage {
     pub what: Damaged,
     /// Why.
     pub error: String,
+    /// The reference, if it is an extent that is damaged and not the index: tree, chunk and run.
+    pub(crate) reference: Option<(u64, Key, Run)>,
 }
 
 /// What damage took.
@@ -60,8 +64,15 @@ struct Walk {
     owns_after: Option<u64>,
 }
 
-/// A subtree and the keys that it holds.
-type Subtree = (NodePtr, Key, Option<Key>);
+/// What cannot be read, by birth address.
+#[derive(Default)]
+struct Unreadable {
+    nodes: HashMap<(u64, u32), String>,
+    extents: HashSet<(u64, u32)>,
+}
+
+/// A subtree, its level if its parent says it, and the keys that it holds.
+type Subtree = (NodePtr, Option<u8>, Key, Option<Key>);
 
 impl Pool {
     /// Verifies everything. `progress` is told the bytes done and the bytes in use.
@@ -72,10 +83,8 @@ impl Pool {
             let _one = shared.checkpointing.lock().await;
             self.checkpoint_locked(Chores::default()).await?;
             for (key, weight) in self.catalog_range(&[crate::accounts::DEAD_PREFIX]).await? {
-                let weight = weight[..].try_into().map_or(0, u64::from_le_bytes);
-                if let Some(key) = DeadKey::decode(&key) {
-                    *found.entry(key.slot).or_default() += weight as i64;
-                }
+                let (key, weight) = DeadKey::decode_entry(&key, &weight)?;
+                *found.entry(key.slot).or_default() += weight as i64;
             }
             let catalog =
                 Walk { id: CATALOG, name: "the catalog".into(), root: shared.catalog.root(), owns_after: Some(0) };
@@ -89,15 +98,23 @@ impl Pool {
             }));
             (shared.pin(), walks, shared.space.slots())
         };
-        let total = Size(slots.iter().map(|slot| (slot.live + slot.catalog).max(0) as u64).sum());
+        let live = slots.iter().map(|slot| (slot.live + slot.catalog).max(0) as u64);
+        let total = Size(live.fold(0, u64::saturating_add));
         let mut checked = Checked::default();
-        let mut seen = HashSet::new();
+        let (mut seen, mut bad) = (HashSet::new(), Unreadable::default());
         for walk in &walks {
-            self.check_tree(walk, &mut seen, &mut found, &mut checked, &|done| progress(done, total)).await?;
+            let progress = |done| progress(done, total);
+            self.check_tree(walk, &mut seen, &mut found, &mut checked, &mut bad, &progress).await?;
+        }
+        if !bad.nodes.is_empty() || !bad.extents.is_empty() {
+            for walk in &walks {
+                self.name_damage(walk, &bad, &mut checked.damaged).await?;
+            }
         }
         for (slot, state) in slots.iter().enumerate() {
             let (counted, real) = (state.live + state.catalog, found.get(&(slot as u32)).copied().unwrap_or(0));
-            if counted != real && checked.damaged.is_empty() {
+            // Below a node that cannot be read nobody knows what is live.
+            if counted != real && bad.nodes.is_empty() {
                 checked.miscounted.push((slot as u32, counted, real));
             }
         }
@@ -110,11 +127,12 @@ impl Pool {
         seen: &mut HashSet<(u64, u32)>,
         found: &mut Usage,
         checked: &mut Checked,
+        bad: &mut Unreadable,
         progress: &(dyn Fn(Size) + Send + Sync),
     ) -> Result<()> {
         let owns = |birth: u64| walk.owns_after.is_some_and(|after| birth > after);
-        let mut pending: Vec<Subtree> = walk.root.map(|root| (root, Key::new(), None)).into_iter().collect();
-        while let Some((ptr, low, high)) = pending.pop() {
+        let mut pending: Vec<Subtree> = walk.root.map(|root| (root, None, Key::new(), None)).into_iter().collect();
+        while let Some((ptr, level, low, high)) = pending.pop() {
             let first_visit = seen.insert((ptr.uid, ptr.offset));
             if !first_visit && !owns(ptr.birth) {
                 continue;
@@ -123,41 +141,33 @@ impl Pool {
                 *found.entry(slot_of(ptr.uid)).or_default() += i64::from(ptr.len);
             }
             // From the medium, not from the cache: the medium is what is checked.
-            let node = match self.load(ptr).await {
+            let node = match self.load_placed(ptr, level, &low, high.as_deref()).await {
                 Ok(node) => node,
                 Err(error) => {
-                    let what = damaged_keys(&low, high.as_deref());
-                    checked.damaged.push(Damage { volume: walk.name.clone(), what, error: error.to_string() });
+                    bad.nodes.insert((ptr.uid, ptr.offset), error.to_string());
                     continue;
                 }
             };
             checked.nodes += 1;
             checked.bytes += Size(u64::from(ptr.len));
-            let mut children = node.child_ranges(&low, high.as_deref());
-            pending.append(&mut children);
-            let mut runs: Vec<(Lba, Run)> = Vec::new();
+            let children = node.child_ranges(&low, high.as_deref()).into_iter();
+            pending.extend(children.map(|(ptr, low, high)| (ptr, node.level_below(), low, high)));
+            let mut runs: Vec<Run> = Vec::new();
             for (key, message) in node.messages() {
-                let (Some(start), Message::Put(value) | Message::Patch(value)) = (chunk_start(key), message) else {
-                    continue;
-                };
-                for run in decode(&value)? {
-                    if run.form == Form::Hole {
-                        continue;
-                    }
+                for run in runs_of(key, &message)? {
                     if owns(run.birth) {
                         *found.entry(slot_of(run.uid)).or_default() += run.weight() as i64;
                     }
-                    runs.push((Lba(start + u64::from(run.start)), run));
+                    runs.push(run);
                 }
             }
             for runs in runs.chunks(READS).filter(|_| first_visit && walk.id != CATALOG) {
-                let parts: Vec<&Run> = runs.iter().map(|(_, run)| run).collect();
-                for ((at, run), data) in runs.iter().zip(self.0.read_runs(&parts).await) {
+                let parts: Vec<&Run> = runs.iter().collect();
+                for (run, data) in runs.iter().zip(self.0.read_runs(&parts).await) {
                     checked.extents += 1;
                     checked.bytes += Size(run.weight());
-                    if let Err(error) = data {
-                        let volume = walk.name.clone();
-                        self.narrow_down(volume, *at, run, &error.to_string(), &mut checked.damaged).await;
+                    if data.is_err() {
+                        bad.extents.insert((run.uid, run.offset));
                     }
                 }
                 progress(checked.bytes);
@@ -166,21 +176,74 @@ impl Pool {
         Ok(())
     }
 
-    /// Which blocks of a damaged run cannot be read: raw blocks have checksums of their own.
-    async fn narrow_down(&self, volume: String, at: Lba, run: &Run, error: &str, damaged: &mut Vec<Damage>) {
-        let mut report = |at: Lba, count: u8, error: String| {
-            let what = Damaged::Blocks(at, Blocks(u64::from(count)));
-            damaged.push(Damage { volume: volume.clone(), what, error });
-        };
-        if run.form != Form::Raw {
-            return report(at, run.count, error.to_string());
-        }
-        for (index, block) in (run.start..run.end()).enumerate() {
-            let Some(part) = run.part(block, block + 1) else { continue };
-            if let Err(error) = self.0.read_run(&part).await {
-                report(at + Blocks(index as u64), 1, error.to_string());
+    /// A node, if it is one that belongs in this place.
+    async fn load_placed(&self, ptr: NodePtr, level: Option<u8>, low: &[u8], high: Option<&[u8]>) -> Result<Arc<Node>> {
+        let node = self.load(ptr).await?;
+        node.check_place(level, low, high)?;
+        Ok(node)
+    }
+
+    /// What a tree lost by what cannot be read.
+    async fn name_damage(&self, walk: &Walk, bad: &Unreadable, damaged: &mut Vec<Damage>) -> Result<()> {
+        let mut chunks: BTreeSet<Key> = BTreeSet::new();
+        let mut pending: Vec<Subtree> = walk.root.map(|root| (root, None, Key::new(), None)).into_iter().collect();
+        while let Some((ptr, level, low, high)) = pending.pop() {
+            let known = bad.nodes.get(&(ptr.uid, ptr.offset)).cloned();
+            let loaded = match known {
+                Some(error) => Err(error),
+                None => self.load_placed(ptr, level, &low, high.as_deref()).await.map_err(|error| error.to_string()),
+            };
+            let node = match loaded {
+                Ok(node) => node,
+                Err(error) => {
+                    let what = damaged_keys(&low, high.as_deref());
+                    damaged.push(Damage { volume: walk.name.clone(), what, error, reference: None });
+                    continue;
+                }
+            };
+            let children = node.child_ranges(&low, high.as_deref()).into_iter();
+            pending.extend(children.map(|(ptr, low, high)| (ptr, node.level_below(), low, high)));
+            for (key, message) in node.messages() {
+                let runs = runs_of(key, &message)?;
+                if walk.id != CATALOG && runs.iter().any(|run| bad.extents.contains(&(run.uid, run.offset))) {
+                    chunks.insert(Key::from_slice(key));
+                }
             }
         }
+        for key in chunks {
+            // A newer message may have replaced the reference; below a damaged node nobody can tell.
+            let Ok(Some(value)) = self.0.tree(walk.id)?.get(self, &key).await else { continue };
+            for run in decode(&value)?.iter().filter(|run| bad.extents.contains(&(run.uid, run.offset))) {
+                self.narrow_down(walk, &key, run, damaged).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Which blocks of a damaged run cannot be read: raw blocks have checksums of their own.
+    async fn narrow_down(&self, walk: &Walk, key: &Key, run: &Run, damaged: &mut Vec<Damage>) {
+        let step = if run.form == Form::Raw { 1 } else { run.count };
+        for block in (run.start..run.end()).step_by(usize::from(step.max(1))) {
+            let Some(part) = run.part(block, block + step) else { continue };
+            if let Err(error) = self.0.read_run(&part).await {
+                let at = Lba(chunk_start(key).unwrap_or(0) + u64::from(part.start));
+                let what = Damaged::Blocks(at, Blocks(u64::from(part.count)));
+                let reference = Some((walk.id, key.clone(), part));
+                damaged.push(Damage { volume: walk.name.clone(), what, error: error.to_string(), reference });
+            }
+        }
+    }
+}
+
+/// Runs with data that a message has.
+fn runs_of(key: &[u8], message: &Message) -> Result<Vec<Run>> {
+    match (chunk_start(key), message) {
+        (Some(_), Message::Put(value) | Message::Patch(value)) => {
+            let mut runs = decode(value)?;
+            runs.retain(|run| run.form != Form::Hole);
+            Ok(runs)
+        }
+        _ => Ok(Vec::new()),
     }
 }
 
@@ -190,7 +253,7 @@ fn damaged_keys(low: &[u8], high: Option<&[u8]>) -> Damaged {
     if low.first() == Some(&MAP_PREFIX) && high.is_some_and(|high| high <= &behind_map[..]) {
         let first = chunk_start(low).unwrap_or(0);
         let end = high.and_then(chunk_start).unwrap_or(u64::MAX);
-        return Damaged::Blocks(Lba(first), Blocks(end - first));
+        return Damaged::Blocks(Lba(first), Blocks(end.saturating_sub(first)));
     }
     Damaged::Keys(low.to_vec(), high.map(<[u8]>::to_vec))
 }

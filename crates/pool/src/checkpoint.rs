@@ -1,10 +1,10 @@
 //! Checkpoints: memtables become nodes, a superblock makes them the truth, and space that nothing needs is freed.
 
-use crate::accounts::{Accounts, Ownership};
-use crate::format::{LogPosition, SlotRecord, Stream, Superblock, VolumeRecord, superblock_slots};
+use crate::accounts::{Accounts, DeadKey, Ownership};
+use crate::format::{LogPosition, SlotRecord, Stream, Superblock, VolumeKind, VolumeRecord, superblock_slots};
 use crate::map::{Lost, Map, Run};
 use crate::space::{Claim, Usage};
-use crate::{CATALOG, Epoch, Pool, Rule, Shared};
+use crate::{CATALOG, Epoch, Pool, Rule, Shared, VolumeState};
 use ashlar_block::{Durability, Error, IoContext, Kind, Result};
 use ashlar_index::{Errands, Message, NodePtr, Tree};
 use bytes::Bytes;
@@ -78,7 +78,9 @@ impl Pool {
         for (id, runs) in &frozen.lost {
             accounts.drop_runs(&shared.ownership(*id), runs);
         }
-        let trees: Vec<_> = shared.volumes.read().values().map(|volume| volume.tree.clone()).collect();
+        // Not those of snapshots: their nodes belong to others too, and there is nothing to push down.
+        let live = |volume: &&VolumeState| matches!(volume.kind, VolumeKind::Live { .. });
+        let trees: Vec<_> = shared.volumes.read().values().filter(live).map(|volume| volume.tree.clone()).collect();
         let mut roots = Roots::new();
         for tree in trees {
             let mut errands = chores.errands.remove(&tree.id()).unwrap_or_default();
@@ -148,11 +150,11 @@ impl Pool {
         for (key, weight) in &accounts.dead {
             let key = key.encode();
             let before = catalog.get(self, &key).await?;
-            let before = before.and_then(|bytes| bytes[..].try_into().ok()).map_or(0, u64::from_le_bytes);
+            let before = before.map_or(Ok(0), |sum| DeadKey::decode_entry(&key, &sum).map(|(_, sum)| sum))?;
             let sum = Bytes::copy_from_slice(&(before + weight).to_le_bytes());
             catalog.apply(key, Message::Put(sum), &mut ignored);
         }
-        for (slot, record) in shared.space.records(&accounts.usage) {
+        for (slot, record) in shared.space.records(&accounts.usage)? {
             let message = record.map_or(Message::Delete, |record| Message::Put(record.encode()));
             catalog.apply(SlotRecord::key(slot), message, &mut ignored);
         }
@@ -163,27 +165,28 @@ impl Pool {
         let mut accounts = Accounts::default();
         accounts.add(std::mem::take(&mut *shared.node_usage.lock()));
         accounts.drop_nodes(&Ownership::default(), &flushed.replaced);
+        shared.space.verify_catalog(&accounts.usage)?;
         Ok(accounts.usage)
     }
 
     async fn write_superblock(&self, generation: u64, log: LogPosition) -> Result<()> {
         let shared = &self.0;
-        for (index, device) in shared.layout.devices.iter().enumerate() {
+        for (index, place) in shared.layout.places().enumerate() {
             let superblock = Superblock {
                 pool: shared.pool,
                 generation,
                 born: shared.space.born(),
                 device: index as u32,
-                devices: shared.records.clone(),
+                devices: shared.layout.records(),
                 segment: shared.layout.segment,
                 catalog: shared.catalog.root(),
                 log,
             };
             let image = superblock.encode();
-            for slot in superblock_slots(shared.records[index].capacity, generation) {
-                device.write(CHECKPOINT, slot, vec![image.clone()], Durability::Cached).await?;
+            for slot in superblock_slots(place.record.capacity, generation) {
+                place.device.write(CHECKPOINT, slot, vec![image.clone()], Durability::Cached).await?;
             }
-            shared.dirty[index].store(true, Ordering::Release);
+            place.dirty.store(true, Ordering::Release);
         }
         if shared.keeps(Rule::FreeAfterSuperblock) { shared.flush_devices().await } else { Ok(()) }
     }
@@ -248,7 +251,7 @@ impl Shared {
             log.stream.make_room(0, 0, &self.space, &self.layout, Claim::Reserve, &mut sealed)?;
         }
         if log.stream.has_open_batch() {
-            log.stream.seal(&self.layout, &mut sealed);
+            log.stream.seal(&mut sealed);
             self.expect(Stream::Log, &sealed);
         }
         volumes.values().for_each(|volume| volume.tree.freeze());
@@ -280,7 +283,7 @@ impl Shared {
         let ticket = {
             let mut state = self.side(stream).lock();
             if state.has_open_batch() {
-                state.seal(&self.layout, &mut sealed);
+                state.seal(&mut sealed);
                 self.expect(stream, &sealed);
             }
             state.last_ticket()

@@ -15,16 +15,18 @@ use crate::format::{Item, Stream, VolumeKind, decode_body};
 use crate::map::{Form, Map, Run, back_range, decode, decode_back};
 use crate::scan::Scanner;
 use crate::space::Claim;
+use crate::store::{Held, Holding};
 use crate::{Pool, Rule, VolumeState};
 use ashlar_block::{Kind, Result};
-use ashlar_index::{Errands, Key, Tree};
+use ashlar_index::{Errands, Key, Tree, prefix_end};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Live bytes that one round moves, about.
 const ROUND_BYTES: u64 = 8 << 20;
-/// Moves in one transaction.
-const MOVES_PER_COMMIT: usize = 256;
+/// Moves in one transaction: at worst, each logs 16 runs with 32 checksums, 2,700 bytes, of the 512 KiB that it may.
+const MOVES_PER_COMMIT: usize = 128;
 
 /// A live extent of a victim: where it is referred to, and what refers to it.
 struct Living {
@@ -87,7 +89,8 @@ impl Pool {
     /// References to extents of a segment that its own batches do not name: they were made by sharing.
     async fn back_references(&self, uid: u64, living: &mut Vec<Living>) -> Result<()> {
         let shared = &self.0;
-        let (first, end) = (back_range(uid), back_range(uid + 1));
+        let first = back_range(uid);
+        let end = prefix_end(&first);
         let live = |(id, volume): (&u64, &VolumeState)| match volume.kind {
             VolumeKind::Live { .. } => Some((*id, volume.tree.clone())),
             VolumeKind::Snapshot { .. } => None,
@@ -97,7 +100,7 @@ impl Pool {
             let owner = shared.ownership(id).shared_until();
             let mut low = first.clone();
             loop {
-                let page = tree.page(self, &low, Some(&end), 1024).await?;
+                let page = tree.page(self, &low, end.as_deref(), 1024).await?;
                 for (key, _) in &page.entries {
                     let Some((offset, chunk)) = decode_back(key) else { continue };
                     // The batch of the extent may name the same chunk.
@@ -174,33 +177,37 @@ impl Pool {
         let bytes: u64 = moves.iter().map(|(.., copy)| copy.weight()).sum();
         shared.moved.fetch_add(bytes, Ordering::Relaxed);
         let _still = if shared.keeps(Rule::StillWhileSharing) { Some(shared.moving.write().await) } else { None };
-        let (mut left, mut together) = (&moves[..], MOVES_PER_COMMIT);
-        while !left.is_empty() {
-            let (now, later) = left.split_at(together.min(left.len()));
-            let mut txn = Txn::new().deleting();
-            txn.closing = true;
-            now.iter().for_each(|(tree, key, from, to)| txn.relocate(*tree, key.clone(), from.clone(), to.clone()));
-            match shared.apply(&txn) {
-                Ok((_, sealed)) => {
-                    shared.start_writes(sealed);
-                    left = later;
-                }
-                // A node that the decision needs has left the cache: fetch it and decide again, on fewer, since little
-                // memory may not hold the nodes of all.
+        for moves in moves.chunks(MOVES_PER_COMMIT) {
+            match self.relocate(moves, Arc::default()) {
+                // A node that the decisions need is not in memory. One by one, since the cache may not have room for all.
                 Err(error) if error.kind() == Kind::Retry => {
-                    together = (now.len() / 2).max(1);
-                    for (tree, key, ..) in &now[..together] {
-                        if let Ok(tree) = shared.tree(*tree) {
-                            tree.get(self, key).await?;
+                    for one in moves {
+                        let held = Arc::default();
+                        if let Ok(tree) = shared.tree(one.0) {
+                            tree.get(&Holding(self, &held), &one.1).await?;
                         }
+                        self.relocate(std::slice::from_ref(one), held)?;
                     }
                 }
-                Err(error) => return Err(error),
+                other => other?,
             }
         }
         Ok(())
     }
+
+    /// Points the map at copies, in one transaction. `Retry`: a node is missing that is neither cached nor held.
+    fn relocate(&self, moves: &[Move], held: Arc<Held>) -> Result<()> {
+        let mut txn = Txn::new().deleting();
+        (txn.closing, txn.held) = (true, held);
+        moves.iter().for_each(|(tree, key, from, to)| txn.relocate(*tree, key.clone(), from.clone(), to.clone()));
+        let (_, sealed) = self.0.apply(&txn)?;
+        self.0.start_writes(sealed);
+        Ok(())
+    }
 }
+
+/// Tree, key, and what is referred to before and after.
+type Move = (u64, Key, Run, Run);
 
 impl Run {
     /// The same part of the extent, whose stored bytes for this part now begin at `offset` of segment `uid`.

@@ -3,6 +3,7 @@
 use crate::format::{Stream, VolumeKind};
 use crate::map::{CHUNK_BLOCKS, Form, Lost, Run, chunk_key, decode, encode};
 use crate::space::Claim;
+use crate::store::{Held, Holding};
 use crate::stream::Sealed;
 use crate::{Compression, Pool, Rule, Seq, Shared, VolumeState};
 use ashlar_block::{Durability, Error, IoContext, Kind, Result};
@@ -54,6 +55,8 @@ pub struct Txn {
     deletes_only: bool,
     /// May change a volume that is being destroyed.
     pub(crate) closing: bool,
+    /// Nodes that its relocations need, whatever the cache keeps.
+    pub(crate) held: Arc<Held>,
 }
 
 impl Txn {
@@ -200,7 +203,7 @@ impl Pool {
             let mut log = shared.log.lock();
             let mut sealed = Vec::new();
             if log.stream.has_open_batch() {
-                log.stream.seal(&shared.layout, &mut sealed);
+                log.stream.seal(&mut sealed);
                 shared.expect(Stream::Log, &sealed);
             }
             (sealed, log.stream.chain.seq - 1, log.stream.last_ticket())
@@ -312,7 +315,7 @@ impl Shared {
         for change in &txn.changes {
             let Change::Relocate(id, key, from, to) = change else { continue };
             let Some(volume) = volumes.get(id) else { continue };
-            let value = volume.tree.get_cached(&Pool(self.clone()), key);
+            let value = volume.tree.get_cached(&Holding(&Pool(self.clone()), &txn.held), key);
             let value =
                 value.ok_or_else(|| Error::new(Kind::Retry, "a node on the way to a moved extent is not cached"))?;
             let same = |run: &&Run| {
@@ -371,9 +374,9 @@ impl Shared {
 
     pub(crate) async fn write(&self, stream: Stream, mut batch: Sealed) -> Result<()> {
         let image = batch.image();
-        let device = &self.layout.devices[batch.device];
-        let result = device.write(WRITE, batch.address, image, Durability::Cached).await;
-        self.dirty[batch.device].store(true, Ordering::Release);
+        let (place, address) = self.layout.locate(batch.uid, batch.block);
+        let result = place.device.write(WRITE, address, image, Durability::Cached).await;
+        place.dirty.store(true, Ordering::Release);
         if let Err(error) = result {
             return Err(self.poisoned(error));
         }
@@ -416,7 +419,7 @@ impl Shared {
             {
                 let mut log = self.log.lock();
                 if log.stream.has_open_batch() {
-                    log.stream.seal(&self.layout, &mut sealed);
+                    log.stream.seal(&mut sealed);
                     self.expect(Stream::Log, &sealed);
                 }
             }
@@ -430,9 +433,9 @@ impl Shared {
     }
 
     pub(crate) async fn flush_devices(&self) -> Result<()> {
-        for (device, dirty) in self.layout.devices.iter().zip(&self.dirty) {
-            if dirty.swap(false, Ordering::AcqRel)
-                && let Err(error) = device.flush(SYNC).await
+        for place in self.layout.places() {
+            if place.dirty.swap(false, Ordering::AcqRel)
+                && let Err(error) = place.device.flush(SYNC).await
             {
                 return Err(self.poisoned(error));
             }

@@ -25,8 +25,20 @@ pub const SUPERBLOCK_BLOCKS: u64 = 2;
 pub const SEGMENTS_AT: Lba = Lba(256);
 /// Most devices of a pool.
 pub const DEVICES_MAX: usize = 64;
+/// Most segments of a device, which bounds every table of segments.
+pub const SEGMENTS_MAX: u64 = 65_536;
+/// Blocks of the largest segment: places in a segment are byte offsets of 32 bits.
+pub const SEGMENT_BLOCKS_MAX: u64 = 1 << 20;
+/// Bound on what counters of a pool reach; it leaves them room to count on in 64 bits.
+const COUNTER_MAX: u64 = 1 << 62;
+/// Bound on segments ever begun: a segment's number leaves 42 bits for it.
+const BORN_MAX: u64 = 1 << 41;
+/// Bound on the live bytes of a segment. References that share extents add up to more than its size, but not to this.
+const LIVE_MAX: u64 = 1 << 56;
 
 const RING_BLOCKS: u64 = RING_SLOTS * SUPERBLOCK_BLOCKS;
+/// Blocks of a device that are not segments.
+pub const SUPERBLOCKS: Blocks = Blocks(SEGMENTS_AT.0 + RING_BLOCKS);
 const SUPERBLOCK_LEN: usize = (SUPERBLOCK_BLOCKS as usize) * BLOCK_LEN;
 
 /// CRC32C, the checksum of everything here.
@@ -42,14 +54,14 @@ pub fn superblock_slots(capacity: Blocks, generation: u64) -> [Lba; 2] {
 
 /// Segments that fit on a device.
 pub fn segments_on(capacity: Blocks, segment: Blocks) -> u64 {
-    capacity.0.saturating_sub(SEGMENTS_AT.0 + RING_BLOCKS) / segment.0
+    capacity.0.saturating_sub(SUPERBLOCKS.0) / segment.0
 }
 
 /// Segment size for a device of this capacity: about 2,048 segments, from 1 to 64 MiB, larger only where a device would
 /// have more than 65,536 of them (which bounds every table of segments).
 pub fn segment_size_for(capacity: Blocks) -> Blocks {
     let mut blocks = (capacity.0 / 2048).next_power_of_two().clamp(256, 64 * 256);
-    while capacity.0 / blocks > 65_536 {
+    while capacity.0 / blocks > SEGMENTS_MAX {
         blocks *= 2;
     }
     Blocks(blocks)
@@ -159,6 +171,10 @@ impl StoredOpen {
 }
 
 impl Superblock {
+    /// Whether there was a superblock in this slot, readable or not.
+    pub fn is_trace(slot: &[u8]) -> bool {
+        slot.starts_with(&SUPERBLOCK_MAGIC)
+    }
     /// The bytes of a slot.
     pub fn encode(&self) -> Bytes {
         let mut bytes = BytesMut::zeroed(SUPERBLOCK_LEN);
@@ -221,14 +237,25 @@ impl Superblock {
         let devices_count = stored.devices_count.get() as usize;
         let devices_len = devices_count.checked_mul(DEVICE_LEN).filter(|_| devices_count <= DEVICES_MAX);
         let devices = rest.get(..devices_len.ok_or_else(refuse)?).ok_or_else(refuse)?;
-        let devices = devices
+        let devices: Vec<DeviceRecord> = devices
             .chunks_exact(DEVICE_LEN)
             .map(|device| {
                 let number = |at: usize| u64::from_le_bytes(device[at..at + 8].try_into().expect("eight bytes"));
                 DeviceRecord { id: number(0), capacity: Blocks(number(8)) }
             })
             .collect();
-        if stored.device.get() as usize >= devices_count || !stored.segment_blocks.get().is_power_of_two() {
+        let segment = Blocks(stored.segment_blocks.get());
+        let fits = |device: &DeviceRecord| {
+            device.capacity >= SUPERBLOCKS && segments_on(device.capacity, segment) <= SEGMENTS_MAX
+        };
+        if stored.device.get() as usize >= devices_count
+            || !segment.0.is_power_of_two()
+            || segment.0 > SEGMENT_BLOCKS_MAX
+            || !devices.iter().all(fits)
+            || stored.generation.get() > COUNTER_MAX
+            || stored.born.get() > BORN_MAX
+            || !(1..=COUNTER_MAX).contains(&stored.log_seq.get())
+        {
             return Err(refuse());
         }
         let catalog = NodePtr::decode(&stored.catalog)?;
@@ -238,7 +265,7 @@ impl Superblock {
             born: stored.born.get(),
             device: stored.device.get(),
             devices,
-            segment: Blocks(stored.segment_blocks.get()),
+            segment,
             catalog: (stored.has_catalog.get() != 0).then_some(catalog),
             log: LogPosition {
                 at: stored.log_at.load(),
@@ -278,7 +305,11 @@ impl SlotRecord {
     /// Reads the stored form.
     pub fn decode(bytes: &Bytes) -> Result<SlotRecord> {
         let mut reader = Reader { rest: bytes.clone() };
-        Ok(SlotRecord { uid: reader.u64()?, live: reader.u64()? })
+        let record = SlotRecord { uid: reader.u64()?, live: reader.u64()? };
+        if record.live > LIVE_MAX {
+            return Err(Error::corrupt(format!("segment {:#x} counts {} live bytes", record.uid, record.live)));
+        }
+        Ok(record)
     }
 }
 

@@ -21,6 +21,10 @@ mod check;
 mod checkpoint;
 mod clean;
 mod commit;
+#[cfg(test)]
+mod fuzz;
+mod grow;
+mod mend;
 mod open;
 mod replay;
 mod rules;
@@ -34,12 +38,13 @@ mod volumes;
 pub use check::{Checked, Damage, Damaged};
 pub use commit::{Txn, TxnData};
 pub use format::VolumeKind;
+pub use mend::Mended;
 pub use open::{Compression, Config, Creation};
 pub use rules::Rule;
 pub use volume::Volume;
 pub use volumes::VolumeInfo;
 
-use crate::format::{DeviceRecord, Stream};
+use crate::format::Stream;
 use crate::map::Map;
 use crate::space::{Layout, Space, Usage};
 use crate::stream::StreamState;
@@ -114,14 +119,11 @@ pub(crate) struct Shared {
     limits: Limits,
     layout: Layout,
     pool: u64,
-    records: Vec<DeviceRecord>,
     space: Space,
     log: Mutex<Log>,
     /// Nodes, then cold data.
     side: [Mutex<StreamState>; 2],
     outstanding: [Outstanding; 3],
-    /// Devices written to since their last flush.
-    dirty: Vec<AtomicBool>,
     /// Extents and nodes that are not yet on the device, by birth address.
     in_flight: RwLock<HashMap<(u64, u32), Bytes>>,
     /// Batches of the log up to this number are durable.
@@ -139,6 +141,8 @@ pub(crate) struct Shared {
     /// Live bytes of nodes appended and not yet attributed to a checkpoint.
     node_usage: Mutex<Usage>,
     semantics: Arc<Map>,
+    /// Where a damaged log was cut; see [`Config::cut_log`].
+    cut: OnceLock<String>,
     poison: OnceLock<Error>,
     /// Readers hold the current epoch; slots that a checkpoint emptied wait for the epochs before it.
     epoch: RwLock<Arc<Epoch>>,
@@ -207,7 +211,7 @@ impl Pool {
         for slot in shared.space.slots() {
             match slot.state {
                 space::State::Free => free += segment,
-                _ => used += (slot.live + slot.catalog).max(0) as u64,
+                _ => used = used.saturating_add((slot.live + slot.catalog).max(0) as u64),
             }
         }
         let fresh: i64 = shared.log.lock().usage.values().sum();
@@ -215,12 +219,17 @@ impl Pool {
         let memtables: usize = shared.volumes.read().values().map(memory).sum();
         let in_flight: usize = shared.outstanding.iter().map(|stream| stream.bytes.load(Ordering::Relaxed)).sum();
         let memory = (memtables + in_flight) as u64 + shared.cache.weight();
-        let capacity = u64::from(shared.layout.slots_count) * segment;
+        let capacity = u64::from(shared.layout.slots_count()) * segment;
         let used = used.saturating_add_signed(fresh).min(capacity);
         let reserve = shared.space.reserve() as u64 * segment;
         let free = free.saturating_sub(reserve).min((capacity - used).saturating_sub(reserve));
         let (generation, moved) = (shared.generation.load(Ordering::Relaxed), shared.moved.load(Ordering::Relaxed));
         Status { capacity, used, free, memory, generation, moved }
+    }
+
+    /// What was lost when a damaged log was cut at opening.
+    pub fn cut(&self) -> Option<&str> {
+        self.0.cut.get().map(String::as_str)
     }
 
     /// The runtime.

@@ -1,8 +1,8 @@
 //! Creating and opening pools.
 
 use crate::format::{
-    DEVICES_MAX, DeviceRecord, LogPosition, RING_SLOTS, SUPERBLOCK_BLOCKS, SlotRecord, Stream, Superblock,
-    VolumeRecord, segment_size_for, segments_on, superblock_slots,
+    DEVICES_MAX, DeviceRecord, LogPosition, RING_SLOTS, SEGMENT_BLOCKS_MAX, SEGMENTS_MAX, SUPERBLOCK_BLOCKS,
+    SUPERBLOCKS, SlotRecord, Stream, Superblock, VolumeRecord, segment_size_for, segments_on, superblock_slots,
 };
 use crate::map::Map;
 use crate::space::{Layout, RESERVE_MIN, Space, Usage, slot_of};
@@ -11,7 +11,7 @@ use crate::{CATALOG, Epoch, Log, NodeWeight, Pool, Rule, Shared, VolumeState};
 use ashlar_block::{Device, Durability, Error, IoContext, Kind, Result, ResultExt};
 use ashlar_env::Env;
 use ashlar_index::{Key, Limits, NodePtr, NodeStore, Tree, prefix_end};
-use ashlar_units::{Blocks, Bytes as Size};
+use ashlar_units::{Blocks, Bytes as Size, Lba};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -21,6 +21,8 @@ use std::sync::{Arc, OnceLock};
 const OPEN: IoContext = IoContext::foreground("pool-open");
 /// A pool needs its reserve and as much again.
 const SEGMENTS_MIN: u64 = 2 * RESERVE_MIN as u64;
+/// Bound on the numbers of volumes, which count up.
+const VOLUME_ID_MAX: u64 = 1 << 62;
 /// Share of the memory budget for cached nodes.
 const NODE_CACHE_SHARE: u64 = 2;
 
@@ -45,6 +47,8 @@ pub struct Config {
     pub log_bytes: Size,
     /// How new extents are compressed.
     pub compression: Compression,
+    /// Cut the log where it is damaged, instead of refusing to open: what was committed later is lost.
+    pub cut_log: bool,
     /// A rule to break, for explorations that must notice.
     pub without: Option<Rule>,
 }
@@ -52,7 +56,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Config {
         let (memory, log_bytes) = (Size(256 << 20), Size(256 << 20));
-        Config { memory, log_bytes, compression: Compression::default(), without: None }
+        Config { memory, log_bytes, compression: Compression::default(), cut_log: false, without: None }
     }
 }
 
@@ -76,19 +80,15 @@ impl Pool {
         if !segment.0.is_power_of_two() {
             return Err(Error::misuse(format!("a segment of {segment} blocks is not a power of two")));
         }
+        if segment.0 > SEGMENT_BLOCKS_MAX {
+            let largest = Blocks(SEGMENT_BLOCKS_MAX).to_bytes();
+            return Err(Error::misuse(format!(
+                "segments of {} are too large: the largest are {largest}; split a device that needs larger ones",
+                segment.to_bytes()
+            )));
+        }
         for device in devices {
-            let capacity = device.geometry().capacity;
-            if segments_on(capacity, segment) < SEGMENTS_MIN {
-                let need = superblock_room() + SEGMENTS_MIN * segment.0;
-                let message = format!(
-                    "{}: {} is too small: a pool with segments of {} needs at least {} on each device",
-                    device.name(),
-                    capacity.to_bytes(),
-                    segment.to_bytes(),
-                    Blocks(need).to_bytes()
-                );
-                return Err(Error::misuse(message));
-            }
+            require_room(device, segment)?;
             if !creation.force && newest_superblock(device).await?.is_some() {
                 let message = format!(
                     "{}: holds a pool already; open that, or overwrite it with --force (its data is lost)",
@@ -103,13 +103,6 @@ impl Pool {
             .collect();
         let pool = env.random();
         for (index, device) in devices.iter().enumerate() {
-            let capacity = records[index].capacity;
-            let ring = RING_SLOTS * SUPERBLOCK_BLOCKS;
-            let blank = Bytes::from(vec![0; Blocks(ring).to_bytes().0 as usize]);
-            for at in superblock_slots(capacity, 0) {
-                device.write(OPEN, at, vec![blank.clone()], Durability::Cached).await?;
-            }
-            device.flush(OPEN).await?;
             let superblock = Superblock {
                 pool,
                 generation: 0,
@@ -120,10 +113,7 @@ impl Pool {
                 catalog: None,
                 log: LogPosition { seq: 1, ..LogPosition::default() },
             };
-            for at in superblock_slots(capacity, 0) {
-                device.write(OPEN, at, vec![superblock.encode()], Durability::Cached).await?;
-            }
-            device.flush(OPEN).await?;
+            write_first_superblock(device, &superblock).await?;
         }
         Ok(())
     }
@@ -131,8 +121,11 @@ impl Pool {
     /// Opens a pool: reads the newest superblock and replays the log behind it. The devices may come in any order.
     pub async fn open(env: &Env, devices: Vec<Device>, config: Config) -> Result<Pool> {
         let (superblock, devices) = assemble(devices).await?;
-        let layout = Layout::new(devices, &superblock.devices, superblock.segment);
-        let slots_count = layout.slots_count;
+        let layout = Layout::new(superblock.segment);
+        for (device, record) in devices.into_iter().zip(&superblock.devices) {
+            layout.add(device, *record)?;
+        }
+        let slots_count = layout.slots_count();
         // More segments cannot have been begun since the superblock: a slot is freed only by a checkpoint.
         let born = superblock.born + 2 * u64::from(slots_count);
         let semantics = Arc::new(Map);
@@ -143,7 +136,6 @@ impl Pool {
             config,
             limits: Limits::default(),
             pool: superblock.pool,
-            records: superblock.devices.clone(),
             space: Space::new(slots_count, born),
             log: Mutex::new(Log {
                 stream: log,
@@ -154,7 +146,6 @@ impl Pool {
             }),
             side: side.map(|stream| Mutex::new(StreamState::new(stream, superblock.pool, Chain::default()))),
             outstanding: Default::default(),
-            dirty: layout.devices.iter().map(|_| AtomicBool::new(false)).collect(),
             layout,
             in_flight: RwLock::default(),
             durable: AtomicU64::new(0),
@@ -173,6 +164,7 @@ impl Pool {
             catalog: Tree::open(CATALOG, superblock.catalog, semantics.clone()),
             node_usage: Mutex::default(),
             semantics,
+            cut: OnceLock::new(),
             poison: OnceLock::new(),
             epoch: RwLock::new(Arc::new(Epoch)),
             draining: Mutex::default(),
@@ -194,10 +186,11 @@ impl Pool {
     async fn load_catalog(&self, root: Option<NodePtr>) -> Result<()> {
         let shared = &self.0;
         // The catalog cannot count its own nodes, so they are counted here: its leaves are not read for that.
-        let mut pending: Vec<NodePtr> = root.into_iter().collect();
-        while let Some(ptr) = pending.pop() {
+        let mut pending: Vec<_> = root.map(|root| (root, None, Key::new(), None)).into_iter().collect();
+        while let Some((ptr, level, low, high)) = pending.pop() {
             shared.space.adopt(ptr.uid, 0, i64::from(ptr.len))?;
             let node = self.load(ptr).await?;
+            node.check_place(level, &low, high.as_deref())?;
             match node.level() {
                 0 => {}
                 1 => {
@@ -205,7 +198,10 @@ impl Pool {
                         shared.space.adopt(child.uid, 0, i64::from(child.len))?;
                     }
                 }
-                _ => pending.extend(node.child_pointers()),
+                _ => {
+                    let children = node.child_ranges(&low, high.as_deref()).into_iter();
+                    pending.extend(children.map(|(ptr, low, high)| (ptr, node.level_below(), low, high)));
+                }
             }
         }
         for (key, value) in self.catalog_range(&[SlotRecord::PREFIX]).await? {
@@ -218,6 +214,9 @@ impl Pool {
         for (key, value) in self.catalog_range(&[VolumeRecord::PREFIX]).await? {
             let id = VolumeRecord::id(&key).ok_or_else(|| Error::corrupt("a volume's key is cut short"))?;
             let record = VolumeRecord::decode(&value)?;
+            if id == CATALOG || id > VOLUME_ID_MAX {
+                return Err(Error::corrupt(format!("there is a volume of number {id}, which cannot be")));
+            }
             let tree = Arc::new(Tree::open(id, record.root, shared.semantics.clone()));
             let state = VolumeState { name: record.name, tree, kind: record.kind, closing: false };
             shared.volumes.write().insert(id, state);
@@ -240,21 +239,60 @@ impl Pool {
     }
 }
 
-/// Blocks of a device that are not segments.
-fn superblock_room() -> u64 {
-    crate::format::SEGMENTS_AT.0 + RING_SLOTS * SUPERBLOCK_BLOCKS
+/// A device that is too small or too large for segments of this size is an error.
+pub(crate) fn require_room(device: &Device, segment: Blocks) -> Result<()> {
+    let capacity = device.geometry().capacity;
+    if segments_on(capacity, segment) > SEGMENTS_MAX {
+        let message = format!(
+            "{}: segments of {} are too small for {}: a device has at most {SEGMENTS_MAX} of them",
+            device.name(),
+            segment.to_bytes(),
+            capacity.to_bytes()
+        );
+        return Err(Error::misuse(message));
+    }
+    if segments_on(capacity, segment) >= SEGMENTS_MIN {
+        return Ok(());
+    }
+    let need = SUPERBLOCKS.0 + SEGMENTS_MIN * segment.0;
+    let message = format!(
+        "{}: {} is too small: a pool with segments of {} needs at least {} on each device",
+        device.name(),
+        capacity.to_bytes(),
+        segment.to_bytes(),
+        Blocks(need).to_bytes()
+    );
+    Err(Error::misuse(message))
+}
+
+/// Writes a superblock over whatever a device held.
+pub(crate) async fn write_first_superblock(device: &Device, superblock: &Superblock) -> Result<()> {
+    let capacity = superblock.devices[superblock.device as usize].capacity;
+    let blank = Bytes::from(vec![0; Blocks(RING_SLOTS * SUPERBLOCK_BLOCKS).to_bytes().0 as usize]);
+    for at in superblock_slots(capacity, 0) {
+        device.write(OPEN, at, vec![blank.clone()], Durability::Cached).await?;
+    }
+    device.flush(OPEN).await?;
+    for at in superblock_slots(capacity, superblock.generation) {
+        device.write(OPEN, at, vec![superblock.encode()], Durability::Cached).await?;
+    }
+    device.flush(OPEN).await
 }
 
 /// The newest superblock on one device.
-async fn newest_superblock(device: &Device) -> Result<Option<Superblock>> {
+pub(crate) async fn newest_superblock(device: &Device) -> Result<Option<Superblock>> {
     let capacity = device.geometry().capacity;
-    if capacity.0 < 2 * superblock_room() {
-        return Ok(None);
-    }
+    let ring = Blocks(RING_SLOTS * SUPERBLOCK_BLOCKS);
+    let [front, back] = [Lba(0), Lba(capacity.0.saturating_sub(ring.0))];
     let mut newest: Option<Superblock> = None;
-    for ring in superblock_slots(capacity, 0) {
-        let bytes = device.read(OPEN, ring, Blocks(RING_SLOTS * SUPERBLOCK_BLOCKS)).await?;
+    let mut traces = false;
+    for at in [front, back] {
+        if at + ring > Lba(capacity.0) {
+            continue;
+        }
+        let bytes = device.read(OPEN, at, ring).await?;
         for slot in bytes.chunks(Blocks(SUPERBLOCK_BLOCKS).to_bytes().0 as usize) {
+            traces |= Superblock::is_trace(slot);
             let found = Superblock::decode(slot).within(|| device.name())?;
             if let Some(found) = found
                 && newest.as_ref().is_none_or(|newest| found.generation > newest.generation)
@@ -263,7 +301,30 @@ async fn newest_superblock(device: &Device) -> Result<Option<Superblock>> {
             }
         }
     }
+    if newest.is_none() && traces {
+        let message = format!(
+            "{}: holds a pool of which no superblock is readable: the device is damaged; restore its contents, or make a \
+             new pool with --force (its data is lost)",
+            device.name()
+        );
+        return Err(Error::corrupt(message));
+    }
     Ok(newest)
+}
+
+/// Refuses a device that is smaller than the pool knows it.
+fn refuse_short(device: &Device, record: &DeviceRecord) -> Result<()> {
+    let capacity = device.geometry().capacity;
+    if capacity >= record.capacity {
+        return Ok(());
+    }
+    let message = format!(
+        "{}: is cut short: it had {} and now has {}; restore its full size or its contents",
+        device.name(),
+        record.capacity.to_bytes(),
+        capacity.to_bytes()
+    );
+    Err(Error::corrupt(message))
 }
 
 /// Finds the newest superblock of all devices, and puts the devices in their order.
@@ -273,8 +334,11 @@ async fn assemble(devices: Vec<Device>) -> Result<(Superblock, Vec<Device>)> {
     for device in devices {
         let name = device.name();
         let Some(superblock) = newest_superblock(&device).await? else {
-            let message = format!("{name}: holds no pool; make one with `ashlar pool create`, or check the path");
-            return Err(Error::new(Kind::Misuse, message));
+            let size = device.geometry().capacity.to_bytes();
+            let message = format!(
+                "{name}: holds no pool (its size is {size}); make one with `ashlar pool create`, or check the path"
+            );
+            return Err(Error::misuse(message));
         };
         pools.insert(superblock.pool);
         if pools.len() > 1 {
@@ -283,34 +347,32 @@ async fn assemble(devices: Vec<Device>) -> Result<(Superblock, Vec<Device>)> {
             return Err(Error::misuse(message));
         }
         let record = superblock.devices[superblock.device as usize];
-        let capacity = device.geometry().capacity;
-        if capacity < record.capacity {
-            let message = format!(
-                "{name}: is cut short: it had {} and now has {}; restore its full size or its contents",
-                record.capacity.to_bytes(),
-                capacity.to_bytes()
-            );
-            return Err(Error::corrupt(message));
-        }
+        refuse_short(&device, &record)?;
         let index = superblock.device;
         if let Some((_, other)) = found.insert(index, (superblock, device)) {
             let message = format!("{name} and {} are the same device of the pool; name each once", other.name());
             return Err(Error::misuse(message));
         }
     }
-    let newest = found.values().map(|(superblock, _)| superblock).max_by_key(|superblock| superblock.generation);
+    // Of two with one generation, that with more devices was written when the pool grew.
+    let newest = found.values().map(|(superblock, _)| superblock);
+    let newest = newest.max_by_key(|superblock| (superblock.generation, superblock.devices.len()));
     let newest = newest.cloned().ok_or_else(|| Error::misuse("name at least one device"))?;
     let mut ordered = Vec::new();
     for (index, record) in newest.devices.iter().enumerate() {
         let Some((superblock, device)) = found.remove(&(index as u32)) else {
-            let message =
-                format!("device {} of {} is missing (identity {:016x})", index + 1, newest.devices.len(), record.id);
+            let (number, count) = (index + 1, newest.devices.len());
+            let message = format!(
+                "device {number} of {count} is missing (identity {:016x}): name all devices of the pool",
+                record.id
+            );
             return Err(Error::new(Kind::Failed, message));
         };
         // A crash between the writes of one superblock leaves a device one generation behind, not more.
         if superblock.generation + 1 < newest.generation {
             let message = format!(
-                "{}: is out of date: it stands at checkpoint {} and the others at {}; it seems to be an old copy",
+                "{}: is out of date: it stands at checkpoint {} and the others at {}; it seems to be an old copy: \
+                 name the device itself",
                 device.name(),
                 superblock.generation,
                 newest.generation
@@ -318,9 +380,18 @@ async fn assemble(devices: Vec<Device>) -> Result<(Superblock, Vec<Device>)> {
             return Err(Error::corrupt(message));
         }
         if superblock.devices.get(index).map(|own| own.id) != Some(record.id) {
-            return Err(Error::corrupt(format!("{}: is not the device that the pool had in its place", device.name())));
+            let message = format!("{}: is not the device that the pool had in its place; name that one", device.name());
+            return Err(Error::corrupt(message));
         }
+        refuse_short(&device, record)?;
         ordered.push(device);
     }
-    Ok((newest, ordered))
+    match found.values().next() {
+        Some((_, device)) => Err(Error::misuse(format!(
+            "{}: is no part of the pool, which has {} devices; take it off the list",
+            device.name(),
+            ordered.len()
+        ))),
+        None => Ok((newest, ordered)),
+    }
 }

@@ -4,7 +4,7 @@
 //! says so. The second verifies each batch and applies its operations. Only the tail that was never flushed may be cut;
 //! damage before it is reported.
 
-use crate::format::{Lead, LogPosition, Operation, Stream, decode_body};
+use crate::format::{Lead, LogPosition, Operation, Stream, VolumeKind, decode_body};
 use crate::map::{Form, Lost, decode};
 use crate::scan::Scanner;
 use crate::stream::Chain;
@@ -32,7 +32,7 @@ impl Shared {
                      `ashlar check --repair`",
                     lead.seq, lead.uid, lead.at
                 );
-                if lead.seq <= durable { Err(Error::corrupt(message)) } else { Ok(()) }
+                if lead.seq <= durable { self.cut_log(message) } else { Ok(()) }
             };
             let block = scanner.blocks(lead.uid, lead.at, 1).await?;
             let Some(body) = scanner.body(&lead, &block).await? else {
@@ -81,10 +81,19 @@ impl Shared {
                      `ashlar check --repair`",
                     chain.seq, lead.seq
                 );
-                return Err(Error::corrupt(message));
+                self.cut_log(message)?;
             }
         }
         Ok(leads)
+    }
+
+    /// Damage in what was durable: an error, unless the log may be cut there.
+    fn cut_log(&self, damage: String) -> Result<()> {
+        if !self.config.cut_log {
+            return Err(Error::corrupt(damage));
+        }
+        let _ = self.cut.set(damage);
+        Ok(())
     }
 
     /// A lead in the rest of a segment that says that batch `seq` was durable.
@@ -106,6 +115,9 @@ impl Shared {
         | Operation::Delete(id, ..)
         | Operation::Patch(id, ..)
         | Operation::DeleteRange(id, ..)) = &operation;
+        if matches!(self.volumes.read().get(id).map(|volume| volume.kind), Some(VolumeKind::Snapshot { .. })) {
+            return Err(Error::corrupt(format!("the log changes volume {id}, which is a snapshot")));
+        }
         let tree =
             self.tree(*id).map_err(|_| Error::corrupt(format!("the log changes volume {id}, which does not exist")))?;
         let mut lost = Lost::default();

@@ -18,11 +18,13 @@ pub enum Rule {
     WaitForReaders,
     /// Extents do not move between the reading of a reference and the commit that copies it.
     StillWhileSharing,
+    /// A device is listed before it is used.
+    ListBeforeUse,
 }
 
 impl Rule {
     /// All rules, with their names and what they say.
-    pub const ALL: [(Rule, &'static str, &'static str); 7] = [
+    pub const ALL: [(Rule, &'static str, &'static str); 8] = [
         (Rule::FlushOnSync, "flush-on-sync", "a sync returns only after the device flush"),
         (
             Rule::DataBeforeSuperblock,
@@ -46,6 +48,7 @@ impl Rule {
             "still-while-sharing",
             "extents do not move between the reading of a reference and the commit that copies it",
         ),
+        (Rule::ListBeforeUse, "list-before-use", "a new device is on the list of devices before anything names it"),
     ];
 
     /// A rule by its name.

@@ -33,8 +33,8 @@ impl<'a> Scanner<'a> {
         let cached = (self.window.len() / BLOCK_LEN) as u32;
         if uid != self.uid || at < self.at || at + count > self.at + cached {
             let want = count.max(WINDOW).min(segment - at);
-            let (device, address) = layout.locate(uid, at);
-            self.window = layout.devices[device].read(SCAN, address, Blocks(u64::from(want))).await?;
+            let (place, address) = layout.locate(uid, at);
+            self.window = place.device.read(SCAN, address, Blocks(u64::from(want))).await?;
             (self.uid, self.at) = (uid, at);
         }
         let from = (at - self.at) as usize * BLOCK_LEN;

@@ -7,11 +7,14 @@
 //!  3. A segment's number (*uid*) names its slot in the low bits, so that a place is found without a table; the high
 //!     bits count segments and are never used twice.
 
-use crate::format::{DeviceRecord, OpenSegment, SEGMENTS_AT, SlotRecord, Stream, segments_on};
+use crate::format::{DEVICES_MAX, DeviceRecord, OpenSegment, SEGMENTS_AT, SlotRecord, Stream, segments_on};
 use ashlar_block::{Device, Error, Kind, Result};
 use ashlar_units::{BLOCK_LEN, Blocks, Lba};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 
 /// Changes of live bytes by slot.
 pub(crate) type Usage = BTreeMap<u32, i64>;
@@ -52,40 +55,75 @@ pub(crate) struct Slot {
 
 const EMPTY: Slot = Slot { state: State::Free, uid: 0, live: 0, catalog: 0, sealed: 0, stuck: 0 };
 
-/// Where segments lie.
+/// A device of the pool.
+pub(crate) struct Place {
+    pub(crate) device: Device,
+    pub(crate) record: DeviceRecord,
+    /// Segments on it.
+    slots: Range<u32>,
+    /// Written to since its last flush.
+    pub(crate) dirty: AtomicBool,
+}
+
+/// Where segments lie. A device is only ever added, behind the others, so that slots keep their numbers.
 pub(crate) struct Layout {
-    pub(crate) devices: Vec<Device>,
-    /// First slot of each device.
-    first: Vec<u32>,
-    pub(crate) slots_count: u32,
+    places: [OnceLock<Place>; DEVICES_MAX],
     pub(crate) segment: Blocks,
 }
 
 impl Layout {
-    pub(crate) fn new(devices: Vec<Device>, records: &[DeviceRecord], segment: Blocks) -> Layout {
-        let mut first = Vec::with_capacity(devices.len());
-        let mut slots_count = 0;
-        for record in records {
-            first.push(slots_count);
-            slots_count += segments_on(record.capacity, segment) as u32;
-        }
-        Layout { devices, first, slots_count, segment }
+    pub(crate) fn new(segment: Blocks) -> Layout {
+        Layout { places: [const { OnceLock::new() }; DEVICES_MAX], segment }
+    }
+    /// Adds a device; gives the number of its slots.
+    pub(crate) fn add(&self, device: Device, record: DeviceRecord) -> Result<u32> {
+        let first = self.slots_count();
+        let count = segments_on(record.capacity, self.segment);
+        let end = u64::from(first) + count;
+        let free = self.places.iter().find(|place| place.get().is_none());
+        let Some(free) = free.filter(|_| end < 1 << SLOT_BITS) else {
+            let most = Blocks(self.segment.0 << SLOT_BITS).to_bytes();
+            let message =
+                format!("{}: is too much: this pool can have {DEVICES_MAX} devices of together {most}", device.name());
+            return Err(Error::misuse(message));
+        };
+        let place = Place { device, record, slots: first..end as u32, dirty: AtomicBool::new(false) };
+        free.set(place).ok().expect("devices are added one after another");
+        Ok(count as u32)
+    }
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
+        self.places.iter().map_while(OnceLock::get)
+    }
+    pub(crate) fn records(&self) -> Vec<DeviceRecord> {
+        self.places().map(|place| place.record).collect()
+    }
+    pub(crate) fn slots_count(&self) -> u32 {
+        self.places().last().map_or(0, |place| place.slots.end)
     }
     /// Whether `len` bytes at `offset` of a segment exist.
     pub(crate) fn holds(&self, uid: u64, offset: u32, len: u32) -> bool {
-        slot_of(uid) < self.slots_count && u64::from(offset) + u64::from(len) <= self.segment_bytes()
+        slot_of(uid) < self.slots_count() && u64::from(offset) + u64::from(len) <= self.segment_bytes()
     }
     /// Bytes of a segment.
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.segment.to_bytes().0
     }
     /// Device and address of a block of a segment. The slot must exist: see [`Layout::holds`].
-    pub(crate) fn locate(&self, uid: u64, block: u32) -> (usize, Lba) {
+    pub(crate) fn locate(&self, uid: u64, block: u32) -> (&Place, Lba) {
         let slot = slot_of(uid);
-        let device = self.first.partition_point(|first| *first <= slot) - 1;
-        let index = u64::from(slot - self.first[device]);
-        (device, SEGMENTS_AT + Blocks(index * self.segment.0 + u64::from(block)))
+        let place = self.places().find(|place| slot < place.slots.end).expect("the slot exists");
+        let index = u64::from(slot - place.slots.start);
+        (place, SEGMENTS_AT + Blocks(index * self.segment.0 + u64::from(block)))
     }
+}
+
+/// The segment in a slot, and its live bytes after a change. Accounts below nothing mean that metadata is wrong: on them
+/// no space can be freed.
+fn sum(slots: &[Slot], slot: u32, delta: i64, of: impl Fn(&Slot) -> i64) -> Result<(u64, i64)> {
+    let place = slots.get(slot as usize);
+    let sum = place.and_then(|place| of(place).checked_add(delta)).filter(|sum| *sum >= 0);
+    let refuse = || Error::corrupt(format!("the live bytes of segment slot {slot} do not add up; run `ashlar check`"));
+    place.zip(sum).map(|(place, sum)| (place.uid, sum)).ok_or_else(refuse)
 }
 
 pub(crate) struct Space(Mutex<Inner>);
@@ -131,9 +169,18 @@ impl Inner {
 impl Space {
     /// `born`: segments ever begun, or more.
     pub(crate) fn new(slots_count: u32, born: u64) -> Space {
-        let slots = vec![EMPTY; slots_count as usize];
-        let free = (0..slots_count).collect();
-        Space(Mutex::new(Inner { slots, free, changed: BTreeSet::new(), born, epoch: 1 }))
+        let (slots, free) = Default::default();
+        let space = Space(Mutex::new(Inner { slots, free, changed: BTreeSet::new(), born, epoch: 1 }));
+        space.add(slots_count);
+        space
+    }
+
+    /// Adds free slots behind the others.
+    pub(crate) fn add(&self, count: u32) {
+        let mut inner = self.0.lock();
+        let first = inner.slots.len() as u32;
+        inner.slots.resize((first + count) as usize, EMPTY);
+        inner.free.extend(first..first + count);
     }
 
     /// Segments kept for checkpoints, the cleaner and deletions: 1/32 of all, at least [`RESERVE_MIN`].
@@ -149,7 +196,10 @@ impl Space {
     pub(crate) fn adopt(&self, uid: u64, live: i64, catalog: i64) -> Result<()> {
         let mut inner = self.0.lock();
         let slot = slot_of(uid);
-        let count = inner.slots.len();
+        let (count, born) = (inner.slots.len(), inner.born);
+        if uid >> SLOT_BITS >= born {
+            return Err(Error::corrupt(format!("metadata names segment {uid:#x}, which is not begun yet")));
+        }
         let Some(place) = inner.slots.get_mut(slot as usize) else {
             return Err(Error::corrupt(format!("metadata names segment slot {slot} of {count}")));
         };
@@ -193,16 +243,22 @@ impl Space {
     }
 
     /// What the catalog must say about slots that changed, once `usage` is added; `None`: nothing.
-    pub(crate) fn records(&self, usage: &Usage) -> Vec<(u32, Option<SlotRecord>)> {
+    pub(crate) fn records(&self, usage: &Usage) -> Result<Vec<(u32, Option<SlotRecord>)>> {
         let mut inner = self.0.lock();
         let mut slots = std::mem::take(&mut inner.changed);
         slots.extend(usage.keys());
         let record = |slot: u32| {
-            let Slot { uid, live, .. } = inner.slots[slot as usize];
-            let live = live + usage.get(&slot).copied().unwrap_or(0);
-            (live > 0).then_some(SlotRecord { uid, live: live as u64 })
+            let delta = usage.get(&slot).copied().unwrap_or(0);
+            let (uid, live) = sum(&inner.slots, slot, delta, |slot| slot.live)?;
+            Ok((slot, (live > 0).then_some(SlotRecord { uid, live: live as u64 })))
         };
-        slots.into_iter().map(|slot| (slot, record(slot))).collect()
+        slots.into_iter().map(record).collect()
+    }
+
+    /// Refuses changes of the catalog's own live bytes that cannot be.
+    pub(crate) fn verify_catalog(&self, usage: &Usage) -> Result<()> {
+        let inner = self.0.lock();
+        usage.iter().try_for_each(|(slot, delta)| sum(&inner.slots, *slot, *delta, |slot| slot.catalog).map(|_| ()))
     }
 
     /// Adds a checkpoint's changes; gives the slots that it emptied. They are Draining from now on.
@@ -275,7 +331,7 @@ impl Space {
         let mut sum = 0;
         let within = |(_, _, live): &(u64, u64, u64)| {
             let first = sum == 0;
-            sum += live;
+            sum = live.saturating_add(sum);
             first || sum <= bytes
         };
         candidates.into_iter().take_while(within).take(VICTIMS_MAX).map(|(_, uid, _)| uid).collect()

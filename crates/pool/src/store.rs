@@ -8,6 +8,8 @@ use ashlar_block::{Error, IoContext, Result, ResultExt};
 use ashlar_index::{Node, NodePtr, NodeStore};
 use ashlar_units::BLOCK_LEN;
 use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,8 +23,8 @@ impl Shared {
             return Err(Error::corrupt(format!("there is no place {uid:#x}:{offset} of {len} bytes")));
         }
         let (block, count, skip) = cover(offset, len);
-        let (device, address) = self.layout.locate(uid, block);
-        let data = self.layout.devices[device].read(READ, address, count).await?;
+        let (place, address) = self.layout.locate(uid, block);
+        let data = place.device.read(READ, address, count).await?;
         Ok(data.slice(skip..skip + len as usize))
     }
 
@@ -40,10 +42,11 @@ impl Shared {
         if start >= end {
             return Ok(Bytes::new());
         }
+        let nowhere = || Error::corrupt(format!("there is no extent at {:#x}:{}", run.uid, run.offset));
         if let Some(whole) = self.in_flight.read().get(&(run.uid, run.offset)) {
-            return Ok(whole.slice(start..end));
+            return if end <= whole.len() { Ok(whole.slice(start..end)) } else { Err(nowhere()) };
         }
-        let offset = run.offset + start as u32;
+        let offset = run.offset.checked_add(start as u32).ok_or_else(nowhere)?;
         let stored = self.fetch(run.uid, offset, (end - start) as u32).await?;
         let unit = if run.form == Form::Raw { BLOCK_LEN } else { stored.len() };
         for (index, (part, expected)) in stored.chunks(unit).zip(&run.crcs).enumerate() {
@@ -75,7 +78,7 @@ impl Shared {
 }
 
 /// The bytes of a compressed extent.
-fn unpack(run: &Run, stored: &[u8]) -> Result<Bytes> {
+pub(crate) fn unpack(run: &Run, stored: &[u8]) -> Result<Bytes> {
     let len = run.total as usize * BLOCK_LEN;
     let unpacked = if run.form == Form::Lz4 {
         lz4_flex::block::decompress(stored, len).map_err(|error| error.to_string())
@@ -131,6 +134,36 @@ impl NodeStore for Pool {
 
     fn birth(&self) -> u64 {
         self.0.generation.load(Ordering::Relaxed) + 1
+    }
+}
+
+/// Nodes that stay in memory for a while, whatever the cache has room for.
+#[derive(Default)]
+pub(crate) struct Held(Mutex<HashMap<(u64, u32), Arc<Node>>>);
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} nodes", self.0.lock().len())
+    }
+}
+
+/// The pool's nodes; those that are loaded through it are held.
+pub(crate) struct Holding<'a>(pub(crate) &'a Pool, pub(crate) &'a Held);
+
+impl NodeStore for Holding<'_> {
+    fn cached(&self, ptr: &NodePtr) -> Option<Arc<Node>> {
+        self.1.0.lock().get(&(ptr.uid, ptr.offset)).cloned().or_else(|| self.0.cached(ptr))
+    }
+    async fn load(&self, ptr: NodePtr) -> Result<Arc<Node>> {
+        let node = self.0.load(ptr).await?;
+        self.1.0.lock().insert((ptr.uid, ptr.offset), node.clone());
+        Ok(node)
+    }
+    async fn append(&self, image: Bytes, node: Node) -> Result<NodePtr> {
+        self.0.append(image, node).await
+    }
+    fn birth(&self) -> u64 {
+        self.0.birth()
     }
 }
 

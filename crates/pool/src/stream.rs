@@ -5,7 +5,7 @@
 use crate::format::{BodyWriter, INLINE_BODY_LEN, Lead, OpenSegment, Stream, crc};
 use crate::space::{Claim, Layout, Space};
 use ashlar_block::{Error, Result};
-use ashlar_units::{BLOCK_LEN, Lba};
+use ashlar_units::BLOCK_LEN;
 use bytes::{Bytes, BytesMut};
 
 /// A batch is sealed when its payload passes this, so that sequential writes leave in large pieces.
@@ -36,9 +36,9 @@ pub(crate) struct Sealed {
     lead: Lead,
     body: Bytes,
     pieces: Vec<Bytes>,
-    pub(crate) device: usize,
-    pub(crate) address: Lba,
     pub(crate) uid: u64,
+    /// Where it begins in its segment.
+    pub(crate) block: u32,
     pub(crate) keys: Vec<u32>,
     /// Orders batches of one stream for those who wait until they are written.
     pub(crate) ticket: u64,
@@ -128,7 +128,7 @@ impl StreamState {
         };
         let full = self.open.payload + payload > BATCH_PAYLOAD_BYTES || self.open.body.len() + body > BATCH_BODY_BYTES;
         if full && self.has_open_batch() {
-            self.seal(layout, sealed);
+            self.seal(sealed);
         }
         let left = |segment: &OpenSegment| layout.segment.0 - u64::from(segment.used);
         if self.segment.as_ref().is_some_and(|segment| needed(&self.open) <= left(segment)) {
@@ -153,7 +153,7 @@ impl StreamState {
             _ => (space.allocate(self.stream, claim)?, None),
         };
         if self.has_open_batch() {
-            self.seal(layout, sealed);
+            self.seal(sealed);
         }
         if let Some(full) = self.segment.replace(successor) {
             space.seal(full.uid);
@@ -188,7 +188,7 @@ impl StreamState {
     }
 
     /// Ends the open batch.
-    pub(crate) fn seal(&mut self, layout: &Layout, sealed: &mut Vec<Sealed>) {
+    pub(crate) fn seal(&mut self, sealed: &mut Vec<Sealed>) {
         let open = std::mem::take(&mut self.open);
         let segment = self.segment.as_mut().expect("a batch lies in a segment");
         let pieces: Vec<Bytes> = open
@@ -224,9 +224,8 @@ impl StreamState {
         self.chain.link = self.chain.after(body_crc);
         self.chain.seq += 1;
         self.tickets += 1;
-        let (device, address) = layout.locate(segment.uid, segment.used);
         let ticket = self.tickets;
-        sealed.push(Sealed { lead, body, pieces, device, address, uid: segment.uid, keys: open.keys, ticket });
+        sealed.push(Sealed { lead, body, pieces, uid: segment.uid, block: segment.used, keys: open.keys, ticket });
         segment.used += lead.blocks();
     }
 }

@@ -1,7 +1,10 @@
 //! A volume: a sparse block space and a dictionary.
 
 use crate::commit::Txn;
-use crate::map::{BACK_PREFIX, CHUNK_BLOCKS, Form, MAP_PREFIX, Map, Run, back_key, chunk_key, chunk_start, decode};
+use crate::map::{
+    BACK_PREFIX, CHUNK_BLOCKS, Form, MAP_PREFIX, Map, Pile, Run, back_key, chunk_key, chunk_start, decode,
+    decode_within,
+};
 use crate::store::pad;
 use crate::{Pool, Seq};
 use ashlar_block::{Error, Result, ResultExt};
@@ -142,29 +145,15 @@ impl Volume {
     async fn runs_pinned(&self, at: Lba, count: Blocks) -> Result<Vec<(Lba, Run)>> {
         let (start, end) = (at.0, at.0 + count.0);
         let mut found = Vec::new();
-        let mut add = |first: u64, value: &[u8]| -> Result<()> {
-            for run in decode(value)? {
-                let (from, to) = (first + u64::from(run.start), first + u64::from(run.end()));
-                if run.form == Form::Hole || to <= start || from >= end {
-                    continue;
-                }
-                let low = start.max(from) - first;
-                let high = end.min(to) - first;
-                found.extend(run.part(low as u8, high as u8).map(|part| (Lba(first + low), part)));
-            }
-            Ok(())
+        let within = |first: u64| {
+            let bound = |block: u64| block.saturating_sub(first).min(CHUNK_BLOCKS) as u8;
+            (bound(start), bound(end))
         };
         let (first, last) = (start / CHUNK_BLOCKS, end.div_ceil(CHUNK_BLOCKS));
         if last - first <= 16 {
-            for chunk in first..last {
-                let key = chunk_key(chunk * CHUNK_BLOCKS);
-                let value = match self.tree.get_cached(&self.pool, &key) {
-                    Some(value) => value,
-                    None => self.tree.get(&self.pool, &key).await?,
-                };
-                if let Some(value) = value {
-                    add(chunk * CHUNK_BLOCKS, &value)?;
-                }
+            for first in (first..last).map(|chunk| chunk * CHUNK_BLOCKS) {
+                let runs = self.chunk_runs(&chunk_key(first), within(first)).await?;
+                found.extend(runs.into_iter().map(|run| (Lba(first + u64::from(run.start)), run)));
             }
             return Ok(found);
         }
@@ -173,13 +162,33 @@ impl Volume {
             let page = self.tree.page(&self.pool, &low, Some(&high), 1024).await?;
             for (key, value) in &page.entries {
                 let first = chunk_start(key).ok_or_else(|| Error::corrupt("a map key of the wrong length"))?;
-                add(first, value)?;
+                let (from, to) = within(first);
+                for run in decode_within(value, from, to)?.iter().filter(|run| run.form != Form::Hole) {
+                    found.extend(run.part(from, to).map(|part| (Lba(first + u64::from(part.start)), part)));
+                }
             }
             match page.next {
                 Some(next) => low = next,
                 None => return Ok(found),
             }
         }
+    }
+
+    /// Runs of some blocks of one chunk, without holes. Where no I/O is needed, patches are not merged with what lies below
+    /// them: a search for a few blocks ends where they are found.
+    async fn chunk_runs(&self, key: &[u8], (from, to): (u8, u8)) -> Result<Vec<Run>> {
+        let (mut pile, mut outcome) = (Pile::new(from, to), Ok(false));
+        let known = self.tree.trace_cached(&self.pool, key, |bytes| {
+            outcome = pile.lay(bytes);
+            !matches!(outcome, Ok(false))
+        });
+        if known.is_none() {
+            (pile, outcome) = (Pile::new(from, to), Ok(false));
+            if let Some(value) = self.tree.get(&self.pool, key).await? {
+                outcome = pile.lay(&value);
+            }
+        }
+        outcome.map(|_| pile.finish())
     }
 
     /// Reads a range as pieces that follow each other; what was never written is zeros.
@@ -244,7 +253,7 @@ impl Volume {
             for (key, value) in &page.entries {
                 let first = chunk_start(key).unwrap_or(0);
                 for run in decode(value)?.iter().filter(|run| run.form != Form::Hole) {
-                    let (from, to) = (first + u64::from(run.start), first + u64::from(run.end()));
+                    let (from, to) = (first + u64::from(run.start), first.saturating_add(u64::from(run.end())));
                     stored += to.min((at + count).0).saturating_sub(from.max(at.0));
                 }
             }

@@ -135,9 +135,7 @@ impl Pool {
         let older = snapshots.iter().rev().find(|(other, _)| *other < taken).copied();
         let mut accounts = Accounts::default();
         for (key, weight) in self.catalog_range(&DeadKey::list(id)).await? {
-            let corrupt = || Error::corrupt("a dead list holds what is no sum");
-            let key = DeadKey::decode(&key).ok_or_else(corrupt)?;
-            let weight = weight[..].try_into().map(u64::from_le_bytes).map_err(|_| corrupt())?;
+            let (key, weight) = DeadKey::decode_entry(&key, &weight)?;
             match older {
                 Some((older_taken, older)) if key.seen <= older_taken => {
                     *accounts.dead.entry(DeadKey { snapshot: older, ..key }).or_default() += weight;

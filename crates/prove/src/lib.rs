@@ -4,6 +4,8 @@
 
 mod daemon;
 mod files;
+#[cfg(test)]
+mod fuzz;
 mod pool;
 mod seeded;
 

@@ -6,12 +6,13 @@
 //! not at all; snapshots never change; the accounts of live bytes are exact.
 
 use ashlar_block::{Device, Kind};
-use ashlar_devices::{PowerCut, Tearing};
+use ashlar_devices::{Power, PowerCut, Tearing};
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
 use ashlar_pool::{Config, Creation, Pool, Rule, Txn, Volume, VolumeKind};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes as Size, Lba};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +25,9 @@ const SEGMENT: Blocks = Blocks(256);
 const SPACE: u64 = 600;
 /// Keys that histories touch.
 const KEYS: u64 = 40;
+/// What it grows by, and how far.
+const CAPACITY_MORE: Blocks = Blocks(14 * 256 + 300);
+const DEVICES_MAX: usize = 3;
 const SNAPSHOTS_MAX: usize = 3;
 const READERS: usize = 3;
 
@@ -115,29 +119,31 @@ async fn history(env: Env, options: Options) -> Found<Outcome> {
     let config =
         Config { memory: Size(2 << 20), log_bytes: Size(1 << 20), without: options.without, ..Config::default() };
     let text = |error: ashlar_block::Error| error.to_string();
-    let mut device = Arc::new(PowerCut::new(CAPACITY, env.clone(), Duration::from_micros(50)));
-    let devices = |device: &Arc<PowerCut>| vec![device.clone() as Device];
+    let mut media = vec![Arc::new(medium(CAPACITY, &env))];
+    let devices = |media: &[Arc<PowerCut>]| media.iter().map(|medium| medium.clone() as Device).collect::<Vec<_>>();
     let creation = Creation { segment: Some(SEGMENT), force: false };
-    Pool::create(&env, &devices(&device), creation).await.map_err(text)?;
-    let pool = Pool::open(&env, devices(&device), config).await.map_err(text)?;
+    Pool::create(&env, &devices(&media), creation).await.map_err(text)?;
+    let pool = Pool::open(&env, devices(&media), config).await.map_err(text)?;
     pool.create_volume("v").await.map_err(text)?;
     pool.close().await.map_err(text)?;
     let mut world = World::default();
     let mut outcome = Outcome::default();
     for life in 0..options.lives {
-        let pool = Pool::open(&env, devices(&device), config).await.map_err(text)?;
+        let pool = Pool::open(&env, devices(&media), config).await.map_err(text)?;
         let volume = pool.volume("v").ok_or("the volume is gone")?;
         verify(&pool, &world).await.map_err(|error| format!("life {life}, after a clean start: {error}"))?;
         let stop = Arc::new(AtomicBool::new(false));
         let readers: Vec<_> =
             (0..READERS).map(|_| env.spawn(read_on(env.clone(), volume.clone(), stop.clone()))).collect();
         let cleaner = env.spawn(clean_on(env.clone(), pool.clone(), stop.clone()));
-        device.cut_after(env.random() % (options.steps * 4));
-        let life_of = Life { env: &env, pool: &pool, volume: &volume };
+        let power = media[0].power().clone();
+        media[0].cut_after(env.random() % (options.steps * 4));
+        let life_of = Life { env: &env, pool: &pool, volume: &volume, power: &power, media: Mutex::new(media) };
         let (states, durable) = life_of.work(world.clone(), options.steps).await?;
+        media = life_of.media.into_inner();
         stop.store(true, Ordering::Relaxed);
         for reader in readers {
-            if let Some(error) = reader.await.filter(|_| !device.is_dead()) {
+            if let Some(error) = reader.await.filter(|_| !media[0].is_dead()) {
                 return Err(format!("life {life}: a reader met {error}"));
             }
         }
@@ -145,8 +151,10 @@ async fn history(env: Env, options: Options) -> Found<Outcome> {
         outcome.moved += pool.status().moved;
         outcome.commits += states.len() as u64 - 1;
         drop((pool, volume));
-        device = Arc::new(device.after_cut(Tearing::ALL, env.clone()));
-        let pool = Pool::open(&env, devices(&device), config).await;
+        let power = Power::default();
+        let survivors = media.iter().map(|medium| medium.after_cut(Tearing::ALL, env.clone()).on(&power));
+        media = survivors.map(Arc::new).collect();
+        let pool = Pool::open(&env, devices(&media), config).await;
         let pool = pool.map_err(|error| format!("life {life}, after the cut: {error}"))?;
         world = survivor(&pool, &states, durable).await.map_err(|error| format!("life {life}: {error}"))?;
         let checked = pool.check(|_, _| {}).await.map_err(text)?;
@@ -158,6 +166,10 @@ async fn history(env: Env, options: Options) -> Found<Outcome> {
         pool.close().await.map_err(text)?;
     }
     Ok(outcome)
+}
+
+fn medium(capacity: Blocks, env: &Env) -> PowerCut {
+    PowerCut::new(capacity, env.clone(), Duration::from_micros(50))
 }
 
 /// The newest state, not older than `durable`, that the pool holds.
@@ -260,6 +272,9 @@ struct Life<'a> {
     env: &'a Env,
     pool: &'a Pool,
     volume: &'a Volume,
+    power: &'a Power,
+    /// The devices, as a list that survives the power cut has them.
+    media: Mutex<Vec<Arc<PowerCut>>>,
 }
 
 impl Life<'_> {
@@ -281,6 +296,16 @@ impl Life<'_> {
                 }
                 durable = states.len() - 1;
                 continue;
+            }
+            if self.chance(60) && self.media.lock().len() < DEVICES_MAX {
+                let more = Arc::new(medium(CAPACITY_MORE, self.env).on(self.power));
+                let list = || {
+                    self.media.lock().push(more.clone());
+                    Ok(())
+                };
+                if self.pool.grow(more.clone(), false, list).await.is_err() {
+                    break;
+                }
             }
             let Ok(txn) = self.change(&mut next.live).await else { break };
             let committed = self.pool.commit(txn).await;

@@ -4,6 +4,8 @@
 //! counts blocks, `Bytes` counts bytes. The only bridges are [`Lba::to_bytes`], [`Blocks::to_bytes`] and
 //! [`Bytes::to_blocks_up`].
 
+#[cfg(test)]
+mod fuzz;
 mod text;
 
 use std::fmt;
@@ -51,16 +53,16 @@ impl Bytes {
 }
 
 impl Blocks {
-    /// The same amount in bytes.
+    /// The same amount in bytes, or as many as can be counted.
     pub const fn to_bytes(self) -> Bytes {
-        Bytes(self.0 * BLOCK.0)
+        Bytes(self.0.saturating_mul(BLOCK.0))
     }
 }
 
 impl Lba {
-    /// Byte address of the block's first byte.
+    /// Byte address of the block's first byte, or the last address that there is.
     pub const fn to_bytes(self) -> Bytes {
-        Bytes(self.0 * BLOCK.0)
+        Bytes(self.0.saturating_mul(BLOCK.0))
     }
 }
 

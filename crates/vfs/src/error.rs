@@ -18,6 +18,8 @@ pub enum Errno {
     FileTooBig,
     Invalid,
     NotPermitted,
+    /// Not for this kind of inode.
+    AccessDenied,
     ReadOnly,
     NoData,
     NoSuchAddress,

@@ -21,6 +21,11 @@ use std::future::Future;
 pub trait FileSystem: Send + Sync + 'static {
     /// Finds `name` in directory `parent`.
     fn lookup(&self, parent: Ino, name: &Name) -> impl Future<Output = Result<Attr>> + Send;
+    /// Inodes that the engine would like to get back, because it holds too many in memory. Who can, drops what it caches of
+    /// them and gives back the references; nothing depends on it but memory.
+    fn surplus(&self) -> Vec<Ino> {
+        Vec::new()
+    }
     /// Gives back `count` references.
     fn forget(&self, ino: Ino, count: u64) -> impl Future<Output = ()> + Send;
     /// Attributes of an inode.

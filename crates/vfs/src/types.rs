@@ -135,7 +135,7 @@ pub struct SetAttr {
     pub clear_setid: bool,
 }
 
-/// What a new inode is born with. Permissions are final: the umask is already applied.
+/// What a new inode is born with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewNode {
     /// Kind; `create` takes every kind but directories and symbolic links.
@@ -148,6 +148,8 @@ pub struct NewNode {
     pub gid: u32,
     /// Device number for device nodes.
     pub device: u32,
+    /// Permission bits that are taken away, unless the parent directory has a default access control list.
+    pub umask: u32,
     /// Count an open handle at once.
     pub open: bool,
 }

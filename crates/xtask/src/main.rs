@@ -1,10 +1,10 @@
 //! `cargo xtask`: what developers repeat.
 
 mod bench;
+mod soak;
 
 use clap::{Parser, Subcommand};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 #[derive(Parser)]
@@ -12,37 +12,33 @@ enum Task {
     /// Compare with others, side by side in one run.
     #[command(subcommand)]
     Bench(Bench),
-    /// Explore for long: power cuts in pools and in file systems, and the program killed under load.
+    /// Run for long: every fuzz target, power cuts in pools and in file systems, and the program killed under load.
     Soak {
-        /// How long for each exploration, as in 10m.
+        /// How long for all together, as in 10m; each gets an equal share.
         #[arg(long, default_value = "10m")]
         budget: String,
+        /// Only what has this in its name.
+        #[arg(long)]
+        only: Option<String>,
+        /// Print the names of all, and run nothing.
+        #[arg(long)]
+        list: bool,
     },
 }
 
 #[derive(Subcommand)]
 enum Bench {
-    /// File systems on files of one disk: ashlar, ext4, xfs, btrfs. Needs root.
-    Files {
-        /// A tar file with a source tree, such as that of a kernel.
-        #[arg(long)]
-        tree: PathBuf,
-        /// Where the files that hold the file systems go; 8 GiB for each, one at a time.
-        #[arg(long, default_value = "/var/tmp/ashlar-bench")]
-        at: PathBuf,
-        /// Runs; the table shows medians.
-        #[arg(long, default_value_t = 5)]
-        runs: usize,
-        /// Contenders besides ashlar.
-        #[arg(long, value_delimiter = ',', default_value = "ext4,xfs,btrfs")]
-        peers: Vec<String>,
-    },
+    /// File systems on one disk: ashlar, those of the kernel, and others in user space. Needs root.
+    Files(bench::FilesOptions),
+    /// The library by itself, on a device in memory, and what a cached request costs.
+    Library(bench::LibraryOptions),
 }
 
 fn main() -> ExitCode {
     let done = match Task::parse() {
-        Task::Bench(Bench::Files { tree, at, runs, peers }) => bench::files(&tree, &at, runs, &peers),
-        Task::Soak { budget } => soak(&budget),
+        Task::Bench(Bench::Files(options)) => bench::files(&options),
+        Task::Bench(Bench::Library(options)) => bench::library(&options),
+        Task::Soak { budget, only, list } => soak::soak(&budget, only.as_deref(), list),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -58,20 +54,6 @@ fn ashlar() -> Result<PathBuf, String> {
     run(Command::new("cargo").args(["build", "--release", "--package", "ashlar"]))?;
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     Ok(own.with_file_name("ashlar"))
-}
-
-fn soak(budget: &str) -> Result<(), String> {
-    let ashlar = ashlar()?;
-    // Killing the program needs root and /dev/fuse.
-    let own = std::fs::metadata("/proc/self").map_err(|error| error.to_string())?;
-    let can_mount = own.uid() == 0 && Path::new("/dev/fuse").exists();
-    if !can_mount {
-        eprintln!("xtask: leaving out prove daemon, which needs root and /dev/fuse");
-    }
-    for subject in ["pool", "files"].into_iter().chain(can_mount.then_some("daemon")) {
-        run(Command::new(&ashlar).args(["prove", subject, "--budget", budget]))?;
-    }
-    Ok(())
 }
 
 /// Runs a command; an error names it.

@@ -4,7 +4,7 @@
 //! future has been dropped.
 
 use super::WORKER;
-use crate::{BoxFuture, FileOps};
+use crate::{BoxFuture, FileOps, Readiness};
 use bytes::Bytes;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use parking_lot::Mutex;
@@ -31,6 +31,18 @@ pub(super) fn coarse_wall() -> Duration {
     // SAFETY: the pointer is to a writable structure of this type.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut time) };
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), time.tv_nsec as u32)
+}
+
+/// Asks for so much room in a socket for what its other side has not read. Only root may have more than the system's limit;
+/// others get that.
+pub fn set_send_buffer(socket: &OwnedFd, bytes: i32) -> io::Result<()> {
+    let set = |option| {
+        let len = size_of::<i32>() as libc::socklen_t;
+        let value = (&raw const bytes).cast();
+        // SAFETY: the pointer is to four readable bytes.
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, len) == 0 }
+    };
+    if set(libc::SO_SNDBUFFORCE) || set(libc::SO_SNDBUF) { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Wakes a parked worker from another thread.
@@ -372,6 +384,35 @@ impl FileOps for RingOps {
             let call = opcode::Fallocate::new(types::Fd(file.as_raw_fd()), len).offset(offset).mode(mode).build();
             // SAFETY: the operation has no memory arguments.
             let op = unsafe { submit(call.into(), Box::new(file)) }.ok_or_else(outside)?;
+            outcome(op.await).map(drop)
+        })
+    }
+
+    fn data_at(&self, file: &Arc<OwnedFd>, offset: u64) -> io::Result<(bool, u64)> {
+        let seek = |whence| {
+            // SAFETY: the call has no memory arguments.
+            let at = unsafe { libc::lseek(file.as_raw_fd(), offset.cast_signed(), whence) };
+            u64::try_from(at).map_err(|_| io::Error::last_os_error())
+        };
+        match seek(libc::SEEK_DATA) {
+            Ok(data) if data > offset => Ok((false, data)),
+            Ok(_) => Ok((true, seek(libc::SEEK_HOLE)?)),
+            // No data up to the end of the file.
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok((false, u64::MAX)),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn ready(&self, file: &Arc<OwnedFd>, what: Readiness) -> BoxFuture<'static, io::Result<()>> {
+        let file = file.clone();
+        let events = match what {
+            Readiness::Readable => libc::POLLIN | libc::POLLRDHUP,
+            Readiness::Writable => libc::POLLOUT,
+        };
+        Box::pin(async move {
+            let poll = opcode::PollAdd::new(types::Fd(file.as_raw_fd()), events as u32).build();
+            // SAFETY: the operation has no memory arguments.
+            let op = unsafe { submit(poll.into(), Box::new(file)) }.ok_or_else(outside)?;
             outcome(op.await).map(drop)
         })
     }

@@ -74,6 +74,11 @@ impl Mounted {
         Mounted { mount, real, memory, place }
     }
 
+    /// Unmounts when nobody uses it any more: a process that another test is just starting may hold our open files.
+    fn unmount(&self) {
+        until("it is still in use", || self.mount.unmount(false).is_ok());
+    }
+
     fn served(&self, operation: &str) -> u64 {
         self.mount.counters().operation(operation).map_or(0, |counters| counters.count)
     }
@@ -94,7 +99,7 @@ fn on_each_transport(body: impl Fn(&Mounted, &Path)) {
     for (workers, over_io_uring) in [(1, false), (2, false), (processors(), true)] {
         let mounted = Mounted::new(workers, Options { over_io_uring, ..Options::default() });
         body(&mounted, &mounted.place.0);
-        mounted.mount.unmount(false).expect("nobody uses it any more");
+        mounted.unmount();
         until("the queues do not end", || !mounted.mount.is_served());
     }
 }

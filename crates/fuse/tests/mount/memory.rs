@@ -71,7 +71,7 @@ impl Memory {
 }
 
 fn plain(kind: FileKind, permissions: u32) -> NewNode {
-    NewNode { kind, permissions, uid: 0, gid: 0, device: 0, open: false }
+    NewNode { kind, permissions, uid: 0, gid: 0, device: 0, umask: 0, open: false }
 }
 
 impl Node {

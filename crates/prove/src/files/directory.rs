@@ -246,7 +246,7 @@ impl Directory {
             Op::List { directory, page, meanwhile } => {
                 let fd = self.open_at(directory, OFlags::RDONLY | OFlags::DIRECTORY, 0)?;
                 // tmpfs of Linux 6.18 lists an entry twice if the one at the cookie was removed meanwhile.
-                let is_tmpfs = i64::from(rustix::fs::fstatfs(&*fd)?.f_type) == TMPFS_MAGIC;
+                let is_tmpfs = rustix::fs::fstatfs(&*fd)?.f_type == TMPFS_MAGIC;
                 let names = list(&fd, *page, meanwhile.filter(|_| !is_tmpfs))?;
                 if let Some(name) = meanwhile.filter(|_| is_tmpfs) {
                     rustix::fs::unlinkat(&*fd, name_of(name), AtFlags::empty())?;

@@ -41,7 +41,7 @@ impl Engine {
     }
 
     fn new_node(kind: FileKind, permissions: u32, open: bool) -> NewNode {
-        NewNode { kind, permissions, uid: 0, gid: 0, device: 0, open }
+        NewNode { kind, permissions, uid: 0, gid: 0, device: 0, umask: 0, open }
     }
 }
 

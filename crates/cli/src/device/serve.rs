@@ -1,0 +1,187 @@
+//! Block devices for other programs.
+
+use crate::arguments::Serve;
+use crate::config;
+use crate::output::{Failure, Output};
+use ashlar_block::{Checked, Device, Layer};
+use ashlar_devices::{FileDevice, Memory, OpenOptions};
+use ashlar_env::Env;
+use ashlar_env::real::Real;
+use ashlar_fuse::Mount;
+use ashlar_nbd::{Address, ByteDevice, DiskFile, Export, Limits, Server, Tls};
+use ashlar_units::Bytes;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Size of a device in memory for which none is given.
+const MEMORY: Bytes = Bytes::gib(1);
+/// How often the main thread looks whether it is to stop.
+const TICK: Duration = Duration::from_millis(20);
+
+/// `ashlar device serve`.
+pub fn serve(serve: &Serve, output: &Output) -> Result<ExitCode, Failure> {
+    if serve.nbd.is_empty() && serve.file.is_none() {
+        return Err(Failure::new("serve it how? give --nbd unix:PATH, or --file DIRECTORY/NAME, or both"));
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, stop.clone()).map_err(|error| Failure::new(error.to_string()))?;
+    }
+    let real = Real::start(config::threads(serve.threads)).map_err(|error| Failure::new(error.to_string()))?;
+    let device = stack(serve, &real.env())?;
+    let served = format!("{} of {}", device.geometry().capacity.to_bytes(), device.name());
+    let device = Arc::new(ByteDevice::new(device, "export"));
+    let mut exports = Exports { servers: Vec::new(), file: None };
+    let opened = exports.open(serve, &real, &device, &served, output);
+    if opened.is_ok() {
+        output.say("Ctrl-C ends it");
+        while !stop.swap(false, Ordering::AcqRel) && exports.file.as_ref().is_none_or(|file| file.mount.is_served()) {
+            std::thread::sleep(TICK);
+        }
+    } else {
+        stop.store(true, Ordering::Release);
+    }
+    let closed = exports.close(&real, &device, &stop, output);
+    opened.and(closed)?;
+    output.say("everything is written; the device is gone");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is served, from the medium up.
+fn stack(serve: &Serve, env: &Env) -> Result<Device, Failure> {
+    let medium = medium(serve, env)?;
+    // Layers that delay or fail operations belong here, between the medium and the checks.
+    Ok(Arc::new(Checked::new(medium, env.clone())))
+}
+
+/// Where the contents are.
+fn medium(serve: &Serve, env: &Env) -> Result<Device, Failure> {
+    let Some(path) = &serve.backing else {
+        return Ok(Arc::new(Memory::new(serve.size.unwrap_or(MEMORY).to_blocks_down())));
+    };
+    if !path.exists() && (serve.size.is_none() || serve.read_only) {
+        let message = "there is no such file; make it, or say how large it is: --size 20GiB";
+        return Err(Failure::new(format!("{}: {message}", path.display())));
+    }
+    let options = OpenOptions { create: serve.size, read_only: serve.read_only, buffered: false };
+    let device = FileDevice::open(path, &options, env.clone())?;
+    let found = device.geometry().capacity;
+    match serve.size {
+        Some(wanted) if wanted.to_blocks_down() != found => Err(Failure::new(format!(
+            "{} holds {}, not {wanted}; leave --size out, or name another file",
+            path.display(),
+            found.to_bytes()
+        ))),
+        _ => Ok(Arc::new(device)),
+    }
+}
+
+/// The ways to the device.
+struct Exports {
+    servers: Vec<Server>,
+    file: Option<MountedFile>,
+}
+
+struct MountedFile {
+    mount: Mount,
+    path: PathBuf,
+    /// The directory, if it was made for the mount.
+    made: Option<PathBuf>,
+}
+
+impl Exports {
+    fn open(
+        &mut self,
+        serve: &Serve,
+        real: &Real,
+        device: &Arc<ByteDevice>,
+        served: &str,
+        output: &Output,
+    ) -> Result<(), Failure> {
+        let tls = match (&serve.tls_certificate, &serve.tls_key) {
+            (Some(certificate), Some(key)) => Some(Tls::load(certificate, key, serve.tls_clients.as_deref())?),
+            _ => None,
+        };
+        for address in &serve.nbd {
+            let tls = tls.clone().filter(|_| matches!(address, Address::Tcp(_)));
+            let export = Export {
+                name: String::new(),
+                description: served.into(),
+                read_only: serve.read_only,
+                device: device.clone(),
+            };
+            let server = Server::start(real, vec![export], address, tls, Limits::default())?;
+            output.say(format_args!("{served}: NBD at {}", server.address()));
+            self.servers.push(server);
+        }
+        if let Some(path) = &serve.file {
+            self.file = Some(mount(path, serve.read_only, real, device)?);
+            output.say(format_args!("{served}: file {}", path.display()));
+        }
+        Ok(())
+    }
+
+    /// Ends what is served. A file that is in use is waited for, until somebody asks again to stop.
+    fn close(self, real: &Real, device: &Arc<ByteDevice>, stop: &AtomicBool, output: &Output) -> Result<(), Failure> {
+        for server in self.servers {
+            real.block_on(server.stop())?;
+        }
+        let Some(MountedFile { mount, path, made }) = self.file else { return Ok(()) };
+        let mut told = false;
+        while let Err(error) = mount.unmount(false) {
+            if stop.swap(false, Ordering::AcqRel) {
+                mount.unmount(true).map_err(|_| Failure::new(error.to_string()))?;
+                break;
+            }
+            if !std::mem::replace(&mut told, true) {
+                output.say(format_args!(
+                    "{} is in use: unmount what is on it (`losetup -d` its loop device) and this ends; Ctrl-C again \
+                     takes it away at once",
+                    path.display()
+                ));
+            }
+            std::thread::sleep(TICK);
+        }
+        // What a device in use still sent has been answered or fails from here on.
+        let device = device.clone();
+        real.block_on(async move { device.flush().await })?;
+        drop(mount);
+        if let Some(directory) = made {
+            // Somebody put something there meanwhile: then it stays.
+            let _ = std::fs::remove_dir(directory);
+        }
+        Ok(())
+    }
+}
+
+/// Mounts the one file.
+fn mount(path: &Path, read_only: bool, real: &Real, device: &Arc<ByteDevice>) -> Result<MountedFile, Failure> {
+    let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
+    let path = std::path::absolute(path).map_err(failed)?;
+    let no_name = || Failure::new(format!("{}: write DIRECTORY/NAME, as in ./dev/disk0", path.display()));
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return Err(no_name()) };
+    let dead = std::fs::metadata(directory).is_err_and(|error| error.kind() == std::io::ErrorKind::NotConnected);
+    if dead && ashlar_fuse::is_mounted(directory) {
+        // A server that died left it.
+        ashlar_fuse::detach(directory).map_err(|error| Failure::new(error.to_string()))?;
+    }
+    let made = !directory.exists();
+    if made {
+        std::fs::create_dir_all(directory).map_err(failed)?;
+    }
+    let file = DiskFile::new(device.clone(), name.as_bytes(), read_only, real.env()).map_err(|_| no_name())?;
+    let options = ashlar_fuse::Options {
+        source: format!("ashlar:{}", device.name()),
+        read_only,
+        direct: true,
+        ..ashlar_fuse::Options::default()
+    };
+    let mount =
+        Mount::new(real, Arc::new(file), directory, options).map_err(|error| Failure::new(error.to_string()))?;
+    let made = made.then(|| directory.to_path_buf());
+    Ok(MountedFile { mount, path, made })
+}

@@ -1,0 +1,49 @@
+//! Fuzz target of descriptions of stacks; see `ashlar_fuzz`.
+
+use crate::{CheckedSpec, JoinedSpec, MemorySpec, Spec, Stack};
+use ashlar_env::sim::{Schedule, Sim};
+use ashlar_fuzz::{bounded, config, hostile};
+use proptest::prelude::*;
+use std::path::Path;
+
+/// Names are few, so that layers meet: also themselves.
+fn name() -> impl Strategy<Value = String> {
+    prop_oneof![8 => "[a-e]", 1 => ".{0,6}"]
+}
+
+fn spec() -> impl Strategy<Value = Spec> {
+    let size = prop_oneof![4 => "[1-9]MiB", 1 => "[0-9.]{0,20}[A-Za-z]{0,4}"];
+    prop_oneof![
+        size.prop_map(|size| Spec::Memory(MemorySpec { size })),
+        prop::collection::vec(name(), 0..4).prop_map(|of| Spec::Joined(JoinedSpec { of })),
+        name().prop_map(|of| Spec::Checked(CheckedSpec { of })),
+    ]
+}
+
+fn stack() -> impl Strategy<Value = Stack> {
+    (prop::collection::vec(name(), 0..3), prop::collection::btree_map(name(), spec(), 0..6))
+        .prop_map(|(devices, layer)| Stack { devices, layer })
+}
+
+fn text() -> impl Strategy<Value = String> {
+    stack().prop_map(|stack| toml::to_string(&stack).expect("a stack can be written"))
+}
+
+proptest! {
+    #![proptest_config(config(1000))]
+
+    #[test]
+    fn stacks(stack in stack(), hostile in hostile(text().prop_map(String::into_bytes)), words in "[a-e\\[\\]=\".\n{} ]{0,200}") {
+        let written = toml::to_string(&stack).expect("a stack can be written");
+        prop_assert_eq!(&Stack::parse(&written).expect("valid"), &stack);
+        let sim = Sim::new(0, Schedule::Fifo);
+        for text in [&written[..], &String::from_utf8_lossy(&hostile), &words] {
+            bounded(32 << 20, || {
+                if let Ok(stack) = Stack::parse(text) {
+                    // No file is opened: a simulation has none.
+                    let _ = stack.build(Path::new("/nowhere"), &sim.env());
+                }
+            });
+        }
+    }
+}

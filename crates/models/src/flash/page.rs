@@ -1,0 +1,405 @@
+//! An SSD with a page map.
+//!
+//! Logical pages are dealt to the dies in turn, and each die maps its own: it has an open block for what the host writes
+//! and one for what cleaning moves, and cleans when no more than `RESERVE` blocks are free. Cleaning happens at once,
+//! before the write that needs it: the die is busy for all of it, as an old drive is. A write is done when it is in the
+//! write buffer, if there is one, else when it is programmed.
+//!
+//! Not modelled: wear levelling of data that never change, read disturb and retention, suspension of programs and
+//! erases, planes, a map that does not fit into memory, pages larger than the unit of mapping, a cache of single bits.
+
+use super::nand::{Nand, NandSpec};
+use super::{Host, HostSpec};
+use crate::chance::Chance;
+use crate::error::{SpecError, law, size};
+use crate::io::{Counters, Kind, Refused, Request, Split};
+use crate::served::{Served, Service, model_by_service};
+use serde::{Deserialize, Serialize};
+
+/// A page-mapped SSD.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlashSpec {
+    /// Bytes that the host sees; what the flash has more is over-provisioning.
+    pub capacity: String,
+    /// How blocks are chosen for cleaning.
+    pub cleaning: Cleaning,
+    /// Buffer that makes a write done before it is programmed, as in "1MiB"; "0" for none.
+    pub write_buffer: String,
+    /// The flash.
+    pub nand: NandSpec,
+    /// The interface.
+    pub host: HostSpec,
+}
+
+/// Which block is cleaned next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cleaning {
+    /// The one with the fewest valid pages.
+    Greedy,
+    /// The one with the most (1 - u) age / 2u, for the valid part u (Kawaguchi et al., USENIX '95).
+    CostBenefit,
+}
+
+/// Free blocks of a die that are kept for cleaning.
+const RESERVE: usize = 1;
+/// No block, no page.
+const NONE: u32 = u32::MAX;
+
+/// A page-mapped SSD in some state.
+pub struct PageMapped(Served<Ssd>);
+
+struct Ssd {
+    nand: Nand,
+    host: Host,
+    cleaning: Cleaning,
+    capacity: u64,
+    /// Physical page of each logical page, plus one; zero if it has none. So memory is used only by what was written.
+    map: Vec<u32>,
+    /// Logical page of each physical page, plus one; zero if it holds nothing valid.
+    owner: Vec<u32>,
+    valid: Vec<u32>,
+    /// When a block was last written, in pages that its die had programmed.
+    written: Vec<u64>,
+    dies: Vec<Die>,
+    /// Neighbours of each block in the list of full blocks with as many valid pages.
+    links: Vec<(u32, u32)>,
+    /// Times at which the pages in the write buffer are programmed, in a ring.
+    buffer: Vec<u64>,
+    buffer_at: usize,
+}
+
+struct Die {
+    free: std::collections::VecDeque<u32>,
+    open: Front,
+    moving: Front,
+    /// First block of the list of full blocks for each count of valid pages.
+    full: Vec<u32>,
+    /// No list below this one has a block.
+    fewest: usize,
+    programs: u64,
+    worn_out: bool,
+}
+
+/// A block that is being filled.
+#[derive(Clone, Copy, Debug)]
+struct Front {
+    block: u32,
+    page: u32,
+}
+
+impl PageMapped {
+    /// A new drive; the seed decides which blocks are bad and how long each lives.
+    pub fn new(spec: &FlashSpec, seed: u64) -> Result<PageMapped, SpecError> {
+        let nand = spec.nand.build(&mut Chance::new(seed))?;
+        let (host, depth) = spec.host.check()?;
+        let capacity = size("capacity", &spec.capacity)? / nand.page * nand.page;
+        let pages = capacity / nand.page;
+        let per_die = pages.div_ceil(u64::from(nand.dies));
+        let mut dies = Vec::with_capacity(nand.dies as usize);
+        for die in 0..nand.dies {
+            let first = die * nand.blocks_per_die;
+            let free: std::collections::VecDeque<u32> =
+                (first..first + nand.blocks_per_die).filter(|&block| nand.limit[block as usize] > 0).collect();
+            let room = (free.len() as u64).saturating_sub(RESERVE as u64 + 2) * u64::from(nand.pages_per_block);
+            law(
+                per_die <= room && pages > 0,
+                "capacity",
+                &spec.capacity,
+                &format!("the good blocks of a die hold {} bytes beside those that cleaning needs", room * nand.page),
+            )?;
+            let nothing = Front { block: NONE, page: 0 };
+            dies.push(Die {
+                free,
+                open: nothing,
+                moving: nothing,
+                full: vec![NONE; nand.pages_per_block as usize + 1],
+                fewest: nand.pages_per_block as usize + 1,
+                programs: 0,
+                worn_out: false,
+            });
+        }
+        let blocks = nand.blocks() as usize;
+        let physical = blocks * nand.pages_per_block as usize;
+        let buffer_pages = (size("write_buffer", &spec.write_buffer)? / nand.page) as usize;
+        law(buffer_pages <= 1 << 22, "write_buffer", &spec.write_buffer, "a buffer has at most 4,194,304 pages")?;
+        let bad_blocks = nand.limit.iter().filter(|&&limit| limit == 0).count() as u64;
+        let ssd = Ssd {
+            host,
+            cleaning: spec.cleaning,
+            capacity,
+            map: vec![0; pages as usize],
+            owner: vec![0; physical],
+            valid: vec![0; blocks],
+            written: vec![0; blocks],
+            dies,
+            links: vec![(NONE, NONE); blocks],
+            buffer: vec![0; buffer_pages],
+            buffer_at: 0,
+            nand,
+        };
+        let mut served = Served::new(ssd, depth);
+        served.counters.bad_blocks = bad_blocks;
+        Ok(PageMapped(served))
+    }
+
+    /// Erases of each block so far.
+    pub fn wear(&self) -> &[u32] {
+        &self.0.service.nand.erases
+    }
+
+    /// Cleans `count` blocks of a die, as if space had become short.
+    pub fn clean(&mut self, die: u32, count: u32) {
+        for _ in 0..count {
+            self.0.service.clean(die, 0, &mut self.0.counters);
+        }
+    }
+
+    /// Part of the flash that holds nothing, of what takes part in cleaning: without the blocks of the reserve and those
+    /// that are being filled.
+    pub fn spare(&self) -> f64 {
+        let ssd = &self.0.service;
+        let good = ssd.nand.limit.iter().filter(|&&limit| limit > 0).count() as f64;
+        let circulating = good - f64::from(ssd.nand.dies) * (RESERVE as f64 + 1.0);
+        1.0 - ssd.map.len() as f64 / (circulating * f64::from(ssd.nand.pages_per_block))
+    }
+}
+
+impl Ssd {
+    fn die_of(&self, logical: u64) -> u32 {
+        (logical % u64::from(self.nand.dies)) as u32
+    }
+
+    fn link(&mut self, die: u32, block: u32) {
+        let valid = self.valid[block as usize] as usize;
+        let die = &mut self.dies[die as usize];
+        let first = die.full[valid];
+        self.links[block as usize] = (NONE, first);
+        if first != NONE {
+            self.links[first as usize].0 = block;
+        }
+        die.full[valid] = block;
+        die.fewest = die.fewest.min(valid);
+    }
+
+    fn unlink(&mut self, die: u32, block: u32) {
+        let (before, after) = self.links[block as usize];
+        if before == NONE {
+            self.dies[die as usize].full[self.valid[block as usize] as usize] = after;
+        } else {
+            self.links[before as usize].1 = after;
+        }
+        if after != NONE {
+            self.links[after as usize].0 = before;
+        }
+    }
+
+    /// The place of a logical page holds nothing valid any more.
+    fn invalidate(&mut self, logical: u64) {
+        let Some(physical) = std::mem::take(&mut self.map[logical as usize]).checked_sub(1) else { return };
+        self.owner[physical as usize] = 0;
+        let block = physical / self.nand.pages_per_block;
+        let die = self.nand.die_of(block);
+        let being_filled = self.dies[die as usize].open.block == block || self.dies[die as usize].moving.block == block;
+        if being_filled {
+            self.valid[block as usize] -= 1;
+        } else {
+            self.unlink(die, block);
+            self.valid[block as usize] -= 1;
+            self.link(die, block);
+        }
+    }
+
+    /// The next page to fill of a die: for the host or for cleaning. `None` if no block is free.
+    fn next_page(&mut self, die: u32, moving: bool) -> Option<(u32, u32)> {
+        let pages = self.nand.pages_per_block;
+        let dies = &mut self.dies[die as usize];
+        let front = if moving { dies.moving } else { dies.open };
+        let front = if front.block == NONE { Front { block: dies.free.pop_front()?, page: 0 } } else { front };
+        let next = Front { block: front.block, page: front.page + 1 };
+        let full = next.page == pages;
+        let kept = if full { Front { block: NONE, page: 0 } } else { next };
+        dies.programs += 1;
+        self.written[front.block as usize] = dies.programs;
+        if moving {
+            dies.moving = kept;
+        } else {
+            dies.open = kept;
+        }
+        Some((front.block, front.page))
+    }
+
+    /// Puts a logical page to a place, and a block that is full to the lists.
+    fn place(&mut self, die: u32, logical: u64, block: u32, page: u32) {
+        let physical = block * self.nand.pages_per_block + page;
+        self.map[logical as usize] = physical + 1;
+        self.owner[physical as usize] = logical as u32 + 1;
+        self.valid[block as usize] += 1;
+        if page + 1 == self.nand.pages_per_block {
+            self.link(die, block);
+        }
+    }
+
+    fn victim(&mut self, die: u32) -> Option<u32> {
+        let pages = self.nand.pages_per_block;
+        let lists = &mut self.dies[die as usize];
+        while lists.full.get(lists.fewest).is_some_and(|&first| first == NONE) {
+            lists.fewest += 1;
+        }
+        // Nothing is won by cleaning a block that is all valid.
+        if lists.fewest >= pages as usize {
+            return None;
+        }
+        match self.cleaning {
+            Cleaning::Greedy => lists.full.get(lists.fewest).copied(),
+            Cleaning::CostBenefit => {
+                let mut best: Option<(f64, u32)> = None;
+                for valid in lists.fewest..pages as usize {
+                    let mut block = lists.full[valid];
+                    while block != NONE {
+                        let used = valid as f64 / f64::from(pages);
+                        let age = (lists.programs - self.written[block as usize]) as f64;
+                        let score = if valid == 0 { f64::INFINITY } else { (1.0 - used) * age / (2.0 * used) };
+                        if best.is_none_or(|(most, _)| score > most) {
+                            best = Some((score, block));
+                        }
+                        block = self.links[block as usize].1;
+                    }
+                }
+                best.map(|(_, block)| block)
+            }
+        }
+    }
+
+    /// Cleans one block of a die; `false` if none is worth it.
+    fn clean(&mut self, die: u32, now_ns: u64, counters: &mut Counters) -> bool {
+        let Some(victim) = self.victim(die) else { return false };
+        self.unlink(die, victim);
+        let first = victim * self.nand.pages_per_block;
+        for page in 0..self.nand.pages_per_block {
+            let Some(logical) = self.owner[(first + page) as usize].checked_sub(1) else { continue };
+            let Some((block, to)) = self.next_page(die, true) else {
+                self.link(die, victim);
+                return false;
+            };
+            self.owner[(first + page) as usize] = 0;
+            self.valid[victim as usize] -= 1;
+            self.place(die, u64::from(logical), block, to);
+            self.nand.copy(block, to, now_ns);
+            counters.copies += 1;
+            counters.programs += 1;
+        }
+        counters.erases += 1;
+        if self.nand.erase(victim, now_ns) {
+            self.dies[die as usize].free.push_back(victim);
+        } else {
+            counters.bad_blocks += 1;
+        }
+        true
+    }
+
+    /// Programs a logical page; answers when that is done.
+    fn write_page(&mut self, logical: u64, begin_ns: u64, counters: &mut Counters) -> u64 {
+        let die = self.die_of(logical);
+        while self.dies[die as usize].open.block == NONE
+            && self.dies[die as usize].free.len() <= RESERVE
+            && self.clean(die, begin_ns, counters)
+        {}
+        // The old place goes first, while the block that is being filled is still known as such.
+        let here = &self.dies[die as usize];
+        if here.open.block != NONE || !here.free.is_empty() {
+            self.invalidate(logical);
+        }
+        let Some((block, page)) = self.next_page(die, false) else {
+            self.dies[die as usize].worn_out = true;
+            return begin_ns;
+        };
+        counters.host_pages += 1;
+        self.place(die, logical, block, page);
+        counters.programs += 1;
+        let operation = self.nand.program(block, page, begin_ns);
+        // The next write would find no block: say so when it comes, while reads go on.
+        if self.dies[die as usize].open.block == NONE && self.dies[die as usize].free.is_empty() {
+            self.dies[die as usize].worn_out = self.victim(die).is_none();
+        }
+        operation.done_ns
+    }
+
+    /// Reads a logical page; one that was never written needs no flash.
+    fn read_page(&mut self, logical: u64, begin_ns: u64) -> (u64, u64) {
+        let Some(physical) = self.map[logical as usize].checked_sub(1) else { return (begin_ns, 0) };
+        let block = physical / self.nand.pages_per_block;
+        let operation = self.nand.read(self.nand.die_of(block), physical % self.nand.pages_per_block, begin_ns);
+        (operation.done_ns, operation.busy_ns)
+    }
+
+    /// The first logical page of a write whose die takes no more.
+    fn worn_out(&self, request: &Request) -> Option<u64> {
+        let mut pages = request.offset / self.nand.page..(request.offset + request.len).div_ceil(self.nand.page);
+        pages.end = pages.end.min(pages.start + self.dies.len() as u64);
+        pages.find(|&page| self.dies[self.die_of(page) as usize].worn_out).filter(|_| request.kind == Kind::Write)
+    }
+
+    /// Room in the write buffer for one more page: when there is some.
+    fn room_ns(&mut self, programmed_ns: u64) -> u64 {
+        let Some(oldest) = self.buffer.get_mut(self.buffer_at) else { return programmed_ns };
+        let room_ns = std::mem::replace(oldest, programmed_ns);
+        self.buffer_at = (self.buffer_at + 1) % self.buffer.len();
+        room_ns
+    }
+}
+
+impl Service for Ssd {
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+    fn grain(&self) -> u64 {
+        crate::io::SECTOR
+    }
+
+    fn serve(&mut self, begin_ns: u64, request: &Request, counters: &mut Counters) -> Result<Split, Refused> {
+        if let Some(logical) = self.worn_out(request) {
+            return Err(Refused::WornOut { offset: logical * self.nand.page });
+        }
+        let start_ns = begin_ns + self.host.command_ns;
+        let mut split = Split { overhead_ns: self.host.command_ns, ..Split::default() };
+        let (first, end) = (request.offset / self.nand.page, (request.offset + request.len).div_ceil(self.nand.page));
+        let (mut done_ns, mut busy_ns) = (start_ns, 0);
+        match request.kind {
+            Kind::Read => {
+                for logical in first..end {
+                    let (page_ns, page_busy_ns) = self.read_page(logical, start_ns);
+                    done_ns = done_ns.max(page_ns);
+                    busy_ns = busy_ns.max(page_busy_ns);
+                }
+                let (crossed_ns, crossing_ns) = self.host.cross(request.len, start_ns, done_ns);
+                done_ns = crossed_ns;
+                busy_ns += crossing_ns;
+            }
+            Kind::Write => {
+                let (arrived_ns, crossing_ns) = self.host.cross(request.len, start_ns, start_ns);
+                (done_ns, busy_ns) = (arrived_ns, crossing_ns);
+                for logical in first..end {
+                    let whole = logical * self.nand.page >= request.offset
+                        && (logical + 1) * self.nand.page <= request.offset + request.len;
+                    // Part of a page: the rest is read first.
+                    let from_ns = if whole { arrived_ns } else { self.read_page(logical, arrived_ns).0 };
+                    let programmed_ns = self.write_page(logical, from_ns, counters);
+                    let room_ns = self.room_ns(programmed_ns);
+                    done_ns = done_ns.max(if request.fua { programmed_ns } else { room_ns });
+                }
+            }
+            Kind::Flush => done_ns = done_ns.max(self.nand.all_done_ns()),
+            Kind::Discard => {
+                let whole = request.offset.div_ceil(self.nand.page)..(request.offset + request.len) / self.nand.page;
+                whole.for_each(|logical| self.invalidate(logical));
+            }
+        }
+        split.transfer_ns = busy_ns.min(done_ns - start_ns);
+        split.queue_ns = done_ns - start_ns - split.transfer_ns;
+        Ok(split)
+    }
+}
+
+model_by_service!(PageMapped);

@@ -1,0 +1,178 @@
+//! Damage that no device announces: what a check says of it, and what mending leaves.
+
+use ashlar_block::{Device, IoContext, Kind, Layer};
+use ashlar_devices::PowerCut;
+use ashlar_env::Env;
+use ashlar_env::sim::{Schedule, Sim};
+use ashlar_pool::{Checked, Compression, Config, Creation, Damage, Damaged, Pool, Txn, Volume};
+use ashlar_units::{BLOCK_LEN, Blocks, Bytes, Lba};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn config() -> Config {
+    Config { memory: Bytes(4 << 20), compression: Compression::Off, ..Config::default() }
+}
+
+fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Env) -> F) {
+    let sim = Sim::new(1, Schedule::Random);
+    let test = test(sim.env());
+    sim.run(test).expect("no deadlock");
+}
+
+async fn make(env: &Env) -> (Arc<PowerCut>, Pool, Volume) {
+    let device = Arc::new(PowerCut::new(Blocks(40 * 256), env.clone(), Duration::from_micros(20)));
+    let devices: Vec<Device> = vec![device.clone()];
+    let creation = Creation { segment: Some(Blocks(256)), force: false };
+    Pool::create(env, &devices, creation).await.expect("made");
+    let pool = Pool::open(env, devices, config()).await.expect("opened");
+    let volume = pool.create_volume("v").await.expect("made");
+    (device, pool, volume)
+}
+
+/// A block that names itself, and does not compress.
+fn block(at: u64) -> Vec<u8> {
+    let mut word = at + 1;
+    let mut next = || {
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        word.to_le_bytes()
+    };
+    (0..BLOCK_LEN / 8).flat_map(|_| next()).collect()
+}
+
+async fn write(pool: &Pool, volume: &Volume, blocks: Range<u64>) {
+    let mut txn = Txn::new();
+    let data: Vec<u8> = blocks.clone().flat_map(block).collect();
+    volume.write(&mut txn, Lba(blocks.start), &data.into());
+    let seq = pool.commit(txn).await.expect("committed");
+    pool.sync(seq).await.expect("synced");
+}
+
+async fn read(volume: &Volume, at: u64) -> ashlar_block::Result<Vec<u8>> {
+    Ok(volume.read(Lba(at), Blocks(1)).await?.concat())
+}
+
+/// Where the medium holds a block's bytes.
+async fn find(device: &PowerCut, at: u64) -> Lba {
+    let wanted = block(at);
+    for lba in device.written_blocks() {
+        if Layer::read(device, IoContext::foreground("test"), lba, Blocks(1)).await.expect("read") == wanted {
+            return lba;
+        }
+    }
+    panic!("block {at} is not on the medium");
+}
+
+fn blocks(checked: &Checked) -> BTreeSet<(String, u64)> {
+    let of = |damage: &Damage| match damage.what {
+        Damaged::Blocks(at, count) => (at.0..at.0 + count.0).map(|at| (damage.volume.clone(), at)).collect::<Vec<_>>(),
+        Damaged::Keys(..) => panic!("the index is not damaged"),
+    };
+    checked.damaged.iter().flat_map(of).collect()
+}
+
+fn set(of: &[(&str, u64)]) -> BTreeSet<(String, u64)> {
+    of.iter().map(|(volume, at)| (volume.to_string(), *at)).collect()
+}
+
+#[test]
+fn everyone_who_refers_to_a_damaged_block_is_named() {
+    run(|env| async move {
+        let (device, pool, volume) = make(&env).await;
+        write(&pool, &volume, 0..100).await;
+        let mut txn = Txn::new();
+        volume.share(&mut txn, Lba(40), &volume, Lba(1000), Blocks(10)).await.expect("shared");
+        pool.commit(txn).await.expect("committed");
+        pool.create_snapshot("v", "s").await.expect("taken");
+        pool.clone_snapshot("v@s", "w").await.expect("cloned");
+        write(&pool, &volume, 60..70).await;
+        device.corrupt(find(&device, 42).await, 1234);
+        let checked = pool.check(|_, _| {}).await.expect("checked");
+        let everywhere = ["v", "v@s", "w"].map(|volume| [(volume, 42), (volume, 1002)]).concat();
+        assert_eq!(blocks(&checked), set(&everywhere));
+        assert_eq!(checked.miscounted, []);
+        let clone = pool.volume("w").expect("cloned");
+        for (at, volume) in [(42, &volume), (1002, &clone)] {
+            assert_eq!(read(volume, at).await.expect_err("damaged").kind(), Kind::Corrupt);
+        }
+        for at in (0..100).filter(|at| *at != 42) {
+            assert_eq!(read(&volume, at).await.expect("it is whole"), block(at));
+        }
+
+        let mended = pool.mend(&checked).await.expect("mended");
+        assert_eq!(mended.forgotten.len(), 4);
+        assert_eq!(read(&volume, 42).await.expect("forgotten"), vec![0; BLOCK_LEN]);
+        assert_eq!(read(&volume, 41).await.expect("whole"), block(41));
+        let checked = pool.check(|_, _| {}).await.expect("checked");
+        assert_eq!(blocks(&checked), set(&[("v@s", 42), ("v@s", 1002)]), "snapshots do not change");
+        assert_eq!(pool.mend(&checked).await.expect("nothing to mend").forgotten, []);
+        pool.destroy_volume("w").await.expect("destroyed");
+        pool.destroy_snapshot("v@s").await.expect("destroyed");
+        let checked = pool.check(|_, _| {}).await.expect("checked");
+        assert_eq!((checked.damaged, checked.miscounted), (vec![], vec![]));
+    });
+}
+
+#[test]
+fn what_was_written_since_the_check_is_not_forgotten() {
+    run(|env| async move {
+        let (device, pool, volume) = make(&env).await;
+        write(&pool, &volume, 0..10).await;
+        device.corrupt(find(&device, 3).await, 0);
+        device.corrupt(find(&device, 4).await, 0);
+        let checked = pool.check(|_, _| {}).await.expect("checked");
+        assert_eq!(blocks(&checked), set(&[("v", 3), ("v", 4)]));
+        write(&pool, &volume, 3..4).await;
+        pool.mend(&checked).await.expect("mended");
+        assert_eq!(read(&volume, 3).await.expect("written anew"), block(3));
+        assert_eq!(read(&volume, 4).await.expect("forgotten"), vec![0; BLOCK_LEN]);
+    });
+}
+
+#[test]
+fn wrong_counts_are_found_and_put_right() {
+    run(|env| async move {
+        let (_, pool, volume) = make(&env).await;
+        write(&pool, &volume, 0..100).await;
+        let before = pool.check(|_, _| {}).await.expect("checked");
+        assert_eq!(before.miscounted, []);
+        // Told that there is less than it finds, it counts more from then on.
+        let wrong = Checked { miscounted: vec![(0, 0, 4096), (1, 0, 512)], ..before };
+        pool.mend(&wrong).await.expect("made wrong");
+        let found = pool.check(|_, _| {}).await.expect("checked");
+        let excess: Vec<_> = found.miscounted.iter().map(|(slot, counted, found)| (*slot, counted - found)).collect();
+        assert_eq!(excess, [(0, 4096), (1, 512)]);
+        assert_eq!(pool.mend(&found).await.expect("put right").recounted, 2);
+        assert_eq!(pool.check(|_, _| {}).await.expect("checked").miscounted, []);
+    });
+}
+
+#[test]
+fn a_damaged_log_is_cut_only_on_demand() {
+    run(|env| async move {
+        let (device, pool, volume) = make(&env).await;
+        for at in 0..20 {
+            write(&pool, &volume, at..at + 1).await;
+        }
+        drop((pool, volume));
+        // The lead of a batch lies right before its payload.
+        let lead = Lba(find(&device, 10).await.0 - 1);
+        device.corrupt(lead, 70);
+        let devices: Vec<Device> = vec![device.clone()];
+        let error = Pool::open(&env, devices.clone(), config()).await.err().expect("the log is damaged");
+        assert!(error.kind() == Kind::Corrupt && error.message().contains("--repair"), "{error}");
+        let pool = Pool::open(&env, devices, Config { cut_log: true, ..config() }).await.expect("cut");
+        assert!(pool.cut().is_some_and(|cut| cut.contains("the log is damaged")));
+        let volume = pool.volume("v").expect("it was made before");
+        for at in 0..20 {
+            let expected = if at < 10 { block(at) } else { vec![0; BLOCK_LEN] };
+            assert_eq!(read(&volume, at).await.expect("read"), expected, "{at}");
+        }
+        write(&pool, &volume, 5..30).await;
+        let checked = pool.check(|_, _| {}).await.expect("checked");
+        assert_eq!((checked.damaged, checked.miscounted), (vec![], vec![]));
+    });
+}

@@ -1,0 +1,207 @@
+//! Everything that one can do with a pool, whatever it answers.
+
+use super::{new_node, noise};
+use ashlar_block::Device;
+use ashlar_env::Env;
+use ashlar_files::{Files, Options};
+use ashlar_pool::{Config, Pool, Txn, Volume, VolumeKind};
+use ashlar_units::{Blocks, Lba};
+use ashlar_vfs::{Attr, FallocateMode, FileKind, FileSystem, Ino, ROOT, RenameMode, SeekWhat, SetAttr, WriteMode};
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::sync::Arc;
+
+/// Stretches of a volume that are read.
+const STRETCHES_MAX: usize = 60;
+/// Inodes of a file system that are used.
+const INODES_MAX: usize = 60;
+
+/// Notes what failed.
+#[derive(Default)]
+struct Failed(Vec<String>);
+
+impl Failed {
+    fn note<T, E: Display>(&mut self, what: &str, result: Result<T, E>) -> Option<T> {
+        result.map_err(|error| self.0.push(format!("{what}: {error}"))).ok()
+    }
+}
+
+/// Uses the pool on `device`, and tells what failed.
+pub async fn use_all(env: &Env, device: Device, config: Config) -> Vec<String> {
+    let mut failed = Failed::default();
+    let pool = Pool::open(env, vec![device.clone()], config).await;
+    if let Some(pool) = failed.note("open", pool) {
+        read_all(&pool, &mut failed).await;
+        change_all(&pool, &mut failed).await;
+        failed.note("close", pool.close().await);
+        // What was written on top of it is read again.
+        if let Some(pool) = failed.note("open again", Pool::open(env, vec![device], config).await) {
+            read_all(&pool, &mut failed).await;
+            failed.note("close again", pool.close().await);
+        }
+    }
+    failed.0
+}
+
+async fn read_all(pool: &Pool, failed: &mut Failed) {
+    assert!(pool.status().free <= pool.status().capacity);
+    for info in pool.volumes() {
+        let Some(volume) = pool.volume(&info.name).filter(|_| info.name != "room") else { continue };
+        read_volume(&volume, failed).await;
+        if info.name.starts_with('v') {
+            continue;
+        }
+        let files = Files::open(volume, Options { read_only: true, ..Options::default() }).await;
+        if let Some(files) = failed.note("open read-only", files) {
+            read_files(&files, failed).await;
+        }
+    }
+    let checked = failed.note("check", pool.check(|_, _| {}).await);
+    if let Some(checked) = checked {
+        let damage = checked.damaged.into_iter().filter(|damage| damage.volume != "room");
+        failed.0.extend(damage.map(|damage| format!("damage: {damage:?}")));
+        failed.0.extend(checked.miscounted.iter().map(|wrong| format!("miscounted: {wrong:?}")));
+    }
+}
+
+async fn read_volume(volume: &Volume, failed: &mut Failed) {
+    let end = Lba(u64::MAX - 31);
+    let mut at = Lba(0);
+    for _ in 0..STRETCHES_MAX {
+        let Some(Some(found)) = failed.note("seek data", volume.seek(at, end, false).await) else { break };
+        let hole = failed.note("seek hole", volume.seek(found, end, true).await).flatten();
+        let count = Blocks(hole.map_or(1, |hole| (hole - found).0).clamp(1, 70).min((end - found).0));
+        failed.note("read", volume.read(found, count).await);
+        failed.note("count", volume.stored_blocks(found, count).await);
+        at = found + count;
+    }
+    let mut low = vec![3u8];
+    loop {
+        let Some(page) = failed.note("page", volume.page(&low, None, 7).await) else { break };
+        match page.next {
+            Some(next) => low = next.to_vec(),
+            None => break,
+        }
+    }
+}
+
+/// Inodes that can be reached from the root.
+async fn walk(files: &Arc<Files>, failed: &mut Failed) -> Vec<(Ino, Ino, Vec<u8>, FileKind)> {
+    let (mut found, mut seen, mut pending) = (Vec::new(), BTreeSet::new(), vec![ROOT]);
+    while let Some(directory) = pending.pop() {
+        if !seen.insert(directory) || found.len() > INODES_MAX {
+            continue;
+        }
+        let mut entries = Vec::new();
+        let mut sink = |entry: ashlar_vfs::DirEntry<'_>| {
+            entries.push((entry.ino, entry.name.to_vec(), entry.kind));
+            entries.len() < INODES_MAX
+        };
+        failed.note("list", files.readdir(directory, 2, directory % 2 == 0, &mut sink).await);
+        for (ino, name, kind) in entries {
+            if kind == FileKind::Directory {
+                pending.push(ino);
+            }
+            found.push((ino, directory, name, kind));
+        }
+    }
+    found
+}
+
+async fn read_files(files: &Arc<Files>, failed: &mut Failed) {
+    for (ino, directory, name, kind) in walk(files, failed).await {
+        failed.note("look up", files.lookup(directory, &name).await);
+        let Some(Attr { size, .. }) = failed.note("getattr", files.getattr(ino).await) else { continue };
+        failed.note("list attributes", files.listxattr(ino).await);
+        match kind {
+            FileKind::File => {
+                for at in [0, size / 2, size.saturating_sub(9000)] {
+                    failed.note("read file", files.read(ino, at, 20_000).await);
+                    if at < size {
+                        failed.note("seek hole", files.seek(ino, at, SeekWhat::Hole).await);
+                        // There may be none behind a hole at the end.
+                        let _ = files.seek(ino, at, SeekWhat::Data).await;
+                    }
+                }
+            }
+            FileKind::Symlink => _ = failed.note("read link", files.readlink(ino).await),
+            _ => {}
+        }
+        failed.note("path", files.path_of(ino).await);
+    }
+    failed.note("file at", files.file_at(Lba(1 << 63)).await);
+    if let Some(audit) = failed.note("audit", files.audit().await) {
+        failed.0.extend(audit.wrong);
+    }
+}
+
+async fn change_all(pool: &Pool, failed: &mut Failed) {
+    for info in pool.volumes() {
+        let Some(volume) = pool.volume(&info.name).filter(|_| matches!(info.kind, VolumeKind::Live { .. })) else {
+            continue;
+        };
+        if info.name == "v" {
+            change_volume(&volume, failed).await;
+        } else if info.name != "room"
+            && let Some(files) = failed.note("open", Files::open(volume, Options::default()).await)
+        {
+            change_files(&files, failed).await;
+            failed.note("close files", files.close().await);
+        }
+    }
+    failed.note("checkpoint", pool.checkpoint().await);
+    failed.note("clean", pool.clean().await);
+    failed.note("snapshot", pool.create_snapshot("v", "new").await);
+    failed.note("destroy clone", pool.destroy_volume("clone").await);
+    for name in ["main@s0", "main@s1", "v@s0", "v@s1"] {
+        failed.note("destroy snapshot", pool.destroy_snapshot(name).await);
+    }
+    failed.note("rename", pool.rename_volume("main", "other").await);
+    failed.note("destroy", pool.destroy_volume("other").await);
+    failed.note("clean", pool.clean().await);
+}
+
+async fn change_volume(volume: &Volume, failed: &mut Failed) {
+    let mut txn = Txn::new();
+    for at in [0, 41, 82, 123, 1010, 2010] {
+        volume.write(&mut txn, Lba(at), &noise(at, 20_000));
+    }
+    volume.delete_range(&mut txn, b"k", b"k\0\0\0\0\0\0\0\x09");
+    volume.discard(&mut txn, Lba(400), Blocks(300));
+    let committed = failed.note("commit", volume.commit(txn).await);
+    if let Some(seq) = committed {
+        failed.note("sync", volume.pool().sync(seq).await);
+    }
+    let mut txn = Txn::new();
+    failed.note("share", volume.share(&mut txn, Lba(0), volume, Lba(5000), Blocks(300)).await);
+    failed.note("commit", volume.commit(txn).await);
+}
+
+async fn change_files(files: &Arc<Files>, failed: &mut Failed) {
+    for (number, (ino, directory, name, kind)) in walk(files, failed).await.into_iter().enumerate() {
+        let new = format!("new{number}").into_bytes();
+        match kind {
+            FileKind::Directory => {
+                failed.note("make", files.create(ino, b"new", new_node(FileKind::File)).await);
+                // The directory above, or one that was moved: some must be refused.
+                let _ = files.rename((directory, &name), (ino, b"loop"), RenameMode::Replace).await;
+                failed.note("move", files.rename((directory, &name), (ROOT, &new), RenameMode::NoReplace).await);
+            }
+            FileKind::File => {
+                let size = files.getattr(ino).await.map_or(0, |attr| attr.size);
+                failed.note("write", files.write(ino, size / 2, noise(7, 6000), WriteMode::default()).await);
+                failed.note("punch", files.fallocate(ino, 0, 5000, FallocateMode::Punch).await);
+                let resize = SetAttr { size: Some(size / 3 * 2), ..SetAttr::default() };
+                failed.note("cut", files.setattr(ino, resize).await);
+                failed.note("append", files.write(ino, size + 9, noise(7, 6000), WriteMode::default()).await);
+                if number % 2 == 0 {
+                    // It may have been moved with its directory.
+                    let _ = files.unlink(directory, &name).await;
+                }
+            }
+            _ => failed.note("remove", files.unlink(directory, &name).await).unwrap_or(()),
+        }
+        files.forget(ino, 1).await;
+    }
+    failed.note("sync files", files.syncfs().await);
+}

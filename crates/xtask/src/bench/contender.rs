@@ -1,0 +1,343 @@
+//! Who takes part, and how each is made, mounted and unmounted. All live on the same loop device; file systems that need
+//! another one below stand on ext4 there.
+
+use crate::bench::scratch::{Scratch, is_mounted};
+use crate::bench::{check_interrupt, find_program, quiet};
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to mount, or to end.
+const SERVER_TIME: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(5);
+/// The pool's name inside zfs-fuse; the process number is added.
+const ZFS_POOL: &str = "ashlarbench";
+
+/// What a contender is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// What all this is about.
+    Ashlar,
+    /// In the kernel.
+    Kernel,
+    /// libfuse's example that hands every request to a directory below.
+    PassthroughHp,
+    /// Layers of directories.
+    FuseOverlayfs,
+    /// Encrypts each file.
+    Gocryptfs,
+    /// ZFS as a process.
+    ZfsFuse,
+}
+
+const KNOWN: [(&str, Kind, &str); 8] = [
+    ("ashlar", Kind::Ashlar, ""),
+    ("ext4", Kind::Kernel, "mkfs.ext4"),
+    ("xfs", Kind::Kernel, "mkfs.xfs"),
+    ("btrfs", Kind::Kernel, "mkfs.btrfs"),
+    ("passthrough_hp", Kind::PassthroughHp, "passthrough_hp"),
+    ("fuse-overlayfs", Kind::FuseOverlayfs, "fuse-overlayfs"),
+    ("gocryptfs", Kind::Gocryptfs, "gocryptfs"),
+    ("zfs-fuse", Kind::ZfsFuse, "zfs-fuse"),
+];
+
+/// One who takes part.
+#[derive(Clone, Debug)]
+pub struct Contender {
+    /// Its name in tables.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: Kind,
+    /// Its server, or what formats it.
+    program: PathBuf,
+}
+
+/// The name of one who cannot take part, and why.
+pub type Missing = (&'static str, String);
+
+/// Finds those who can take part; for the others, why not.
+pub fn find(
+    wanted: &[String],
+    ashlar: &Path,
+    passthrough_hp: Option<&Path>,
+) -> Result<(Vec<Contender>, Vec<Missing>), String> {
+    if let Some(unknown) = wanted.iter().find(|name| KNOWN.iter().all(|(known, ..)| known != name)) {
+        let known: Vec<&str> = KNOWN.iter().map(|(name, ..)| *name).collect();
+        return Err(format!("there is no contender {unknown:?}; there are {}", known.join(", ")));
+    }
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    for (name, kind, program) in KNOWN.into_iter().filter(|(name, ..)| wanted.iter().any(|wanted| wanted == name)) {
+        let place = match (kind, passthrough_hp) {
+            (Kind::Ashlar, _) => Some(ashlar.to_path_buf()),
+            (Kind::PassthroughHp, Some(given)) => {
+                Some(fs::canonicalize(given).map_err(|error| format!("{}: {error}", given.display()))?)
+            }
+            _ => find_program(program),
+        };
+        match (place, kind) {
+            (Some(program), _) => found.push(Contender { name, kind, program }),
+            (None, Kind::PassthroughHp) => {
+                missing.push((name, "build libfuse's examples and give --passthrough-hp PATH".into()));
+            }
+            (None, Kind::Kernel) => missing.push((name, format!("{program} is not installed"))),
+            (None, _) => missing.push((name, format!("not installed: apt install {name}"))),
+        }
+    }
+    Ok((found, missing))
+}
+
+impl Contender {
+    /// Whether it lives in the kernel.
+    pub fn in_kernel(&self) -> bool {
+        self.kind == Kind::Kernel
+    }
+
+    /// Takes a copy of our own program, so that a build during the run does not change who takes part.
+    pub fn keep(&mut self, scratch: &Scratch) -> Result<(), String> {
+        if self.kind == Kind::Ashlar {
+            let copy = scratch.path("ashlar");
+            fs::copy(&self.program, &copy).map_err(|error| format!("{}: {error}", self.program.display()))?;
+            self.program = copy;
+        }
+        Ok(())
+    }
+
+    /// Makes it anew, empty. What the disk held is lost.
+    pub fn make(&self, scratch: &Scratch) -> Result<(), String> {
+        let device = &scratch.device;
+        match self.kind {
+            Kind::Ashlar => {
+                let pool = scratch.path("pool");
+                let _ = fs::remove_dir_all(&pool);
+                quiet(Command::new(&self.program).args(["pool", "create", "--force", "--device"]).arg(device).arg(pool))
+            }
+            Kind::Kernel => make_kernel(&self.program, self.name, device),
+            Kind::PassthroughHp | Kind::FuseOverlayfs | Kind::Gocryptfs => {
+                let mkfs = find_program("mkfs.ext4").ok_or("mkfs.ext4 is not installed")?;
+                make_kernel(&mkfs, "ext4", device)?;
+                let below = Mounted::kernel("ext4", device, scratch.path("back"))?;
+                for name in ["data", "lower", "work"] {
+                    let path = scratch.path("back").join(name);
+                    fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+                }
+                if self.kind == Kind::Gocryptfs {
+                    let password = scratch.path("password");
+                    fs::write(&password, "benchmark").map_err(|error| error.to_string())?;
+                    let mut init = Command::new(&self.program);
+                    init.args(["-init", "-q", "-scryptn", "10", "-passfile"]).arg(password);
+                    quiet(init.arg(scratch.path("back").join("data")))?;
+                }
+                below.unmount()
+            }
+            Kind::ZfsFuse => {
+                let server = self.start_zfs(scratch)?;
+                let mut create = Command::new("zpool");
+                create
+                    .args(["create", "-f", "-m"])
+                    .arg(scratch.mount_point())
+                    .arg(zfs_pool())
+                    .arg(self.zfs_device(scratch)?);
+                quiet(&mut create)?;
+                server.unmount()
+            }
+        }
+    }
+
+    /// Mounts it.
+    pub fn mount(&self, scratch: &Scratch) -> Result<Mounted, String> {
+        let (device, at, back) = (&scratch.device, scratch.mount_point(), scratch.path("back"));
+        let mut command = Command::new(&self.program);
+        match self.kind {
+            Kind::Kernel => return Mounted::kernel(self.name, device, at),
+            Kind::ZfsFuse => {
+                let server = self.start_zfs(scratch)?;
+                let mut import = Command::new("zpool");
+                quiet(import.arg("import").arg("-d").arg(scratch.path("zfs-devices")).arg("-f").arg(zfs_pool()))?;
+                return Ok(server);
+            }
+            Kind::Ashlar => {
+                command.arg("up").arg("--pool").arg(scratch.path("pool")).arg("--mount").arg(&at);
+            }
+            Kind::PassthroughHp => {
+                command.arg("--foreground").arg(back.join("data")).arg(&at);
+            }
+            Kind::FuseOverlayfs => {
+                let directory = |name: &str| back.join(name).display().to_string();
+                let (lower, upper, work) = (directory("lower"), directory("data"), directory("work"));
+                command.args(["-f", "-o", &format!("lowerdir={lower},upperdir={upper},workdir={work}")]).arg(&at);
+            }
+            Kind::Gocryptfs => {
+                command.args(["-fg", "-q", "-nosyslog", "-passfile"]).arg(scratch.path("password"));
+                command.arg(back.join("data")).arg(&at);
+            }
+        }
+        let below = match self.kind {
+            Kind::Ashlar => None,
+            _ => Some(Box::new(Mounted::kernel("ext4", device, back)?)),
+        };
+        let mut mounted = Mounted { at, server: Some(start(&mut command, scratch)?), zfs: false, below };
+        mounted.wait_until_mounted(scratch)?;
+        Ok(mounted)
+    }
+
+    fn start_zfs(&self, scratch: &Scratch) -> Result<Mounted, String> {
+        let mut command = Command::new(&self.program);
+        command.args(["-n", "--no-kstat-mount", "-m", "1024"]);
+        let server = start(&mut command, scratch)?;
+        let mut mounted = Mounted { at: scratch.mount_point(), server: Some(server), zfs: true, below: None };
+        let began = Instant::now();
+        while quiet(Command::new("zpool").arg("list")).is_err() {
+            mounted.check_server(scratch, began)?;
+        }
+        Ok(mounted)
+    }
+
+    /// `zpool import` looks for devices in a directory: one with ours alone, so that it finds no other pool.
+    fn zfs_device(&self, scratch: &Scratch) -> Result<PathBuf, String> {
+        let directory = scratch.path("zfs-devices");
+        let link = directory.join("disk");
+        let _ = fs::remove_file(&link);
+        fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
+        std::os::unix::fs::symlink(&scratch.device, &link).map_err(|error| error.to_string())?;
+        Ok(link)
+    }
+}
+
+fn zfs_pool() -> String {
+    format!("{ZFS_POOL}{}", std::process::id())
+}
+
+fn make_kernel(mkfs: &Path, name: &str, device: &Path) -> Result<(), String> {
+    // Nobody discards: see Scratch.
+    let options: &[&str] = match name {
+        "ext4" => &["-q", "-F", "-E", "nodiscard"],
+        _ => &["-q", "-f", "-K"],
+    };
+    quiet(Command::new(mkfs).args(options).arg(device))
+}
+
+/// Starts a server in a process group of its own, so that Ctrl-C leaves it alone until we end it.
+fn start(command: &mut Command, scratch: &Scratch) -> Result<Child, String> {
+    let log = fs::File::create(scratch.path("server.log")).map_err(|error| error.to_string())?;
+    let more = log.try_clone().map_err(|error| error.to_string())?;
+    command.stdin(Stdio::null()).stdout(log).stderr(more).process_group(0);
+    command.spawn().map_err(|error| format!("{}: {error}", command.get_program().display()))
+}
+
+/// What a server took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// Most memory that it ever had, in MiB.
+    pub rss_mib: f64,
+    /// Files that it has open.
+    pub open_files: f64,
+}
+
+/// A mounted contender. Dropping it unmounts by force.
+pub struct Mounted {
+    at: PathBuf,
+    server: Option<Child>,
+    zfs: bool,
+    below: Option<Box<Mounted>>,
+}
+
+impl Mounted {
+    fn kernel(name: &str, device: &Path, at: PathBuf) -> Result<Mounted, String> {
+        quiet(Command::new("mount").args(["-t", name]).arg(device).arg(&at))?;
+        Ok(Mounted { at, server: None, zfs: false, below: None })
+    }
+
+    fn wait_until_mounted(&mut self, scratch: &Scratch) -> Result<(), String> {
+        let began = Instant::now();
+        while !is_mounted(&self.at) {
+            self.check_server(scratch, began)?;
+        }
+        Ok(())
+    }
+
+    /// Waits a little for a server that must not have ended yet.
+    fn check_server(&mut self, scratch: &Scratch, began: Instant) -> Result<(), String> {
+        check_interrupt()?;
+        let ended = self.server.as_mut().is_some_and(|server| !matches!(server.try_wait(), Ok(None)));
+        if ended || began.elapsed() > SERVER_TIME {
+            let log = fs::read_to_string(scratch.path("server.log")).unwrap_or_default();
+            return Err(format!("the server does not serve: {}", log.lines().last().unwrap_or("it said nothing")));
+        }
+        std::thread::sleep(POLL);
+        Ok(())
+    }
+
+    /// What the server takes; `None` for the kernel.
+    pub fn usage(&self) -> Option<Usage> {
+        let process = Path::new("/proc").join(self.server.as_ref()?.id().to_string());
+        let status = fs::read_to_string(process.join("status")).unwrap_or_default();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib: f64 = peak.and_then(|peak| peak.split_whitespace().next()?.parse().ok()).unwrap_or(f64::NAN);
+        let open_files = fs::read_dir(process.join("fd")).map_or(0, Iterator::count) as f64;
+        Some(Usage { rss_mib: kib / 1024.0, open_files })
+    }
+
+    /// Unmounts, and waits until the server has written everything and ended.
+    pub fn unmount(mut self) -> Result<(), String> {
+        self.end()?;
+        match self.below.take() {
+            Some(below) => below.unmount(),
+            None => Ok(()),
+        }
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        let zfs = std::mem::take(&mut self.zfs);
+        if zfs {
+            quiet(Command::new("zpool").arg("export").arg(zfs_pool()))?;
+        } else if is_mounted(&self.at) {
+            unmount(&self.at)?;
+        }
+        let Some(mut server) = self.server.take() else { return Ok(()) };
+        if zfs {
+            // It serves until it is told to end, also without a pool.
+            let _ = quiet(Command::new("kill").arg(server.id().to_string()));
+        }
+        let began = Instant::now();
+        while matches!(server.try_wait(), Ok(None)) {
+            if began.elapsed() > SERVER_TIME {
+                let _ = server.kill();
+                let _ = server.wait();
+                return Err("the server did not end".into());
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+}
+
+/// Just after its last user has gone, a mount may be busy for a moment.
+fn unmount(at: &Path) -> Result<(), String> {
+    let began = Instant::now();
+    loop {
+        match quiet(Command::new("umount").arg(at)) {
+            Err(_) if began.elapsed() < Duration::from_secs(5) => std::thread::sleep(Duration::from_millis(50)),
+            outcome => return outcome,
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // A server that has not mounted yet would not end by itself.
+        if (self.zfs || is_mounted(&self.at))
+            && let Err(error) = self.end()
+        {
+            eprintln!("xtask: {}: {error}; unmounting by force", self.at.display());
+        }
+        if let Some(mut server) = self.server.take() {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+        if is_mounted(&self.at) {
+            let _ = quiet(Command::new("umount").arg("--lazy").arg(&self.at));
+        }
+    }
+}

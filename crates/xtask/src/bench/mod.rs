@@ -1,0 +1,73 @@
+//! Benchmarks: file systems side by side, and the library by itself.
+
+mod contender;
+mod files;
+mod library;
+mod machine;
+mod requests;
+mod rows;
+mod scratch;
+mod steps;
+mod table;
+
+pub use files::{Options as FilesOptions, files};
+pub use library::{Options as LibraryOptions, library};
+
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
+
+static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+/// Makes signals end the run in an orderly way: see [`check_interrupt`].
+fn catch_signals() -> Result<(), String> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, INTERRUPTED.clone()).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// An error once the user wants to stop. Everything that lasts asks often; whoever holds mounts clears them on the way out.
+fn check_interrupt() -> Result<(), String> {
+    if INTERRUPTED.load(Ordering::Acquire) { Err("interrupted".into()) } else { Ok(()) }
+}
+
+/// Runs a command that should say nothing; an error has what it said.
+fn quiet(command: &mut Command) -> Result<(), String> {
+    output(command).map(|_| ())
+}
+
+/// Runs a command and gives what it wrote to its standard output.
+fn said(command: &mut Command) -> Result<String, String> {
+    output(command).map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn output(command: &mut Command) -> Result<Output, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{name}: {error}"))?;
+    if output.status.success() {
+        return Ok(output);
+    }
+    let error = String::from_utf8_lossy(&output.stderr);
+    let last = error.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    Err(format!("{name}: {}: {last}", output.status))
+}
+
+/// A program's path, if it is installed.
+fn find_program(name: &str) -> Option<std::path::PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    places.map(|place| place.join(name)).find(|program| program.is_file())
+}
+
+/// The middle of some figures; of an even number, the mean of the two in the middle.
+fn median(figures: &[f64]) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        len if len % 2 == 1 => sorted[len / 2],
+        len => f64::midpoint(sorted[len / 2 - 1], sorted[len / 2]),
+    }
+}

@@ -1,0 +1,177 @@
+//! What the rows do to a mounted file system.
+
+use crate::bench::scratch::{read_data, write_data};
+use crate::bench::{check_interrupt, quiet, said};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const SMALL_FILES: usize = 10_000;
+const SMALL_LEN: usize = 200;
+const OVERWRITES: u64 = 10_000;
+const BLOCK_LEN: usize = 4096;
+/// How often a tree is renamed there and back.
+const RENAMES: u32 = 10;
+
+/// Where rows happen, and from what.
+pub struct Place<'a> {
+    /// The mount point.
+    pub mount: PathBuf,
+    /// A tar file.
+    pub tree: PathBuf,
+    /// A bare git repository with the same tree.
+    pub repository: PathBuf,
+    /// Bytes that do not compress.
+    pub data: &'a [u8],
+}
+
+impl Place<'_> {
+    fn at(&self, name: &str) -> PathBuf {
+        self.mount.join(name)
+    }
+    /// A shell script in which `$M` is the mount point.
+    pub fn shell(&self, script: &str) -> Result<(), String> {
+        let mut shell = Command::new("sh");
+        shell.arg("-ec").arg(script).env("M", &self.mount).env("TREE", &self.tree);
+        quiet(shell.env("REPOSITORY", &self.repository))
+    }
+    /// Writes a file that does not compress, and waits until it is durable.
+    pub fn write(&self, name: &str, len: u64) -> Result<(), String> {
+        write_data(&self.at(name), len, self.data)
+    }
+    /// Reads what [`Place::write`] wrote.
+    pub fn read(&self, name: &str, len: u64) -> Result<(), String> {
+        read_data(&self.at(name), len, self.data)
+    }
+    /// Removes a file.
+    pub fn unlink(&self, name: &str) -> Result<(), String> {
+        fs::remove_file(self.at(name)).map_err(|error| format!("unlink {name}: {error}"))
+    }
+    fn sync(&self) -> Result<(), String> {
+        quiet(Command::new("sync").arg("-f").arg(&self.mount))
+    }
+}
+
+fn fail(path: &Path) -> impl Fn(std::io::Error) -> String {
+    move |error| format!("{}: {error}", path.display())
+}
+
+/// Visits every file and its attributes.
+pub fn find(place: &Place) -> Result<(), String> {
+    place.shell("find $M/t -type f -size +0 > /dev/null")
+}
+
+/// Reads every file. What it looks for is nowhere, so that it cannot stop early.
+pub fn grep(place: &Place) -> Result<(), String> {
+    place.shell("code=0; grep -rq no-such-text-anywhere $M/t || code=$?; test $code -eq 1")
+}
+
+/// Seconds of one rename of the tree.
+pub fn rename_tree(place: &Place) -> Result<f64, String> {
+    let (tree, other) = (place.at("t"), place.at("t2"));
+    let began = Instant::now();
+    for _ in 0..RENAMES {
+        fs::rename(&tree, &other).and_then(|()| fs::rename(&other, &tree)).map_err(fail(&tree))?;
+    }
+    Ok(began.elapsed().as_secs_f64() / f64::from(2 * RENAMES))
+}
+
+/// Seconds of the second of two; the first may still have to bring git's index up to date.
+pub fn git_status(place: &Place) -> Result<f64, String> {
+    place.shell("cd $M/clone && git status")?;
+    let began = Instant::now();
+    place.shell("cd $M/clone && test -z \"$(git status --porcelain)\"")?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
+/// Makes small files in one directory.
+pub fn create(place: &Place) -> Result<(), String> {
+    let directory = place.at("small");
+    fs::create_dir(&directory).map_err(fail(&directory))?;
+    for index in 0..SMALL_FILES {
+        check_interrupt()?;
+        let path = directory.join(index.to_string());
+        fs::write(&path, &place.data[index * SMALL_LEN..][..SMALL_LEN]).map_err(fail(&path))?;
+    }
+    place.sync()
+}
+
+/// Removes them.
+pub fn delete(place: &Place) -> Result<(), String> {
+    let directory = place.at("small");
+    for index in 0..SMALL_FILES {
+        check_interrupt()?;
+        let path = directory.join(index.to_string());
+        fs::remove_file(&path).map_err(fail(&path))?;
+    }
+    fs::remove_dir(&directory).map_err(fail(&directory))?;
+    place.sync()
+}
+
+/// Overwrites four bytes at a time in random places of a large file, with an fsync after every so many.
+pub fn overwrite(place: &Place, fsync_after: u64, seed: u64) -> Result<(), String> {
+    let path = place.at("big");
+    let file = File::options().write(true).open(&path).map_err(fail(&path))?;
+    let len = file.metadata().map_err(fail(&path))?.len();
+    let mut random = seed;
+    for index in 1..=OVERWRITES {
+        check_interrupt()?;
+        random = next_random(random);
+        file.write_all_at(b"four", random % (len - 4)).map_err(fail(&path))?;
+        if index % fsync_after == 0 {
+            file.sync_all().map_err(fail(&path))?;
+        }
+    }
+    Ok(())
+}
+
+/// SplitMix64.
+fn next_random(state: u64) -> u64 {
+    let mixed = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// Each writer appends to a file of its own and waits until that is durable, again and again. Operations per second of all.
+pub fn append(place: &Place, writers: usize, time: Duration) -> Result<f64, String> {
+    let done = AtomicU64::new(0);
+    let began = Instant::now();
+    let write = |writer: usize| -> Result<(), String> {
+        let path = place.at(&format!("log-{writers}-{writer}"));
+        let mut file = File::options().create(true).append(true).open(&path).map_err(fail(&path))?;
+        let mut pieces = place.data.chunks(BLOCK_LEN).skip(writer * 1000).cycle();
+        while began.elapsed() < time {
+            check_interrupt()?;
+            file.write_all(pieces.next().unwrap_or_default()).map_err(fail(&path))?;
+            file.sync_all().map_err(fail(&path))?;
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let write = &write;
+        let threads: Vec<_> = (0..writers).map(|writer| scope.spawn(move || write(writer))).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a writer panicked".to_string())?)
+    })?;
+    Ok(done.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64())
+}
+
+/// Operations per second of fio with direct I/O.
+pub fn fio(place: &Place, operation: &str, depth: u32) -> Result<f64, String> {
+    let mut fio = Command::new("fio");
+    fio.args(["--name=bench", "--size=1G", "--direct=1", "--ioengine=libaio", "--bs=4k", "--norandommap"]);
+    fio.args(["--time_based", "--runtime=3", "--ramp_time=0.5", "--output-format=json"]);
+    fio.arg(format!("--rw={operation}")).arg(format!("--iodepth={depth}"));
+    let said = said(fio.arg(format!("--filename={}", place.at("fio").display())))?;
+    // fio may put warnings before its document.
+    let document = said.find('{').map_or("", |start| &said[start..]);
+    let value: serde_json::Value = serde_json::from_str(document).map_err(|error| format!("fio's output: {error}"))?;
+    let side = if operation.ends_with("read") { "read" } else { "write" };
+    let rate = value["jobs"][0][side]["iops"].as_f64();
+    rate.filter(|rate| *rate > 0.0).ok_or_else(|| "fio gives no rate".into())
+}

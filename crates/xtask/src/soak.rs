@@ -1,0 +1,243 @@
+//! Long runs: fuzz targets and explorations share a budget.
+//!
+//! A fuzz target is a property test right in a module named `fuzz`. It runs in rounds, each a process of its own with a new seed,
+//! under a limit of memory and of time, so that a target that hangs or takes all memory is a failure like any other.
+
+use serde_json::Value;
+use std::fmt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Address space of one round.
+const MEMORY_KIB: u64 = 6 << 20;
+/// A round should take about this long; its number of inputs is adjusted.
+const ROUND: Duration = Duration::from_secs(10);
+/// Inputs of a target's first round.
+const CASES_FIRST: u64 = 64;
+/// Most inputs of a round.
+const CASES_MAX: u64 = 1 << 24;
+/// A round that takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Something that runs for as long as it is given.
+enum Task {
+    /// A test of a test binary.
+    Target { package: String, binary: PathBuf, directory: PathBuf, test: String },
+    /// `ashlar prove SUBJECT`.
+    Exploration(&'static str),
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Task::Target { package, test, .. } => write!(f, "{package} {test}"),
+            Task::Exploration(subject) => write!(f, "prove {subject}"),
+        }
+    }
+}
+
+/// Runs everything whose name contains `only`, or lists it.
+pub fn soak(budget: &str, only: Option<&str>, list: bool) -> Result<(), String> {
+    let budget = duration(budget)?;
+    let mut tasks = targets()?;
+    tasks.extend(["pool", "files"].map(Task::Exploration));
+    // Killing the program needs root and /dev/fuse.
+    let own = std::fs::metadata("/proc/self").map_err(|error| error.to_string())?;
+    if own.uid() == 0 && Path::new("/dev/fuse").exists() {
+        tasks.push(Task::Exploration("daemon"));
+    } else {
+        eprintln!("xtask: leaving out prove daemon, which needs root and /dev/fuse");
+    }
+    tasks.retain(|task| only.is_none_or(|only| task.to_string().contains(only)));
+    if tasks.is_empty() {
+        return Err(format!("nothing is named {:?}; `cargo xtask soak --list` names all", only.unwrap_or_default()));
+    }
+    if list {
+        tasks.iter().for_each(|task| println!("{task}"));
+        return Ok(());
+    }
+    let ashlar =
+        if tasks.iter().any(|task| matches!(task, Task::Exploration(_))) { Some(crate::ashlar()?) } else { None };
+    let end = Instant::now() + budget;
+    let mut failed = 0;
+    for (index, task) in tasks.iter().enumerate() {
+        // What one leaves over, those behind it share.
+        let share = end.saturating_duration_since(Instant::now()) / (tasks.len() - index) as u32;
+        let outcome = match (task, &ashlar) {
+            (Task::Target { package, binary, directory, test }, _) => {
+                run_target(package, binary, directory, test, Instant::now() + share)
+            }
+            (Task::Exploration(subject), Some(ashlar)) => explore(ashlar, subject, share),
+            (Task::Exploration(_), None) => Err("the program was not built".into()),
+        };
+        match outcome {
+            Ok(done) => println!("{task}: {done}"),
+            Err(what) => {
+                failed += 1;
+                println!("{task}: FAILED\n{what}");
+            }
+        }
+    }
+    if failed == 0 { Ok(()) } else { Err(format!("{failed} of {} failed", tasks.len())) }
+}
+
+/// All fuzz targets of the workspace, built.
+fn targets() -> Result<Vec<Task>, String> {
+    let build = ["test", "--profile", "soak", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
+    let built = Command::new("cargo").args(build).stderr(Stdio::inherit()).output();
+    let built = built.map_err(|error| format!("cargo: {error}"))?;
+    if !built.status.success() {
+        return Err("the tests do not build".into());
+    }
+    let mut tasks = Vec::new();
+    for line in String::from_utf8_lossy(&built.stdout).lines() {
+        let Ok(message) = serde_json::from_str::<Value>(line) else { continue };
+        let (Some(binary), Some(manifest)) = (message["executable"].as_str(), message["manifest_path"].as_str()) else {
+            continue;
+        };
+        if message["profile"]["test"] != true {
+            continue;
+        }
+        let package = message["target"]["name"].as_str().unwrap_or_default().replace('_', "-");
+        let directory = Path::new(manifest).parent().unwrap_or(Path::new("."));
+        let listed = Command::new(binary).args(["--list", "--format", "terse"]).current_dir(directory).output();
+        let listed = listed.map_err(|error| format!("{binary}: {error}"))?;
+        for test in String::from_utf8_lossy(&listed.stdout).lines() {
+            if let Some(test) = test.strip_suffix(": test").filter(|test| is_target(test)) {
+                let (package, test) = (package.clone(), test.to_string());
+                tasks.push(Task::Target { package, binary: binary.into(), directory: directory.into(), test });
+            }
+        }
+    }
+    Ok(tasks)
+}
+
+/// Whether a test with this path is a fuzz target.
+fn is_target(test: &str) -> bool {
+    test.rsplit_once("::").is_some_and(|(module, _)| module == "fuzz" || module.ends_with("::fuzz"))
+}
+
+fn run_target(package: &str, binary: &Path, directory: &Path, test: &str, end: Instant) -> Result<String, String> {
+    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let (mut seed, mut cases, mut all) = (time, CASES_FIRST, 0);
+    loop {
+        let began = Instant::now();
+        let outcome = round(binary, directory, test, seed, cases);
+        let took = began.elapsed();
+        outcome.map_err(|what| {
+            let replay =
+                format!("PROPTEST_RNG_SEED={seed} PROPTEST_CASES={cases} cargo test --profile soak -p {package}");
+            format!("{what}\nseed {seed}, one of {cases} inputs; replay: {replay} -- --exact {test}")
+        })?;
+        (seed, all) = (seed.wrapping_add(1), all + cases);
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(format!("{all} inputs, all is well"));
+        }
+        let per_second = cases as f64 / took.as_secs_f64().max(0.001);
+        // Not more than eight times as many as before: the first rounds tell little.
+        cases = ((per_second * left.min(ROUND).as_secs_f64()) as u64).clamp(1, CASES_MAX.min(cases * 8));
+    }
+}
+
+/// One process; the error is what it printed last.
+fn round(binary: &Path, directory: &Path, test: &str, seed: u64, cases: u64) -> Result<(), String> {
+    let script = format!("ulimit -v {MEMORY_KIB}; exec \"$0\" \"$@\"");
+    let output = tempfile(test)?;
+    let file = |error: std::io::Error| format!("{}: {error}", output.display());
+    let log = std::fs::File::create(&output).map_err(file)?;
+    let mut child = Command::new("sh")
+        .args(["-c", &script])
+        .arg(binary)
+        .args(["--exact", test, "--nocapture"])
+        .current_dir(directory)
+        .env("PROPTEST_RNG_SEED", seed.to_string())
+        .env("PROPTEST_CASES", cases.to_string())
+        .env("RUST_BACKTRACE", "0")
+        .stdout(log.try_clone().map_err(file)?)
+        .stderr(log)
+        .spawn()
+        .map_err(|error| format!("{}: {error}", binary.display()))?;
+    let began = Instant::now();
+    let status = loop {
+        match child.try_wait().map_err(|error| error.to_string())? {
+            Some(status) => break Some(status),
+            None if began.elapsed() > PATIENCE => {
+                child.kill().and_then(|()| child.wait()).map_err(|error| error.to_string())?;
+                break None;
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    let text = std::fs::read(&output).map_err(file)?;
+    std::fs::remove_file(&output).map_err(file)?;
+    match status {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => Err(format!("{}\n{status}", finding(&String::from_utf8_lossy(&text)))),
+        None => Err(format!("it did not end within {} s", PATIENCE.as_secs())),
+    }
+}
+
+fn tempfile(test: &str) -> Result<PathBuf, String> {
+    let name = format!("ashlar-soak-{}-{}", std::process::id(), test.replace("::", "-"));
+    Ok(std::env::temp_dir().join(name))
+}
+
+/// The last report in what a test printed: the smallest input that fails, if it got so far.
+fn finding(text: &str) -> &str {
+    const LEN_MAX: usize = 4000;
+    let from = text.rfind("Test failed:").or_else(|| text.rfind("panicked at")).unwrap_or(0);
+    let end = text[from..].char_indices().nth(LEN_MAX).map_or(text.len(), |(at, _)| from + at);
+    text[from..end].trim_end()
+}
+
+fn explore(ashlar: &Path, subject: &str, share: Duration) -> Result<String, String> {
+    let budget = format!("{}s", share.as_secs());
+    let ran = Command::new(ashlar).args(["prove", subject, "--budget", &budget]).stderr(Stdio::inherit()).output();
+    let ran = ran.map_err(|error| format!("{}: {error}", ashlar.display()))?;
+    let text = String::from_utf8_lossy(&ran.stdout).trim_end().replace('\n', ", ");
+    if ran.status.success() { Ok(text) } else { Err(text) }
+}
+
+/// Reads `90s`, `10m` or `2h`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let refuse = || format!("{text:?} is no duration: write 90s, 10m or 2h");
+    let unit = text.chars().last().ok_or_else(refuse)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        _ => return Err(refuse()),
+    };
+    let count: u64 = text[..text.len() - 1].parse().map_err(|_| refuse())?;
+    count.checked_mul(seconds).map(Duration::from_secs).ok_or_else(refuse)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_a_unit() {
+        assert_eq!(duration("10m"), Ok(Duration::from_secs(600)));
+        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
+        for text in ["", "10", "m", "1.5h", "99999999999999999999h", "5307286653013989h"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn targets_are_known_by_their_module() {
+        assert!(is_target("fuzz::nodes") && is_target("deep::fuzz::nodes"));
+        assert!(!is_target("nodes") && !is_target("fuzz::tests::nodes") && !is_target("no_fuzz::nodes"));
+    }
+
+    #[test]
+    fn the_smallest_failing_input_is_what_is_shown() {
+        let text = "panicked at a\npanicked at b\nTest failed: why.\nminimal failing input: x = 1\n";
+        assert_eq!(finding(text), "Test failed: why.\nminimal failing input: x = 1");
+        assert_eq!(finding("memory allocation of 9 bytes failed"), "memory allocation of 9 bytes failed");
+    }
+}
