@@ -9,6 +9,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// For how long a lock that another process holds is asked for again, and how often.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
@@ -47,7 +52,7 @@ impl FileDevice {
         let existed = path.exists();
         let file = if options.buffered { open(0) } else { open(libc::O_DIRECT).or_else(|_| open(0)) };
         let file = file.map_err(|error| Error::io(format!("cannot open {shown}"), &error))?;
-        file.try_lock().map_err(|error| match error {
+        lock(&file).map_err(|error| match error {
             std::fs::TryLockError::WouldBlock => Error::new(
                 Kind::Retry,
                 format!(
@@ -159,6 +164,20 @@ fn realign(piece: &Bytes) -> Bytes {
     let mut copy = ashlar_env::ring::AlignedBuf::zeroed(piece.len());
     copy.as_mut().copy_from_slice(piece);
     copy.freeze(piece.len())
+}
+
+/// Locks a file. A process that was killed holds it until the kernel has ended its I/O, so a lock that is held is asked
+/// for again for a while.
+fn lock(file: &File) -> std::result::Result<(), std::fs::TryLockError> {
+    let began = Instant::now();
+    loop {
+        match file.try_lock() {
+            Err(std::fs::TryLockError::WouldBlock) if began.elapsed() < LOCK_PATIENCE => {
+                std::thread::sleep(LOCK_RETRY);
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 #[cfg(test)]
