@@ -182,26 +182,24 @@ fn key(number: u16) -> Key {
     Key::from_slice(&number.to_be_bytes())
 }
 
-fn tree_of(nodes: &Nodes) -> impl Future<Output = Tree<Joining>> + '_ {
-    async {
-        let tree = Tree::open(9, None, Arc::new(Joining));
-        let mut lost = 0;
-        for round in 0..3u16 {
-            for number in (0..400).filter(|number| number % 3 == round) {
-                let value = Bytes::from(vec![number as u8; 9]);
-                tree.apply(
-                    key(number),
-                    if number % 2 == 0 { Message::Put(value) } else { Message::Patch(value) },
-                    &mut lost,
-                );
-            }
-            tree.delete_range(&key(round * 40 + 10), &key(round * 40 + 25), &mut lost);
-            tree.freeze();
-            let root = tree.flush(nodes, LIMITS, &Errands::default()).await.expect("flush").root;
-            tree.install(root);
+async fn tree_of(nodes: &Nodes) -> Tree<Joining> {
+    let tree = Tree::open(9, None, Arc::new(Joining));
+    let mut lost = 0;
+    for round in 0..3u16 {
+        for number in (0..400).filter(|number| number % 3 == round) {
+            let value = Bytes::from(vec![number as u8; 9]);
+            tree.apply(
+                key(number),
+                if number % 2 == 0 { Message::Put(value) } else { Message::Patch(value) },
+                &mut lost,
+            );
         }
-        tree
+        tree.delete_range(&key(round * 40 + 10), &key(round * 40 + 25), &mut lost);
+        tree.freeze();
+        let root = tree.flush(nodes, LIMITS, &Errands::default()).await.expect("flush").root;
+        tree.install(root);
     }
+    tree
 }
 
 /// What becomes of a node.
