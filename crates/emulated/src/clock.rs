@@ -57,8 +57,7 @@ impl State {
 impl Clock {
     pub fn start(model: Box<dyn Model>, env: Env) -> Arc<Clock> {
         let state = State { model, waiting: HashMap::new(), done: Vec::new(), awaited_ns: u64::MAX, stopped: false };
-        let clock =
-            Arc::new(Clock { began: env.now(), env, state: Mutex::new(state), changed: Notify::new() });
+        let clock = Arc::new(Clock { began: env.now(), env, state: Mutex::new(state), changed: Notify::new() });
         let driver = clock.clone();
         drop(clock.env.spawn(async move { driver.drive().await }));
         clock
@@ -76,7 +75,10 @@ impl Clock {
     }
 
     /// Gives a request to the model. Returns what will be known when it is done, and the number of requests under way.
-    pub fn submit(&self, request: Request) -> Result<(impl Future<Output = Completion> + Send + use<>, usize), Refused> {
+    pub fn submit(
+        &self,
+        request: Request,
+    ) -> Result<(impl Future<Output = Completion> + Send + use<>, usize), Refused> {
         let mut state = self.state.lock();
         let now_ns = self.now_ns();
         while state.model.next_event().is_some_and(|event_ns| event_ns < now_ns) {
