@@ -48,6 +48,9 @@ pub enum Command {
     /// Block devices for other programs, and models of devices.
     #[command(subcommand)]
     Device(DeviceCommand),
+    /// Experiments in virtual time.
+    #[command(subcommand)]
+    Lab(LabCommand),
     /// List the layers that a stack file can use, or show one with its parameters.
     Layers {
         /// The layer.
@@ -213,10 +216,23 @@ pub enum SnapshotCommand {
 
 #[derive(Args)]
 pub struct Serve {
+    /// A model file, or the name of a model: the device takes as long as that one would. Without a model it is as fast as
+    /// it can be.
+    #[arg(value_name = "MODEL", conflicts_with = "model")]
+    pub model_file: Option<String>,
+    /// The same.
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// Decides what differs from one specimen of the model to the next.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Write a line of JSON for every request to this file: when, what, how many were under way, and where the time went.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// What keeps the contents: a file (made, sparse, if missing) or a block device. Default: memory, gone at the end.
     #[arg(long, value_name = "PATH", visible_alias = "file-backed")]
     pub backing: Option<PathBuf>,
-    /// Size of the device. Default: that of the backing file, or 1GiB of memory.
+    /// Size of the device. Default: that of the backing file, else of the model, else 1GiB of memory.
     #[arg(long, value_name = "SIZE")]
     pub size: Option<Bytes>,
     /// Serve it over NBD at unix:PATH or tcp:HOST:PORT; can be given several times.
@@ -268,6 +284,27 @@ pub enum DeviceCommand {
         /// The model: a name, or a file that ends in .toml.
         model: String,
     },
+}
+
+#[derive(Subcommand)]
+pub enum LabCommand {
+    /// Give the requests of a trace to a model, in virtual time.
+    Replay(Replay),
+}
+
+#[derive(Args)]
+pub struct Replay {
+    /// What `ashlar device serve --trace` wrote; of each line `at_ns`, `op`, `offset` and `len` are needed.
+    pub trace: PathBuf,
+    /// The model: a name, or a file that ends in .toml.
+    #[arg(long)]
+    pub model: String,
+    /// Decides what differs from one specimen of the model to the next.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Do not wait for the times of the trace, but keep so many requests under way.
+    #[arg(long, value_name = "N")]
+    pub depth: Option<usize>,
 }
 
 #[derive(Args)]

@@ -9,13 +9,14 @@ mod device;
 mod explain;
 #[cfg(test)]
 mod fuzz;
+mod lab;
 mod output;
 mod prove;
 mod request;
 mod session;
 mod up;
 
-use crate::arguments::{Arguments, Command, DeviceCommand, FsCommand, PoolCommand, SnapshotCommand};
+use crate::arguments::{Arguments, Command, DeviceCommand, FsCommand, LabCommand, PoolCommand, SnapshotCommand};
 use crate::output::{Failure, Output};
 use crate::request::Request;
 use clap::{CommandFactory, Parser};
@@ -71,6 +72,7 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
         Command::Device(DeviceCommand::Models { model }) => device::models(model.as_deref(), output),
         Command::Device(DeviceCommand::Calibrate { model }) => device::calibrate(&model, output),
         Command::Device(DeviceCommand::Serve(arguments)) => device::serve(&arguments, output),
+        Command::Lab(LabCommand::Replay(arguments)) => lab::replay(&arguments, output),
         Command::Layers { name } => explain::layers(name.as_deref(), output),
         Command::Explain { name } => explain::explain(&name, output),
         Command::Completions { shell } => {

@@ -1,6 +1,6 @@
 //! Fuzz target of descriptions of stacks; see `ashlar_fuzz`.
 
-use crate::{CheckedSpec, JoinedSpec, MemorySpec, Spec, Stack};
+use crate::{CheckedSpec, EmulatedSpec, JoinedSpec, MemorySpec, Spec, Stack};
 use ashlar_env::sim::{Schedule, Sim};
 use ashlar_fuzz::{bounded, config, hostile};
 use proptest::prelude::*;
@@ -17,6 +17,8 @@ fn spec() -> impl Strategy<Value = Spec> {
         size.prop_map(|size| Spec::Memory(MemorySpec { size })),
         prop::collection::vec(name(), 0..4).prop_map(|of| Spec::Joined(JoinedSpec { of })),
         name().prop_map(|of| Spec::Checked(CheckedSpec { of })),
+        (name(), prop_oneof![3 => Just("wd-re3".to_string()), 1 => "[a-z./]{0,9}"], any::<u64>())
+            .prop_map(|(of, model, seed)| Spec::Emulated(EmulatedSpec { of, model, seed })),
     ]
 }
 

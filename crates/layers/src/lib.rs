@@ -25,7 +25,9 @@ mod fuzz;
 
 use ashlar_block::{Checked, Device, Error, Result, ResultExt};
 use ashlar_devices::{FileDevice, Joined, Memory, OpenOptions};
+use ashlar_emulated::Emulated;
 use ashlar_env::Env;
+use ashlar_models::ModelFile;
 use ashlar_units::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -68,6 +70,20 @@ pub struct CheckedSpec {
     pub of: String,
 }
 
+/// A device that takes as long as a model of a disk or of flash says; the contents are in the layer below.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EmulatedSpec {
+    /// Name of the layer below.
+    pub of: String,
+    /// The model: a name that `ashlar device models` lists, or a file that ends in .toml; a relative path begins at the
+    /// directory of the pool.
+    pub model: String,
+    /// Decides what differs from one specimen of the model to the next.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub seed: u64,
+}
+
 /// A layer and its parameters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -80,6 +96,8 @@ pub enum Spec {
     Joined(JoinedSpec),
     /// See [`CheckedSpec`].
     Checked(CheckedSpec),
+    /// See [`EmulatedSpec`].
+    Emulated(EmulatedSpec),
 }
 
 /// Most layers one on top of another: building them takes a frame of the thread's stack for each.
@@ -143,6 +161,7 @@ fn info<T: JsonSchema>(name: &str) -> LayerInfo {
 pub fn layers() -> Vec<LayerInfo> {
     vec![
         info::<CheckedSpec>("checked"),
+        info::<EmulatedSpec>("emulated"),
         info::<FileSpec>("file"),
         info::<JoinedSpec>("joined"),
         info::<MemorySpec>("memory"),
@@ -233,6 +252,12 @@ impl Stack {
                 let child = self.build_layer(&spec.of, above, used, base, env)?;
                 Arc::new(Checked::new(child, env.clone()))
             }
+            Spec::Emulated(spec) => {
+                let model = ModelFile::find(&spec.model, base);
+                let model = model.map_err(|error| Error::misuse(error.to_string()).within(within()))?;
+                let child = self.build_layer(&spec.of, above, used, base, env)?;
+                Arc::new(Emulated::new(child, &model, spec.seed, env.clone()).within(within)?)
+            }
         };
         above.pop();
         Ok(device)
@@ -253,7 +278,8 @@ mod tests {
     fn stacks_are_built_of_named_layers() {
         let text = r#"
             devices = ["top", "c"]
-            layer.top.checked = { of = "both" }
+            layer.top.checked = { of = "slow" }
+            layer.slow.emulated = { of = "both", model = "wd-re3" }
             layer.both.joined = { of = ["a", "b"] }
             layer.a.memory = { size = "1MiB" }
             layer.b.memory = { size = "2MiB" }
@@ -272,6 +298,14 @@ mod tests {
             ("devices = [\"a\"]\nlayer.a.memory.size = \"1MiB\"\nlayer.b.memory.size = \"1MiB\"", "\"b\" is not used"),
             ("devices = [\"a\"]\nlayer.a.memory.size = \"much\"", "is not a size"),
             ("devices = [\"a\"]\nlayer.a.memory.sise = \"1MiB\"", "unknown field"),
+            (
+                "devices = [\"a\"]\nlayer.a.emulated = { of = \"b\", model = \"floppy\" }\nlayer.b.memory.size = \"1MiB\"",
+                "there are: cheetah-15k5, wd-re3",
+            ),
+            (
+                "devices = [\"a\"]\nlayer.a.emulated = { of = \"b\", model = \"wd-re3\" }\nlayer.b.memory.size = \"2TB\"",
+                "make it smaller",
+            ),
             ("devices = [\"a\"]\nlayer.a.flash = {}", "unknown variant"),
         ];
         for (text, expected) in cases {

@@ -7,6 +7,7 @@ use crate::generic::{Generic, GenericSpec};
 use crate::model::Model;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// A model file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -73,6 +74,17 @@ impl ModelFile {
         let found = presets.iter().find(|file| file.name == name).cloned();
         law(found.is_some(), "model", name, &format!("there is no such preset; there are: {known}"))?;
         found.ok_or_else(|| SpecError::Form(String::new()))
+    }
+
+    /// A preset by its name, or a model file by a path that ends in `.toml`; a relative path begins at `base`.
+    pub fn find(model: &str, base: &Path) -> Result<ModelFile, SpecError> {
+        if !model.ends_with(".toml") {
+            return ModelFile::preset(model);
+        }
+        let path = base.join(model);
+        let within = |error: String| SpecError::Form(format!("{}: {error}", path.display()));
+        let text = std::fs::read_to_string(&path).map_err(|error| within(error.to_string()))?;
+        ModelFile::parse(&text).map_err(|error| within(error.to_string()))
     }
 
     /// What kind of device it is, as the model file says it.

@@ -2,6 +2,7 @@
 
 mod models;
 mod serve;
+mod trace;
 
-pub use models::{calibrate, models};
+pub use models::{calibrate, find, models};
 pub use serve::serve;

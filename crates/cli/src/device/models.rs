@@ -94,13 +94,8 @@ impl From<SpecError> for Failure {
 }
 
 /// A model by the name of a preset or the path of a file.
-fn find(model: &str) -> Result<ModelFile, Failure> {
-    if !model.ends_with(".toml") {
-        return Ok(ModelFile::preset(model)?);
-    }
-    let path = Path::new(model);
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
-    ModelFile::parse(&text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+pub fn find(model: &str) -> Result<ModelFile, Failure> {
+    Ok(ModelFile::find(model, Path::new(""))?)
 }
 
 /// `ashlar device models [MODEL]`.

@@ -1,13 +1,17 @@
 //! Block devices for other programs.
 
+use super::models::find;
+use super::trace::TraceFile;
 use crate::arguments::Serve;
 use crate::config;
 use crate::output::{Failure, Output};
 use ashlar_block::{Checked, Device, Layer};
 use ashlar_devices::{FileDevice, Memory, OpenOptions};
+use ashlar_emulated::Emulated;
 use ashlar_env::Env;
 use ashlar_env::real::Real;
 use ashlar_fuse::Mount;
+use ashlar_models::Model as _;
 use ashlar_nbd::{Address, ByteDevice, DiskFile, Export, Limits, Server, Tls};
 use ashlar_units::Bytes;
 use std::os::unix::ffi::OsStrExt;
@@ -31,8 +35,14 @@ pub fn serve(serve: &Serve, output: &Output) -> Result<ExitCode, Failure> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, stop.clone()).map_err(|error| Failure::new(error.to_string()))?;
     }
+    if serve.model.is_some() || serve.model_file.is_some() {
+        // The kernel may wake us 50 us late to save power. Threads inherit this one's wish not to. Without it only
+        // precision is lost.
+        let _ = rustix::thread::set_current_timer_slack(Some(std::num::NonZeroU64::MIN));
+    }
     let real = Real::start(config::threads(serve.threads)).map_err(|error| Failure::new(error.to_string()))?;
-    let device = stack(serve, &real.env())?;
+    let trace = serve.trace.as_deref().map(TraceFile::create).transpose()?;
+    let device = stack(serve, trace.as_ref(), &real.env())?;
     let served = format!("{} of {}", device.geometry().capacity.to_bytes(), device.name());
     let device = Arc::new(ByteDevice::new(device, "export"));
     let mut exports = Exports { servers: Vec::new(), file: None };
@@ -46,28 +56,46 @@ pub fn serve(serve: &Serve, output: &Output) -> Result<ExitCode, Failure> {
         stop.store(true, Ordering::Release);
     }
     let closed = exports.close(&real, &device, &stop, output);
+    drop(device);
     opened.and(closed)?;
+    if let Some(trace) = trace {
+        let path = serve.trace.as_deref().unwrap_or(Path::new(""));
+        output.say(format_args!("{}: {} requests", path.display(), trace.finish()?));
+    }
     output.say("everything is written; the device is gone");
     Ok(ExitCode::SUCCESS)
 }
 
 /// What is served, from the medium up.
-fn stack(serve: &Serve, env: &Env) -> Result<Device, Failure> {
-    let medium = medium(serve, env)?;
-    // Layers that delay or fail operations belong here, between the medium and the checks.
-    Ok(Arc::new(Checked::new(medium, env.clone())))
+fn stack(serve: &Serve, trace: Option<&TraceFile>, env: &Env) -> Result<Device, Failure> {
+    let model = serve.model.as_ref().or(serve.model_file.as_ref()).map(|model| find(model)).transpose()?;
+    if trace.is_some() && model.is_none() {
+        return Err(Failure::new(
+            "there is nothing to trace without a model; give --model NAME (ashlar device models)",
+        ));
+    }
+    // Layers that fail operations belong here, between the medium and the checks.
+    let Some(model) = model else { return Ok(Arc::new(Checked::new(medium(serve, None, env)?, env.clone()))) };
+    let built = model.build(serve.seed)?;
+    let medium = medium(serve, Some(Bytes(built.capacity())), env)?;
+    let mut emulated = Emulated::of_model(medium, &model.name, built, env.clone())?;
+    if let Some(trace) = trace {
+        emulated = emulated.with_trace(trace.sink());
+    }
+    Ok(Arc::new(Checked::new(Arc::new(emulated), env.clone())))
 }
 
 /// Where the contents are.
-fn medium(serve: &Serve, env: &Env) -> Result<Device, Failure> {
+fn medium(serve: &Serve, modelled: Option<Bytes>, env: &Env) -> Result<Device, Failure> {
     let Some(path) = &serve.backing else {
-        return Ok(Arc::new(Memory::new(serve.size.unwrap_or(MEMORY).to_blocks_down())));
+        return Ok(Arc::new(Memory::new(serve.size.or(modelled).unwrap_or(MEMORY).to_blocks_down())));
     };
-    if !path.exists() && (serve.size.is_none() || serve.read_only) {
+    let create = serve.size.or(modelled.map(|size| size.to_blocks_down().to_bytes()));
+    if !path.exists() && (create.is_none() || serve.read_only) {
         let message = "there is no such file; make it, or say how large it is: --size 20GiB";
         return Err(Failure::new(format!("{}: {message}", path.display())));
     }
-    let options = OpenOptions { create: serve.size, read_only: serve.read_only, buffered: false };
+    let options = OpenOptions { create, read_only: serve.read_only, buffered: false };
     let device = FileDevice::open(path, &options, env.clone())?;
     let found = device.geometry().capacity;
     match serve.size {
