@@ -65,7 +65,12 @@ impl Session {
             return Err(Failure::new(format!("{name} is mounted at {}", other.mount.at().display())));
         }
         if !at.exists() {
-            std::fs::create_dir_all(at).map_err(|error| Failure::new(format!("{}: {error}", at.display())))?;
+            std::fs::create_dir_all(at).map_err(|error| {
+                Failure::new(format!(
+                    "cannot make the mount point {}: {error}; name a directory that is there",
+                    at.display()
+                ))
+            })?;
         }
         let (wanted, memory) = (name.to_string(), self.memory);
         let files = self.run(|pool| async move {

@@ -69,7 +69,7 @@ async fn all(env: &Env, mut task: impl FnMut(u64) -> BoxFuture<'static, ()>) {
 }
 
 async fn file(files: &Files, name: &str) -> Ino {
-    let new = NewNode { kind: FileKind::File, permissions: 0o644, uid: 0, gid: 0, device: 0, open: false };
+    let new = NewNode { kind: FileKind::File, permissions: 0o644, uid: 0, gid: 0, device: 0, umask: 0, open: false };
     files.create(ROOT, name.as_bytes(), new).await.expect("created").ino
 }
 
