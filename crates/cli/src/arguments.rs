@@ -273,7 +273,7 @@ pub enum ProveCommand {
 #[derive(Subcommand)]
 pub enum DeviceCommand {
     /// Serve a block device over NBD, as a file in a mount, or both, until Ctrl-C.
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// List the models of devices: every parameter with its source, and what is not modelled.
     Models {
         /// Only this one: a name, or a file that ends in .toml.

@@ -70,8 +70,9 @@ impl Emulated {
 
     /// Gives a record of every request to `trace`, when it is done.
     #[must_use]
-    pub fn with_trace(self, trace: Trace) -> Emulated {
-        Emulated { trace: Some(trace), ..self }
+    pub fn with_trace(mut self, trace: Trace) -> Emulated {
+        self.trace = Some(trace);
+        self
     }
 
     /// Does `work` on the child while the model serves `request`.

@@ -11,7 +11,6 @@ use ashlar_emulated::Emulated;
 use ashlar_env::Env;
 use ashlar_env::real::Real;
 use ashlar_fuse::Mount;
-use ashlar_models::Model as _;
 use ashlar_nbd::{Address, ByteDevice, DiskFile, Export, Limits, Server, Tls};
 use ashlar_units::Bytes;
 use std::os::unix::ffi::OsStrExt;

@@ -34,7 +34,7 @@ impl TraceFile {
     pub fn sink(&self) -> Trace {
         let sender = self.sender.clone();
         // A writer that failed takes no more; `finish` tells.
-        Arc::new(move |record| drop(sender.send(Some(*record))))
+        Arc::new(move |record| _ = sender.send(Some(*record)))
     }
 
     /// Ends the file; returns the number of lines.
