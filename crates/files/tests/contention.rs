@@ -211,7 +211,7 @@ async fn cut_while_collapsing(env: Env, cut: u64) -> bool {
 #[test]
 fn a_power_cut_while_a_file_gets_a_new_layout_leaves_the_old_or_the_new() {
     let mut landed = [0, 0];
-    for cut in 0..16 {
+    for cut in (0..96).step_by(6) {
         let sim = Sim::new(cut, Schedule::Random);
         let env = sim.env();
         let run = sim.run(async move { cut_while_collapsing(env, cut).await });

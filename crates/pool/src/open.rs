@@ -244,7 +244,7 @@ pub(crate) fn require_room(device: &Device, segment: Blocks) -> Result<()> {
     let capacity = device.geometry().capacity;
     if segments_on(capacity, segment) > SEGMENTS_MAX {
         let message = format!(
-            "{}: segments of {} are too small for {}: a device has at most {SEGMENTS_MAX} of them",
+            "{}: segments of {} are too small for {}: a device has at most {SEGMENTS_MAX} of them; make them larger, or split the device",
             device.name(),
             segment.to_bytes(),
             capacity.to_bytes()
