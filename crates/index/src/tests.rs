@@ -178,6 +178,7 @@ async fn run(steps: Vec<Step>) {
             Step::Read(k) => {
                 let seen = tree.get(&nodes, &key(k)).await.expect("get");
                 assert_eq!(seen.map(|value| slots(&value)), model.get(&key(k)).cloned(), "key {k}");
+                check_cached(&tree, &nodes, &key(k), model.get(&key(k)));
             }
             Step::Scan(low, high, limit) => {
                 let seen = everything(&tree, &nodes, &key(low), Some(&key(high)), limit as usize).await;
@@ -187,6 +188,9 @@ async fn run(steps: Vec<Step>) {
                 assert_eq!(seen, expected);
             }
         }
+    }
+    for k in (0..400).map(key) {
+        check_cached(&tree, &nodes, &k, model.get(&k));
     }
     let present = everything(&tree, &nodes, &[], None, 10).await;
     let seen: BTreeMap<Key, _> = present.into_iter().map(|(k, value)| (k, slots(&value))).collect();
@@ -200,6 +204,39 @@ async fn run(steps: Vec<Step>) {
     let mut accounted: Vec<u32> = lost.into_iter().chain(present).collect();
     accounted.sort_unstable();
     assert_eq!(accounted, entered.into_iter().collect::<Vec<_>>(), "each token is present or was lost once");
+}
+
+/// The same nodes, all of them in memory.
+struct Cached<'a>(&'a Nodes);
+
+impl NodeStore for Cached<'_> {
+    fn cached(&self, ptr: &NodePtr) -> Option<Arc<Node>> {
+        let image = self.0.images.lock().get(&ptr.uid).cloned()?;
+        Some(Arc::new(Node::decode(&image).expect("decodes")))
+    }
+    async fn load(&self, ptr: NodePtr) -> Result<Arc<Node>> {
+        self.0.load(ptr).await
+    }
+    async fn append(&self, _: Bytes, _: Node) -> Result<NodePtr> {
+        unreachable!("lookups append nothing")
+    }
+    fn birth(&self) -> u64 {
+        self.0.birth()
+    }
+}
+
+/// Both ways to look a key up without I/O.
+fn check_cached(tree: &Tree<Slots>, nodes: &Nodes, key: &[u8], expected: Option<&BTreeMap<u8, u32>>) {
+    let value = tree.get_cached(&Cached(nodes), key).expect("all is in memory");
+    assert_eq!(value.map(|value| slots(&value)).as_ref(), expected, "{key:?}");
+    // Newest first: what a slot held later wins.
+    let mut traced = BTreeMap::new();
+    let trace = tree.trace_cached(&Cached(nodes), key, |payload| {
+        slots(payload).into_iter().for_each(|(slot, token)| _ = traced.entry(slot).or_insert(token));
+        false
+    });
+    assert_eq!(trace, Some(()));
+    assert_eq!(traced, expected.cloned().unwrap_or_default(), "{key:?}");
 }
 
 async fn reachable(nodes: &Nodes, root: Option<NodePtr>) -> usize {

@@ -137,15 +137,17 @@ impl<S: Semantics> Tree<S> {
         };
         let mut open = Vec::new();
         while let Some(ptr) = next {
-            match look_in_node(&*store.cached(&ptr)?, key, &mut open) {
+            let step = look_in_node(&*store.cached(&ptr)?, key, &mut open);
+            // A patch may lie on top of a range delete of its own node.
+            if open.pop().is_some_and(|patch| take(patch.payload())) {
+                return Some(());
+            }
+            match step {
                 Step::Closed(message) => {
                     take(message.payload());
                     return Some(());
                 }
                 Step::Below(ptr) => next = Some(ptr),
-            }
-            if open.pop().is_some_and(|patch| take(patch.payload())) {
-                return Some(());
             }
         }
         Some(())
