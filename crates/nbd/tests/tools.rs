@@ -132,7 +132,7 @@ fn qemu() {
     assert!(!said.contains("fail") && !said.contains("rror"), "{said}");
 }
 
-const VERIFY: &str = "--name=v --rw=randwrite --verify=crc32c --verify_fatal=1 --verify_backlog=64 --size=8m \
+const VERIFY: &str = "--name=v --rw=randwrite --verify=crc32c --verify_state_save=0 --verify_fatal=1 --verify_backlog=64 --size=8m \
                       --group_reporting";
 
 #[test]
