@@ -18,8 +18,12 @@ const ROUND: Duration = Duration::from_secs(10);
 const CASES_FIRST: u64 = 64;
 /// Most inputs of a round.
 const CASES_MAX: u64 = 1 << 24;
-/// A round that takes longer hangs.
+/// A round that takes more processor time hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// A round that takes longer waits for something that will not come.
+const PATIENCE_IDLE: Duration = Duration::from_secs(3600);
+/// Clock ticks of `/proc/PID/stat` in a second, on every machine that Linux runs on today.
+const TICKS: u64 = 100;
 
 /// Something that runs for as long as it is given.
 enum Task {
@@ -164,7 +168,7 @@ fn round(binary: &Path, directory: &Path, test: &str, seed: u64, cases: u64) -> 
     let status = loop {
         match child.try_wait().map_err(|error| error.to_string())? {
             Some(status) => break Some(status),
-            None if began.elapsed() > PATIENCE => {
+            None if processor_time(child.id()) > PATIENCE || began.elapsed() > PATIENCE_IDLE => {
                 child.kill().and_then(|()| child.wait()).map_err(|error| error.to_string())?;
                 break None;
             }
@@ -176,8 +180,17 @@ fn round(binary: &Path, directory: &Path, test: &str, seed: u64, cases: u64) -> 
     match status {
         Some(status) if status.success() => Ok(()),
         Some(status) => Err(format!("{}\n{status}", finding(&String::from_utf8_lossy(&text)))),
-        None => Err(format!("it did not end within {} s", PATIENCE.as_secs())),
+        None => Err(format!("it did not end within {} s of processor time", PATIENCE.as_secs())),
     }
+}
+
+/// Processor time that a process took so far.
+fn processor_time(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Behind the name, which may hold anything: state is the third field, and the 14th and 15th are the ticks.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let ticks: u64 = fields.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * (1000 / TICKS))
 }
 
 fn tempfile(test: &str) -> Result<PathBuf, String> {
@@ -225,6 +238,15 @@ mod tests {
         assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
         for text in ["", "10", "m", "1.5h", "99999999999999999999h", "5307286653013989h"] {
             assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn processor_time_is_counted() {
+        let before = processor_time(std::process::id());
+        let mut word = 1u64;
+        while processor_time(std::process::id()) <= before {
+            word = std::hint::black_box(word.wrapping_mul(3));
         }
     }
 
