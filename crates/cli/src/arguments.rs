@@ -268,6 +268,62 @@ pub enum ProveCommand {
     Files(ProveFiles),
     /// The program itself, killed with SIGKILL under load; what was acknowledged must be there afterwards. Needs root.
     Daemon(ProveLong),
+    /// A file system of the kernel, and what runs on it, on a disk that loses power. Exit code 1 when something was lost, 2
+    /// when it could not be tried. Needs root. See docs/crash.md.
+    Crash(Crash),
+    /// For workloads of `prove crash`: note that something has been acknowledged.
+    Mark {
+        /// What; one line.
+        text: String,
+    },
+}
+
+#[derive(Args)]
+pub struct Crash {
+    /// The file system: ext4, xfs or btrfs.
+    #[arg(long, value_parser = ashlar_prove::crash::Kind::from_str, required_unless_present = "replay")]
+    pub fs: Option<ashlar_prove::crash::Kind>,
+    /// Program that is run with the mount point, works there, and calls `ashlar prove mark TEXT` when something has been
+    /// acknowledged to it.
+    #[arg(long, value_name = "PROGRAM", required_unless_present = "replay")]
+    pub workload: Option<PathBuf>,
+    /// Program that is run with the mount point of an image, and on standard input the marks made before the power cut, one
+    /// per line. Any exit code but 0 rejects the image.
+    #[arg(long, value_name = "PROGRAM", required_unless_present = "replay")]
+    pub check: Option<PathBuf>,
+    /// Size of the disk. Default: 256MiB, for xfs 320MiB.
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<Bytes>,
+    /// Options for mount -o.
+    #[arg(long, value_name = "OPTIONS")]
+    pub mount_options: Option<String>,
+    /// Break the disk on purpose: drop-flush answers flushes and does nothing. The check must then notice.
+    #[arg(long, value_name = "FAULT", value_parser = ["drop-flush"])]
+    pub fault: Option<String>,
+    /// The disk tears writes at multiples of this: 512 or 4096 bytes.
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = ["512", "4096"])]
+    pub atomic: String,
+    /// How many images to open at most.
+    #[arg(long, default_value = "200")]
+    pub images: u64,
+    /// How many failing images to find at most.
+    #[arg(long, default_value = "3")]
+    pub failures: u64,
+    /// Seed of what is left to chance. Default: the time of day.
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// For how long to open images, as in 30s or 10m.
+    #[arg(long, default_value = "10m", value_parser = duration)]
+    pub budget: std::time::Duration,
+    /// Directory for files of failing images.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub save: PathBuf,
+    /// Write a page with the findings.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Open a failing image again, with its own check or that of --check.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["fs", "workload"])]
+    pub replay: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]

@@ -4,6 +4,7 @@ mod arguments;
 mod check;
 mod client;
 mod config;
+mod crash;
 mod daemon;
 mod device;
 mod explain;

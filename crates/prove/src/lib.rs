@@ -1,7 +1,8 @@
 //! Explorations: random histories in the simulated runtime, power cuts, reopening, comparison with a model; the same
-//! histories on whatever is mounted; the real program, killed under load; and negative controls, which break one rule and
-//! must be noticed.
+//! histories on whatever is mounted; the real program, killed under load; file systems of others on a disk that loses
+//! power; and negative controls, which break one rule and must be noticed.
 
+pub mod crash;
 mod daemon;
 mod files;
 #[cfg(test)]
