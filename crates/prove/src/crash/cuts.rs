@@ -47,8 +47,13 @@ impl Record {
 
     /// What was said before `at`.
     pub(super) fn marks(&self, at: usize) -> Vec<&str> {
-        let text = |event| if let &Event::Mark(ref text) = event { Some(text.as_str()) } else { None };
-        self.events.iter().take(at).filter_map(text).collect()
+        let mut marks = Vec::new();
+        for event in self.events.iter().take(at) {
+            if let Event::Mark(text) = event {
+                marks.push(text.as_str());
+            }
+        }
+        marks
     }
 
     /// Blocks that this cut leaves different from the base.

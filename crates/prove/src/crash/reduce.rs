@@ -37,7 +37,7 @@ mod tests {
     fn what_matters_is_left() {
         let needed = |rest: &[u32]| Some(rest.contains(&17) && rest.contains(&80));
         assert_eq!(smallest((0..100).collect(), needed), [17, 80]);
-        assert_eq!(smallest((0..100).collect::<Vec<u32>>(), |_| Some(true)), []);
+        assert_eq!(smallest((0..100).collect::<Vec<u32>>(), |_| Some(true)), Vec::<u32>::new());
         let mut tries = 3;
         let few = smallest((0..100).collect::<Vec<u32>>(), |rest| {
             tries -= 1;
