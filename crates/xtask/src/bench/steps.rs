@@ -14,6 +14,8 @@ const SMALL_FILES: usize = 10_000;
 const SMALL_LEN: usize = 200;
 const OVERWRITES: u64 = 10_000;
 const BLOCK_LEN: usize = 4096;
+/// Who is slower than this at one row has failed it.
+const SCRIPT_SECONDS_MAX: &str = "300";
 /// How often a tree is renamed there and back.
 const RENAMES: u32 = 10;
 
@@ -35,9 +37,17 @@ impl Place<'_> {
     }
     /// A shell script in which `$M` is the mount point.
     pub fn shell(&self, script: &str) -> Result<(), String> {
-        let mut shell = Command::new("sh");
-        shell.arg("-ec").arg(script).env("M", &self.mount).env("TREE", &self.tree);
-        quiet(shell.env("REPOSITORY", &self.repository))
+        // In the foreground, so that Ctrl-C reaches the script.
+        let mut shell = Command::new("timeout");
+        shell
+            .arg("--foreground")
+            .arg(SCRIPT_SECONDS_MAX)
+            .args(["sh", "-ec"])
+            .arg(script)
+            .env("M", &self.mount)
+            .env("TREE", &self.tree);
+        let done = quiet(shell.env("REPOSITORY", &self.repository));
+        done.map_err(|error| error.replace("exit status: 124", "it took too long"))
     }
     /// Writes a file that does not compress, and waits until it is durable.
     pub fn write(&self, name: &str, len: u64) -> Result<(), String> {
