@@ -33,7 +33,7 @@ const STEPS: usize = 6;
 const ROUNDS: u64 = 8;
 const NAMES: u64 = 3;
 /// So little that nodes are read again and again, and operations interleave.
-const MEMORY: Size = Size(128 << 10);
+const MEMORY: Size = Size(32 << 10);
 
 /// Operations that take longer than this wait for ever.
 const STUCK: Duration = Duration::from_secs(20);
@@ -357,7 +357,7 @@ mod tests {
             all.cuts += outcome.cuts;
         }
         println!("{all:?}");
-        assert!(all.overlaps > all.operations / 4, "the tasks hardly met: {all:?}");
+        assert!(all.overlaps > all.operations / 10, "the tasks hardly met: {all:?}");
         assert!(all.cuts > 60, "{all:?}");
     }
 
