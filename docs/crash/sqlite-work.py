@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Commits rows to a SQLite database, and marks each commit that was acknowledged."""
-import sqlite3, subprocess, sys
+import os, sqlite3, subprocess, sys
 
 db = sqlite3.connect(sys.argv[1] + "/db")
+db.execute("pragma synchronous = " + os.environ.get("SYNCHRONOUS", "extra"))
 db.execute("create table t (n integer primary key, text)")
 db.commit()
 for n in range(10):
