@@ -14,7 +14,8 @@ const SHARD_BLOCKS: u64 = 256;
 /// Groups of [`SHARD_BLOCKS`] looked at for one answer about holes.
 const EXTENT_SHARDS_MAX: u64 = 1 << 12;
 
-/// A device in memory. Blocks hold references to what was written, so large writes are not copied.
+/// A device in memory. Each block is its own copy: as a part of what was written it would keep all of that alive, and a
+/// small device could take any amount of memory.
 pub struct Memory {
     capacity: Blocks,
     shards: Box<[RwLock<BTreeMap<u32, Bytes>>]>,
@@ -90,10 +91,11 @@ impl Layer for Memory {
     async fn write(&self, _context: IoContext, at: Lba, pieces: Vec<Bytes>, _durability: Durability) -> Result<()> {
         self.pause().await;
         let mut block = at.0;
-        for mut piece in pieces {
-            while !piece.is_empty() {
+        for piece in pieces {
+            for data in piece.chunks(BLOCK_LEN) {
                 let (shard, key) = self.shard(block);
-                shard.write().insert(key, piece.split_to(BLOCK_LEN));
+                let old = shard.write().insert(key, Bytes::copy_from_slice(data));
+                drop(old);
                 block += 1;
             }
         }
