@@ -5,6 +5,7 @@ use ashlar_models::{ModelFile, SpecError, calibrate, presets};
 #[test]
 fn every_parameter_of_a_preset_has_a_source() {
     for file in presets() {
+        file.build(0).unwrap_or_else(|error| panic!("{}: {error}", file.name));
         let mut names: Vec<String> = file.parameters().into_iter().map(|(name, _)| name).collect();
         assert!(names.len() > 5);
         names.sort();
