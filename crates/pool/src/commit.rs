@@ -10,6 +10,7 @@ use ashlar_block::{Durability, Error, IoContext, Kind, Result};
 use ashlar_index::{Key, Message};
 use ashlar_units::BLOCK_LEN;
 use bytes::Bytes;
+use smallvec::smallvec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -116,7 +117,7 @@ fn extent(tree: u64, key: Key, start: u8, count: u8, data: Bytes, compression: C
     if let Some((form, packed)) = packed.filter(|(_, packed)| packed.len() < data.len() / 8 * 7) {
         run.form = form;
         run.stored = packed.len() as u32;
-        run.crcs = vec![crate::format::crc(&packed)];
+        run.crcs = smallvec![crate::format::crc(&packed)];
         return TxnData { tree, key, run, stored: packed.into() };
     }
     run.crcs = data.chunks(BLOCK_LEN).map(crate::format::crc).collect();

@@ -32,12 +32,15 @@ enum Bench {
     Files(bench::FilesOptions),
     /// The library by itself, on a device in memory, and what a cached request costs.
     Library(bench::LibraryOptions),
+    /// A pool with very many files: making, opening, finding, listing, checking them, and the memory that it takes.
+    Scale(bench::ScaleOptions),
 }
 
 fn main() -> ExitCode {
     let done = match Task::parse() {
         Task::Bench(Bench::Files(options)) => bench::files(&options),
         Task::Bench(Bench::Library(options)) => bench::library(&options),
+        Task::Bench(Bench::Scale(options)) => bench::scale(&options),
         Task::Soak { budget, only, list } => soak::soak(&budget, only.as_deref(), list),
     };
     match done {

@@ -210,7 +210,7 @@ fn zfs_pool() -> String {
 }
 
 fn make_kernel(mkfs: &Path, name: &str, device: &Path) -> Result<(), String> {
-    // Nobody discards: see Scratch.
+    // Nobody discards: see Scratch::device.
     let options: &[&str] = match name {
         "ext4" => &["-q", "-F", "-E", "nodiscard"],
         _ => &["-q", "-f", "-K"],
@@ -245,7 +245,8 @@ pub struct Mounted {
 
 impl Mounted {
     fn kernel(name: &str, device: &Path, at: PathBuf) -> Result<Mounted, String> {
-        quiet(Command::new("mount").args(["-t", name]).arg(device).arg(&at))?;
+        // Nobody discards: see Scratch::device.
+        quiet(Command::new("mount").args(["-o", "nodiscard", "-t", name]).arg(device).arg(&at))?;
         Ok(Mounted { at, server: None, zfs: false, below: None })
     }
 

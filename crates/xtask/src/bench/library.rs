@@ -1,9 +1,10 @@
 //! The library by itself, on a device in memory: the benchmark of the pool, several times, against its bars; and what a
-//! request of the kernel costs that needs no I/O.
+//! request of the kernel costs that needs no I/O. Also, on a disk: a pool with very many files.
 
 use crate::bench::table::align;
 use crate::bench::{catch_signals, check_interrupt, machine, median, requests, said};
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// What to measure.
@@ -15,6 +16,20 @@ pub struct Options {
     /// Only these parts: lookup, stream, keys, commit, requests.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// One JSON document instead of the table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What to make.
+#[derive(clap::Args)]
+pub struct ScaleOptions {
+    /// How many files.
+    #[arg(long, default_value_t = 10_000_000)]
+    files: u64,
+    /// Where the pool is: a sparse file of 1 TiB that takes about 700 bytes of the disk for each file.
+    #[arg(long, default_value = "/var/tmp")]
+    at: PathBuf,
     /// One JSON document instead of the table.
     #[arg(long)]
     json: bool,
@@ -42,11 +57,12 @@ enum Bar {
 }
 
 /// How rows begin that have a bar, and their unit.
-const BARS: [(&str, &str, Bar); 4] = [
+const BARS: [(&str, &str, Bar); 5] = [
     ("map lookups", "/s of a core", Bar::AtLeast(1e6)),
     ("sequential write", "GB/s", Bar::AtLeast(2.0)),
     ("sequential read", "GB/s", Bar::AtLeast(2.0)),
     ("cached lookup request, median", "us", Bar::AtMost(5.0)),
+    ("opening", "s", Bar::AtMost(1.0)),
 ];
 
 impl Bar {
@@ -71,6 +87,15 @@ struct Line {
     values: Vec<f64>,
 }
 
+fn collect(lines: &mut Vec<Line>, figures: Vec<Figure>) {
+    for figure in figures {
+        match lines.iter_mut().find(|line| line.row == figure.row && line.unit == figure.unit) {
+            Some(line) => line.values.push(figure.value),
+            None => lines.push(Line { row: figure.row, unit: figure.unit, values: vec![figure.value] }),
+        }
+    }
+}
+
 impl Line {
     fn bar(&self) -> Option<Bar> {
         BARS.iter().find(|(row, unit, _)| self.row.starts_with(row) && self.unit == *unit).map(|(.., bar)| *bar)
@@ -89,7 +114,7 @@ pub fn library(options: &Options) -> Result<(), String> {
     catch_signals()?;
     let wanted = |part: &&str| options.only.is_empty() || options.only.iter().any(|only| only == part);
     let parts: Vec<&str> = PARTS.into_iter().filter(wanted).collect();
-    crate::run(bench(&[]).arg("--no-run"))?;
+    crate::run(Command::new("cargo").args(["bench", "--package", "ashlar-pool", "--bench", "library", "--no-run"]))?;
     let ashlar = crate::ashlar()?;
     let facts = machine::facts(None);
     let mut lines: Vec<Line> = Vec::new();
@@ -99,27 +124,52 @@ pub fn library(options: &Options) -> Result<(), String> {
             eprintln!("run {run} of {}: {part}", options.runs);
             let figures =
                 if *part == REQUESTS { requests::measure(&ashlar)? } else { parse(&said(&mut bench(&[part]))?)? };
-            for figure in figures {
-                match lines.iter_mut().find(|line| line.row == figure.row && line.unit == figure.unit) {
-                    Some(line) => line.values.push(figure.value),
-                    None => lines.push(Line { row: figure.row, unit: figure.unit, values: vec![figure.value] }),
-                }
-            }
+            collect(&mut lines, figures);
         }
     }
-    match options.json {
-        true => println!("{:#}", document(&facts, &lines)),
-        false => print!("{}", text(&facts, &lines)),
-    }
+    show(options.json, &facts, &lines);
     Ok(())
 }
 
-fn bench(parts: &[&str]) -> Command {
-    let mut cargo = Command::new("cargo");
-    cargo.args(["bench", "--quiet", "--package", "ashlar-pool", "--bench", "library"]);
-    if !parts.is_empty() {
-        cargo.arg("--").args(parts);
+/// `cargo xtask bench scale`.
+pub fn scale(options: &ScaleOptions) -> Result<(), String> {
+    catch_signals()?;
+    let at = options.at.join(format!("ashlar-scale-{}", std::process::id()));
+    let (place, files) = (at.display().to_string(), options.files.to_string());
+    let facts = machine::facts(Some(&options.at));
+    let measured = run_scale(&place, &files);
+    std::fs::remove_dir_all(&at).map_err(|error| format!("{place}: {error}"))?;
+    show(options.json, &facts, &measured?);
+    Ok(())
+}
+
+fn run_scale(place: &str, files: &str) -> Result<Vec<Line>, String> {
+    let mut lines = Vec::new();
+    for arguments in [&["make", place, files][..], &["use", place]] {
+        check_interrupt()?;
+        eprintln!("scale {}", arguments.join(" "));
+        collect(&mut lines, parse(&said(cargo_bench("ashlar-files", "scale").args(arguments))?)?);
     }
+    Ok(lines)
+}
+
+fn show(as_json: bool, facts: &Value, lines: &[Line]) {
+    match as_json {
+        true => println!("{:#}", document(facts, lines)),
+        false => print!("{}", text(facts, lines)),
+    }
+}
+
+fn bench(parts: &[&str]) -> Command {
+    let mut cargo = cargo_bench("ashlar-pool", "library");
+    cargo.args(parts);
+    cargo
+}
+
+/// A benchmark of a package; its arguments follow.
+fn cargo_bench(package: &str, name: &str) -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["bench", "--quiet", "--package", package, "--bench", name, "--"]);
     cargo
 }
 

@@ -11,7 +11,7 @@ mod steps;
 mod table;
 
 pub use files::{Options as FilesOptions, files};
-pub use library::{Options as LibraryOptions, library};
+pub use library::{Options as LibraryOptions, ScaleOptions, library, scale};
 
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
