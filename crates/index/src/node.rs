@@ -487,7 +487,10 @@ impl Node {
     /// The message for exactly this key.
     pub(crate) fn find(&self, key: &[u8]) -> Option<Message> {
         let index = self.position(key);
-        (index < self.len() && self.key(index) == key).then(|| self.message(index))
+        let entry = self.entries.get(index)?;
+        // The head first: it was looked at just now, and the key lies elsewhere.
+        let rest = key.strip_prefix(self.prefix.as_slice())?;
+        (entry.head == head(rest) && self.key(index) == key).then(|| self.message(index))
     }
     /// Index of the child to which `key` belongs.
     pub(crate) fn child_for(&self, key: &[u8]) -> usize {
