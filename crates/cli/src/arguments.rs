@@ -268,8 +268,8 @@ pub enum ProveCommand {
     Files(ProveFiles),
     /// The program itself, killed with SIGKILL under load; what was acknowledged must be there afterwards. Needs root.
     Daemon(ProveLong),
-    /// A file system of the kernel, and what runs on it, on a disk that loses power. Exit code 1 when something was lost, 2
-    /// when it could not be tried. Needs root. See docs/crash.md.
+    /// A file system of the kernel and what runs on it, or our own pool, on a disk that loses power. Exit code 1 when
+    /// something was lost, 2 when it could not be tried. Needs root, but for our own pool. See docs/crash.md.
     Crash(Crash),
     /// For workloads of `prove crash`: note that something has been acknowledged.
     Mark {
@@ -280,20 +280,27 @@ pub enum ProveCommand {
 
 #[derive(Args)]
 pub struct Crash {
-    /// The file system: ext4, xfs or btrfs.
-    #[arg(long, value_parser = ashlar_prove::crash::Kind::from_str, required_unless_present = "replay")]
-    pub fs: Option<ashlar_prove::crash::Kind>,
+    /// The file system: ext4, xfs or btrfs; or ashlar for our own pool, in process, under a random history of its own.
+    #[arg(long, value_parser = ["ext4", "xfs", "btrfs", ashlar_prove::crash::OWN], required_unless_present = "replay")]
+    pub fs: Option<String>,
+    /// Break a rule of our own pool, as `ashlar prove pool --rules` lists them. An image must then fail.
+    #[arg(long, value_name = "RULE")]
+    pub without: Option<String>,
     /// Program that is run with the mount point, works there, and calls `ashlar prove mark TEXT` when something has been
     /// acknowledged to it.
-    #[arg(long, value_name = "PROGRAM", required_unless_present = "replay")]
+    #[arg(long, value_name = "PROGRAM")]
     pub workload: Option<PathBuf>,
     /// Program that is run with the mount point of an image, and on standard input the marks made before the power cut, one
     /// per line. Any exit code but 0 rejects the image.
-    #[arg(long, value_name = "PROGRAM", required_unless_present = "replay")]
+    #[arg(long, value_name = "PROGRAM")]
     pub check: Option<PathBuf>,
     /// Size of the disk. Default: 256MiB, for xfs 320MiB.
     #[arg(long, value_name = "SIZE")]
     pub size: Option<Bytes>,
+    /// The disk takes as long as this model says while the workload runs: a name that `ashlar device models` lists, or a file
+    /// that ends in .toml. Without it the disk answers at once.
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
     /// Options for mount -o.
     #[arg(long, value_name = "OPTIONS")]
     pub mount_options: Option<String>,

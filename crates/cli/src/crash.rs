@@ -2,7 +2,7 @@
 
 use crate::arguments::Crash;
 use crate::output::{Failure, Output};
-use ashlar_prove::crash::{CrashOptions, CrashOutcome, Finding, Io, explore_crash, replay_crash};
+use ashlar_prove::crash::{CrashOptions, CrashOutcome, Finding, Io, Kind, OWN, Subject, explore_crash, replay_crash};
 use ashlar_units::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
 use schemars::JsonSchema;
@@ -71,7 +71,7 @@ pub fn run(arguments: &Crash, output: &Output) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::from(if stage.is_some() { FOUND } else { 0 }));
     }
     let options = options(arguments)?;
-    if let Some(obstacle) = options.kind.obstacle() {
+    if let Some(obstacle) = options.subject.obstacle() {
         return Err(unable(obstacle));
     }
     let bar = if output.json { ProgressBar::hidden() } else { ProgressBar::new(options.images) };
@@ -89,14 +89,29 @@ pub fn run(arguments: &Crash, output: &Output) -> Result<ExitCode, Failure> {
 
 fn options(arguments: &Crash) -> Result<CrashOptions, Failure> {
     let needed = |what: &str| unable(format!("give {what}, or --replay FILE"));
-    let kind = arguments.fs.ok_or_else(|| needed("--fs"))?;
+    let fs = arguments.fs.as_deref().ok_or_else(|| needed("--fs"))?;
+    let subject = if fs == OWN {
+        let programs = arguments.workload.is_some() || arguments.check.is_some();
+        if programs || arguments.mount_options.is_some() || arguments.size.is_some() || arguments.model.is_some() {
+            return Err(unable(format!("--fs {OWN} brings its own disk, workload and check: leave them out")));
+        }
+        Subject::Own { without: crate::prove::broken(arguments.without.as_deref())? }
+    } else if arguments.without.is_some() {
+        return Err(unable(format!("--without breaks a rule of our own pool: give --fs {OWN} with it")));
+    } else {
+        let kind: Kind = fs.parse().map_err(|what: String| unable(what))?;
+        Subject::Kernel {
+            kind,
+            size: arguments.size.unwrap_or(kind.size()),
+            mount_options: arguments.mount_options.clone(),
+            model: arguments.model.as_deref().map(crate::device::find).transpose()?.map(Box::new),
+            workload: program(arguments.workload.as_deref().ok_or_else(|| needed("--workload"))?)?,
+            check: program(arguments.check.as_deref().ok_or_else(|| needed("--check"))?)?,
+        }
+    };
     let clock = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_secs());
     Ok(CrashOptions {
-        kind,
-        size: arguments.size.unwrap_or(kind.size()),
-        mount_options: arguments.mount_options.clone(),
-        workload: program(arguments.workload.as_deref().ok_or_else(|| needed("--workload"))?)?,
-        check: program(arguments.check.as_deref().ok_or_else(|| needed("--check"))?)?,
+        subject,
         drop_flushes: arguments.fault.is_some(),
         atomic: arguments.atomic.parse().map_err(|_| needed("--atomic 512 or 4096"))?,
         images: arguments.images,
@@ -177,7 +192,7 @@ fn html(outcome: &CrashOutcome) -> String {
         recorded.flushes,
         recorded.discards,
         recorded.marks,
-        fs = outcome.fs.name(),
+        fs = outcome.fs,
     );
     for (number, finding) in (1..).zip(&outcome.failures) {
         page += &format!(

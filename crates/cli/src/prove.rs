@@ -1,6 +1,6 @@
 //! `ashlar prove`.
 
-use crate::arguments::{Prove, ProveCommand, ProveFiles, ProveLong};
+use crate::arguments::{ProveCommand, ProveFiles, ProveLong};
 use crate::crash;
 use crate::output::{Failure, Output};
 use ashlar_pool::Rule;
@@ -152,8 +152,10 @@ pub fn run(command: ProveCommand, output: &Output) -> Result<ExitCode, Failure> 
             drop(prove);
             return rules(output);
         }
-        ProveCommand::Pool(prove) => (Subject::Pool(broken(&prove)?), prove.long),
-        ProveCommand::Files(ProveFiles { at: None, prove }) => (Subject::Files(broken(&prove)?), prove.long),
+        ProveCommand::Pool(prove) => (Subject::Pool(broken(prove.without.as_deref())?), prove.long),
+        ProveCommand::Files(ProveFiles { at: None, prove }) => {
+            (Subject::Files(broken(prove.without.as_deref())?), prove.long)
+        }
         ProveCommand::Files(ProveFiles { at: Some(at), prove }) => {
             let at = at.canonicalize().map_err(|error| usage(format!("{}: {error}", at.display())))?;
             (Subject::Mounted(at), prove.long)
@@ -178,8 +180,8 @@ fn rules(output: &Output) -> Result<ExitCode, Failure> {
 }
 
 /// The rule to break.
-fn broken(arguments: &Prove) -> Result<Option<Rule>, Failure> {
-    let Some(name) = &arguments.without else { return Ok(None) };
+pub fn broken(without: Option<&str>) -> Result<Option<Rule>, Failure> {
+    let Some(name) = without else { return Ok(None) };
     let unknown =
         || Failure::new(format!("there is no rule {name:?}; `ashlar prove pool --rules` lists them")).with_code(2);
     Rule::named(name).map(Some).ok_or_else(unknown)

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
 /// For how long a worker looks for the next request before it sleeps.
-const LINGER: Duration = Duration::from_micros(100);
+pub(crate) const LINGER: Duration = Duration::from_micros(100);
 
 /// One descriptor, served by one worker.
 pub(crate) struct Queue<F> {

@@ -7,7 +7,7 @@
 
 use crate::abi::*;
 use crate::decode::Message;
-use crate::queue::Queue;
+use crate::queue::{LINGER, Queue};
 use crate::reply::Reply;
 use ashlar_env::ring::{self, AlignedBuf};
 use ashlar_vfs::FileSystem;
@@ -102,10 +102,15 @@ impl<F: FileSystem> Queue<F> {
                 let headers = buffers.headers();
                 let len = (headers.ent.payload_sz as usize).min(buffers.payload.as_ref().len());
                 // The engine may keep what is written after the reply, and the buffer is used again then.
-                let mut payload = AlignedBuf::zeroed(len);
-                payload.as_mut()[..len].copy_from_slice(&buffers.payload.as_ref()[..len]);
-                (headers, payload.freeze(len))
+                let payload = &buffers.payload.as_ref()[..len];
+                let payload = if len < AlignedBuf::ALIGN {
+                    Bytes::copy_from_slice(payload)
+                } else {
+                    AlignedBuf::copy_of(payload).freeze(len)
+                };
+                (headers, payload)
             };
+            self.spawner.stay_awake(LINGER);
             commit = headers.ent.commit_id;
             number = URING_COMMIT_AND_FETCH;
             self.answer_entry(headers, &payload, &buffers, &mut reply).await;

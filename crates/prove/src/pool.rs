@@ -15,16 +15,16 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A pool of 26 segments of 1 MiB: cleaning begins early and space must be given back exactly.
-const CAPACITY: Blocks = Blocks(26 * 256 + 300);
-const SEGMENT: Blocks = Blocks(256);
+pub(crate) const CAPACITY: Blocks = Blocks(26 * 256 + 300);
+pub(crate) const CREATION: Creation = Creation { segment: Some(Blocks(256)), force: false };
 /// Blocks that histories touch.
-const SPACE: u64 = 600;
+pub(crate) const SPACE: u64 = 600;
 /// Keys that histories touch.
-const KEYS: u64 = 40;
+pub(crate) const KEYS: u64 = 40;
 /// What it grows by, and how far.
 const CAPACITY_MORE: Blocks = Blocks(14 * 256 + 300);
 const DEVICES_MAX: usize = 3;
@@ -76,16 +76,24 @@ type Found<T> = Result<T, String>;
 
 /// Block contents by the stamp that made them, dictionary values, and snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Model {
-    blocks: BTreeMap<u64, u64>,
-    keys: BTreeMap<u64, u64>,
+pub(crate) struct Model {
+    pub blocks: BTreeMap<u64, u64>,
+    pub keys: BTreeMap<u64, u64>,
 }
 
 /// The volume, and its snapshots by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct World {
-    live: Model,
-    snapshots: BTreeMap<String, Model>,
+pub(crate) struct World {
+    pub live: Model,
+    pub snapshots: BTreeMap<String, Model>,
+}
+
+/// What a pool under test stands on.
+pub(crate) trait Ground: Sync {
+    /// A device to grow by, if there may be one more; `list` is called before it is used.
+    fn more(&self) -> Option<(Device, Box<dyn FnOnce() + Send + '_>)>;
+    /// No state before this one may survive from now on.
+    fn promise(&self, state: usize);
 }
 
 /// Explores one history.
@@ -115,14 +123,17 @@ where
     }
 }
 
+/// With so little memory that nodes come and go.
+pub(crate) fn config(without: Option<Rule>) -> Config {
+    Config { memory: Size(2 << 20), log_bytes: Size(1 << 20), without, ..Config::default() }
+}
+
 async fn history(env: Env, options: Options) -> Found<Outcome> {
-    let config =
-        Config { memory: Size(2 << 20), log_bytes: Size(1 << 20), without: options.without, ..Config::default() };
+    let config = config(options.without);
     let text = |error: ashlar_block::Error| error.to_string();
     let mut media = vec![Arc::new(medium(CAPACITY, &env))];
     let devices = |media: &[Arc<PowerCut>]| media.iter().map(|medium| medium.clone() as Device).collect::<Vec<_>>();
-    let creation = Creation { segment: Some(SEGMENT), force: false };
-    Pool::create(&env, &devices(&media), creation).await.map_err(text)?;
+    Pool::create(&env, &devices(&media), CREATION).await.map_err(text)?;
     let pool = Pool::open(&env, devices(&media), config).await.map_err(text)?;
     pool.create_volume("v").await.map_err(text)?;
     pool.close().await.map_err(text)?;
@@ -138,9 +149,11 @@ async fn history(env: Env, options: Options) -> Found<Outcome> {
         let cleaner = env.spawn(clean_on(env.clone(), pool.clone(), stop.clone()));
         let power = media[0].power().clone();
         media[0].cut_after(env.random() % (options.steps * 4));
-        let life_of = Life { env: &env, pool: &pool, volume: &volume, power: &power, media: Mutex::new(media) };
-        let (states, durable) = life_of.work(world.clone(), options.steps).await?;
-        media = life_of.media.into_inner();
+        let ground = Media { env: env.clone(), power, list: Mutex::new(media), promised: AtomicUsize::new(0) };
+        let life_of = Life { env: &env, pool: &pool, volume: &volume, ground: &ground };
+        let states = life_of.work(world.clone(), options.steps).await?;
+        let durable = ground.promised.into_inner();
+        media = ground.list.into_inner();
         stop.store(true, Ordering::Relaxed);
         for reader in readers {
             if let Some(error) = reader.await.filter(|_| !media[0].is_dead()) {
@@ -170,6 +183,28 @@ async fn history(env: Env, options: Options) -> Found<Outcome> {
 
 fn medium(capacity: Blocks, env: &Env) -> PowerCut {
     PowerCut::new(capacity, env.clone(), Duration::from_micros(50))
+}
+
+/// Devices that lose power together.
+struct Media {
+    env: Env,
+    power: Power,
+    /// As a list that survives the power cut has them.
+    list: Mutex<Vec<Arc<PowerCut>>>,
+    promised: AtomicUsize,
+}
+
+impl Ground for Media {
+    fn more(&self) -> Option<(Device, Box<dyn FnOnce() + Send + '_>)> {
+        if self.list.lock().len() >= DEVICES_MAX {
+            return None;
+        }
+        let more = Arc::new(medium(CAPACITY_MORE, &self.env).on(&self.power));
+        Some((more.clone(), Box::new(move || self.list.lock().push(more))))
+    }
+    fn promise(&self, state: usize) {
+        self.promised.store(state, Ordering::Relaxed);
+    }
 }
 
 /// The newest state, not older than `durable`, that the pool holds.
@@ -228,7 +263,7 @@ async fn verify_volume(volume: &Volume, model: &Model) -> Found<()> {
 }
 
 /// Reads until told to stop; gives the first error.
-async fn read_on(env: Env, volume: Volume, stop: Arc<AtomicBool>) -> Option<String> {
+pub(crate) async fn read_on(env: Env, volume: Volume, stop: Arc<AtomicBool>) -> Option<String> {
     while !stop.load(Ordering::Relaxed) {
         let at = env.random() % SPACE;
         let count = (1 + env.random() % 64).min(SPACE - at);
@@ -241,7 +276,7 @@ async fn read_on(env: Env, volume: Volume, stop: Arc<AtomicBool>) -> Option<Stri
 }
 
 /// Cleans now and then until told to stop.
-async fn clean_on(env: Env, pool: Pool, stop: Arc<AtomicBool>) {
+pub(crate) async fn clean_on(env: Env, pool: Pool, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         env.sleep(Duration::from_micros(env.random() % 1000)).await;
         if pool.clean().await.is_err() {
@@ -251,7 +286,7 @@ async fn clean_on(env: Env, pool: Pool, stop: Arc<AtomicBool>) {
 }
 
 /// One block: a word repeated, or noise that does not compress.
-fn block(stamp: u64) -> Vec<u8> {
+pub(crate) fn block(stamp: u64) -> Vec<u8> {
     let mut word = stamp;
     (0..BLOCK_LEN / 8)
         .flat_map(|_| {
@@ -263,18 +298,16 @@ fn block(stamp: u64) -> Vec<u8> {
         .collect()
 }
 
-fn dictionary_key(key: u64) -> Vec<u8> {
+pub(crate) fn dictionary_key(key: u64) -> Vec<u8> {
     [b"k".as_slice(), &key.to_be_bytes()].concat()
 }
 
 /// The time from an opening to a power cut.
-struct Life<'a> {
-    env: &'a Env,
-    pool: &'a Pool,
-    volume: &'a Volume,
-    power: &'a Power,
-    /// The devices, as a list that survives the power cut has them.
-    media: Mutex<Vec<Arc<PowerCut>>>,
+pub(crate) struct Life<'a> {
+    pub env: &'a Env,
+    pub pool: &'a Pool,
+    pub volume: &'a Volume,
+    pub ground: &'a dyn Ground,
 }
 
 impl Life<'_> {
@@ -282,9 +315,9 @@ impl Life<'_> {
         self.env.random().is_multiple_of(one_in)
     }
 
-    /// Works until the power fails; gives every state that may have been reached, and the first that may survive.
-    async fn work(&self, start: World, steps: u64) -> Found<(Vec<World>, usize)> {
-        let (mut states, mut durable) = (vec![start], 0);
+    /// Works until the power fails, or for that many steps; gives every state that may have been reached.
+    pub async fn work(&self, start: World, steps: u64) -> Found<Vec<World>> {
+        let mut states = vec![start];
         for _ in 0..steps {
             let mut next = states.last().cloned().unwrap_or_default();
             if self.chance(24) {
@@ -294,16 +327,17 @@ impl Life<'_> {
                 if done.is_err() {
                     break;
                 }
-                durable = states.len() - 1;
+                self.ground.promise(states.len() - 1);
                 continue;
             }
-            if self.chance(60) && self.media.lock().len() < DEVICES_MAX {
-                let more = Arc::new(medium(CAPACITY_MORE, self.env).on(self.power));
+            if self.chance(60)
+                && let Some((more, list)) = self.ground.more()
+            {
                 let list = || {
-                    self.media.lock().push(more.clone());
+                    list();
                     Ok(())
                 };
-                if self.pool.grow(more.clone(), false, list).await.is_err() {
+                if self.pool.grow(more, false, list).await.is_err() {
                     break;
                 }
             }
@@ -323,7 +357,7 @@ impl Life<'_> {
                 if destroyed.is_err() {
                     break;
                 }
-                durable = states.len() - 1;
+                self.ground.promise(states.len() - 1);
                 continue;
             }
             // A commit that failed otherwise may or may not have happened: the power failed in it.
@@ -333,13 +367,13 @@ impl Life<'_> {
                 if self.pool.sync(seq).await.is_err() {
                     break;
                 }
-                durable = states.len() - 1;
+                self.ground.promise(states.len() - 1);
             }
             if self.chance(16) && self.pool.checkpoint().await.is_err() {
                 break;
             }
         }
-        Ok((states, durable))
+        Ok(states)
     }
 
     async fn change_snapshots(&self, world: &mut World) -> ashlar_block::Result<()> {

@@ -14,14 +14,23 @@ use std::cell::RefCell;
 use std::collections::{BinaryHeap, VecDeque};
 use std::future::Future;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-/// How often a busy worker looks at its ring while tasks keep it busy, in polls.
+/// A busy worker looks at its ring after so many polls, or so much time.
 const POLLS_PER_RING_CHECK: usize = 32;
+const TIME_PER_RING_CHECK: Duration = Duration::from_micros(50);
+/// Workers that stay awake at once; see [`Spawner::stay_awake`].
+const AWAKE_MAX: usize = 2;
+/// A worker that gave way for longer than this is not alone on its processor.
+const ALONE: Duration = Duration::from_micros(3);
+/// How often another worker is woken to stay awake too.
+const TIME_PER_ROUSE: Duration = Duration::from_micros(100);
+/// For how long one that found itself not alone is left in peace.
+const PEACE: Duration = Duration::from_millis(2);
 
 thread_local! {
     static WORKER: RefCell<Option<Local>> = const { RefCell::new(None) };
@@ -35,10 +44,93 @@ struct Local {
     ring: Ring,
 }
 
+impl Local {
+    /// Looks for something to do while workers are to stay awake. Whether there is something.
+    fn stay_awake(&mut self) -> bool {
+        let shared = self.shared.clone();
+        let clock = &*shared.clock;
+        let until = || Instant(clock.awake_until.load(Ordering::Relaxed));
+        let mut now = clock.now();
+        if now >= until() {
+            return false;
+        }
+        if clock.awake.fetch_add(1, Ordering::Relaxed) >= AWAKE_MAX {
+            clock.awake.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        // What is queued must not wait, as when parking.
+        self.ring.enter();
+        let due = self.timers.peek().map_or(Instant(u64::MAX), |timer| timer.at);
+        let mut found = false;
+        while now < until() {
+            found = self.ring.has_news() || shared.has_mail() || now >= due;
+            if found {
+                self.ring.enter();
+                break;
+            }
+            std::thread::yield_now();
+            let later = clock.now();
+            if later.since(now) > ALONE {
+                // Whoever ran here meanwhile keeps the processor awake.
+                found = self.ring.has_news();
+                if !found {
+                    shared.peace_until.store(later.0 + PEACE.as_nanos() as u64, Ordering::Relaxed);
+                }
+                break;
+            }
+            now = later;
+        }
+        clock.awake.fetch_sub(1, Ordering::Relaxed);
+        found
+    }
+}
+
 struct Worker {
     inbox: Mutex<Inbox>,
     parked: AtomicBool,
     bell: ring::Bell,
+    /// Until when it is not woken only to be awake, in nanoseconds since the beginning.
+    peace_until: AtomicU64,
+    clock: Arc<Clock>,
+}
+
+/// What all workers of a runtime share.
+struct Clock {
+    began: std::time::Instant,
+    /// Until when workers stay awake, in nanoseconds since the beginning.
+    awake_until: AtomicU64,
+    /// How many do.
+    awake: AtomicUsize,
+    /// When one was woken for that, last.
+    roused: AtomicU64,
+    /// All workers, once they are made.
+    workers: OnceLock<Vec<Weak<Worker>>>,
+}
+
+impl Clock {
+    fn now(&self) -> Instant {
+        Instant(self.began.elapsed().as_nanos() as u64)
+    }
+
+    /// Wakes a worker that sleeps, now and then.
+    fn rouse(&self, now: Instant) {
+        let last = self.roused.load(Ordering::Relaxed);
+        if self.awake.load(Ordering::Relaxed) >= AWAKE_MAX || now.since(Instant(last)) < TIME_PER_ROUSE {
+            return;
+        }
+        if self.roused.compare_exchange(last, now.0, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            return;
+        }
+        let in_reach = |worker: &Arc<Worker>| {
+            worker.peace_until.load(Ordering::Relaxed) < now.0 && worker.parked.load(Ordering::Relaxed)
+        };
+        let mut workers = self.workers.get().into_iter().flatten().filter_map(Weak::upgrade);
+        if let Some(worker) = workers.find(in_reach)
+            && worker.parked.swap(false, Ordering::SeqCst)
+        {
+            worker.bell.ring();
+        }
+    }
 }
 
 #[derive(Default)]
@@ -49,6 +141,11 @@ struct Inbox {
 }
 
 impl Worker {
+    fn has_mail(&self) -> bool {
+        let inbox = self.inbox.lock();
+        !inbox.tasks.is_empty() || !inbox.timers.is_empty() || inbox.stop
+    }
+
     fn send(&self, add: impl FnOnce(&mut Inbox)) {
         add(&mut self.inbox.lock());
         if self.parked.swap(false, Ordering::SeqCst) {
@@ -113,7 +210,7 @@ pub struct Real {
 }
 
 struct RealShared {
-    began: std::time::Instant,
+    clock: Arc<Clock>,
     workers: Vec<Arc<Worker>>,
     next: AtomicUsize,
     blocking: Mutex<mpsc::Sender<Box<dyn FnOnce() + Send>>>,
@@ -128,16 +225,29 @@ impl Real {
         let mut threads = Vec::new();
         let mut shared_workers = Vec::new();
         let mut started = Vec::new();
-        let began = std::time::Instant::now();
+        let clock = Arc::new(Clock {
+            began: std::time::Instant::now(),
+            awake_until: AtomicU64::new(0),
+            awake: AtomicUsize::new(0),
+            roused: AtomicU64::new(0),
+            workers: OnceLock::new(),
+        });
         for index in 0..workers.max(1) {
-            let worker =
-                Arc::new(Worker { inbox: Mutex::default(), parked: AtomicBool::new(false), bell: ring::Bell::new()? });
+            let (parked, bell) = (AtomicBool::new(false), ring::Bell::new()?);
+            let worker = Arc::new(Worker {
+                inbox: Mutex::default(),
+                parked,
+                bell,
+                peace_until: AtomicU64::new(0),
+                clock: clock.clone(),
+            });
             shared_workers.push(worker.clone());
             let (tell, told) = mpsc::channel();
             started.push(told);
             let name = format!("ashlar-{index}");
-            threads.push(std::thread::Builder::new().name(name).spawn(move || run_worker(worker, began, &tell))?);
+            threads.push(std::thread::Builder::new().name(name).spawn(move || run_worker(worker, &tell))?);
         }
+        let _ = clock.workers.set(shared_workers.iter().map(Arc::downgrade).collect());
         for told in started {
             told.recv().map_err(io::Error::other)??;
         }
@@ -152,7 +262,7 @@ impl Real {
             })?;
         }
         let shared = RealShared {
-            began,
+            clock,
             workers: shared_workers,
             next: AtomicUsize::new(0),
             blocking: Mutex::new(sender),
@@ -207,6 +317,17 @@ impl Spawner {
     pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         spawn_at(&self.0, Box::pin(future));
     }
+
+    /// For so long from now on, up to two workers with nothing to do look for more instead of sleeping, as long as nobody else
+    /// wants their processors. Waking a processor that sleeps takes longer than serving a small request; and the kernel
+    /// moves clients to one that sleeps, away from the queue that they used last.
+    pub fn stay_awake(&self, time: Duration) {
+        let (clock, now) = (&self.0.clock, self.0.clock.now());
+        let before = clock.awake_until.fetch_max(now.0 + time.as_nanos() as u64, Ordering::Relaxed);
+        if before > now.0 {
+            clock.rouse(now);
+        }
+    }
 }
 
 struct CatchUnwind<T>(crate::Task<T>);
@@ -238,7 +359,7 @@ fn spawn_at(worker: &Arc<Worker>, future: BoxFuture<'static, ()>) {
     Arc::new(task).wake();
 }
 
-fn run_worker(shared: Arc<Worker>, began: std::time::Instant, tell: &mpsc::Sender<io::Result<()>>) {
+fn run_worker(shared: Arc<Worker>, tell: &mpsc::Sender<io::Result<()>>) {
     let ring = match Ring::new(&shared.bell) {
         Ok(ring) => ring,
         Err(error) => {
@@ -258,7 +379,7 @@ fn run_worker(shared: Arc<Worker>, began: std::time::Instant, tell: &mpsc::Sende
     let _ = tell.send(Ok(()));
     let with =
         |act: &mut dyn FnMut(&mut Local)| WORKER.with_borrow_mut(|local| act(local.as_mut().expect("set above")));
-    let mut polls = 0;
+    let (mut polls, mut entered) = (0, Instant::default());
     let mut inbox = Inbox::default();
     loop {
         std::mem::swap(&mut inbox, &mut shared.inbox.lock());
@@ -273,14 +394,16 @@ fn run_worker(shared: Arc<Worker>, began: std::time::Instant, tell: &mpsc::Sende
                 local.timer_order += 1;
                 local.timers.push(Timer { at, order: local.timer_order, waker });
             }
-            let now = Instant(began.elapsed().as_nanos() as u64);
+            let now = shared.clock.now();
             while local.timers.peek().is_some_and(|timer| timer.at <= now) {
                 woken.extend(local.timers.pop().map(|timer| timer.waker));
             }
-            if polls >= POLLS_PER_RING_CHECK || local.queue.is_empty() {
-                polls = 0;
-                woken.extend(local.ring.reap());
+            let idle = local.queue.is_empty();
+            if !idle && (polls >= POLLS_PER_RING_CHECK || now.since(entered) > TIME_PER_RING_CHECK) {
+                (polls, entered) = (0, now);
+                local.ring.enter();
             }
+            woken.extend(local.ring.collect());
             task = local.queue.pop_front();
         });
         woken.into_iter().for_each(Waker::wake);
@@ -291,15 +414,15 @@ fn run_worker(shared: Arc<Worker>, began: std::time::Instant, tell: &mpsc::Sende
             run_task(&task);
             continue;
         }
+        let mut found = false;
+        with(&mut |local| found = local.stay_awake());
+        if found {
+            continue;
+        }
         shared.parked.store(true, Ordering::SeqCst);
-        let quiet = {
-            let inbox = shared.inbox.lock();
-            inbox.tasks.is_empty() && inbox.timers.is_empty() && !inbox.stop
-        };
-        if quiet {
+        if !shared.has_mail() {
             with(&mut |local| {
-                let now = Instant(began.elapsed().as_nanos() as u64);
-                let timeout = local.timers.peek().map(|timer| timer.at.since(now));
+                let timeout = local.timers.peek().map(|timer| timer.at.since(shared.clock.now()));
                 local.ring.park(timeout);
             });
         }
@@ -322,7 +445,7 @@ fn run_task(task: &Arc<RealTask>) {
 
 impl Runtime for RealShared {
     fn now(&self) -> Instant {
-        Instant(self.began.elapsed().as_nanos() as u64)
+        self.clock.now()
     }
     fn wall(&self) -> Duration {
         ring::coarse_wall()

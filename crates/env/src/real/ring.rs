@@ -90,6 +90,7 @@ impl Ring {
     pub(super) fn new(bell: &Bell) -> io::Result<Ring> {
         let ring = IoUring::builder()
             .setup_coop_taskrun()
+            .setup_taskrun_flag()
             .setup_single_issuer()
             .setup_defer_taskrun()
             .build(ENTRIES)
@@ -139,17 +140,24 @@ impl Ring {
         state
     }
 
-    /// Submits what is queued and collects completions; gives the wakers of those who waited.
-    pub(super) fn reap(&mut self) -> Vec<Waker> {
+    /// Submits what is queued and asks for completions, with a system call if there is anything to do.
+    pub(super) fn enter(&mut self) {
         self.fill();
-        let pending = !self.ring.submission().is_empty();
-        if pending || self.in_flight.len() > self.free.len() || self.bell_armed {
+        let submission = self.ring.submission();
+        let needed = !submission.is_empty() || submission.taskrun();
+        drop(submission);
+        if needed {
             let _ = self.ring.submit_and_wait(0);
-            // With deferred task work, completions appear only when asked for.
-            let args = types::SubmitArgs::new();
-            let zero = types::Timespec::new();
-            let _ = self.ring.submitter().submit_with_args(0, &args.timespec(&zero));
         }
+    }
+
+    /// Whether there is something to collect, or would be after [`enter`](Ring::enter). No system call.
+    pub(super) fn has_news(&mut self) -> bool {
+        !self.ring.completion().is_empty() || self.ring.submission().taskrun()
+    }
+
+    /// Collects what has completed; gives the wakers of those who waited. No system call.
+    pub(super) fn collect(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
         loop {
             let Some(entry) = self.ring.completion().next() else { break };
@@ -168,7 +176,7 @@ impl Ring {
         wakers
     }
 
-    /// Sleeps until something completes, the bell rings or the time is over.
+    /// Submits what is queued and sleeps until something completes, the bell rings or the time is over.
     pub(super) fn park(&mut self, timeout: Option<Duration>) {
         if !self.bell_armed {
             self.bell_armed = true;
@@ -177,7 +185,7 @@ impl Ring {
             self.push(squeue::Entry128::from(read.user_data(BELL)));
         }
         if !self.ring.completion().is_empty() {
-            return;
+            return self.enter();
         }
         let _ = match timeout {
             None => self.ring.submit_and_wait(1),
@@ -201,7 +209,7 @@ impl Drop for Ring {
                 return;
             }
             let _ = self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&second));
-            self.reap();
+            self.collect();
         }
         // An operation that cannot be cancelled keeps its buffers for ever: leaking them is sound.
         std::mem::forget(std::mem::take(&mut self.in_flight));
@@ -246,6 +254,18 @@ impl AlignedBuf {
     /// Alignment of every buffer, in bytes.
     pub const ALIGN: usize = 4096;
 
+    /// A copy.
+    pub fn copy_of(bytes: &[u8]) -> AlignedBuf {
+        let layout = Self::layout(bytes.len());
+        // SAFETY: the layout's size is not zero.
+        let data = unsafe { std::alloc::alloc(layout) };
+        if data.is_null() {
+            std::alloc::handle_alloc_error(layout);
+        }
+        // SAFETY: the buffer is new and as long.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), data, bytes.len()) };
+        AlignedBuf { data, len: bytes.len() }
+    }
     /// A zeroed buffer.
     pub fn zeroed(len: usize) -> AlignedBuf {
         let layout = Self::layout(len);

@@ -1,8 +1,8 @@
 //! Which images a power cut could have left.
 //!
-//! A *window* lies between two honoured flushes. At a cut, everything before the window is on the medium, and so are forced
-//! writes; of the other operations of the window any set may be missing, and a write that is there may be torn at the
-//! medium's atomic unit. Operations that are there come in their order, which only matters where they overlap.
+//! A *window* lies between two honoured flushes. At a cut, what a flush covered is on the medium, and so are forced writes;
+//! of the other operations any set may be missing, and a write that is there may be torn at the medium's atomic unit.
+//! Operations that are there come in their order, which only matters where they overlap.
 
 use super::medium::{Contents, Event, Record, ZEROS};
 use crate::seeded::Dice;
@@ -38,9 +38,9 @@ impl Cut {
 impl Record {
     /// Operations before `at` that may be lost there.
     pub(super) fn unflushed(&self, at: usize) -> Vec<usize> {
-        let flushed = |event: &Event| matches!(event, Event::Flush { honoured: true });
+        let covered = |event: &Event| if let Event::Flush { covers } = event { *covers } else { 0 };
         let events = self.events.get(..at).unwrap_or_default();
-        let begin = events.iter().rposition(flushed).map_or(0, |flush| flush + 1);
+        let begin = events.iter().map(covered).max().unwrap_or(0);
         let volatile = |event: &Event| matches!(event, Event::Write { forced: false, .. } | Event::Discard { .. });
         (begin..at).filter(|index| self.events.get(*index).is_some_and(volatile)).collect()
     }
@@ -100,12 +100,12 @@ impl Record {
         mixed.freeze()
     }
 
-    /// The windows, as ranges of events. A flush ends the window that it covers.
+    /// The windows, as ranges of events. A flush ends one, and what it does not cover stays volatile in the next.
     fn windows(&self) -> Vec<Range<usize>> {
         let mut windows = Vec::new();
         let mut begin = 0;
         for (index, event) in self.events.iter().enumerate() {
-            if matches!(event, Event::Flush { honoured: true }) {
+            if matches!(event, Event::Flush { covers } if *covers > 0) {
                 windows.push(begin..index);
                 begin = index + 1;
             }
@@ -142,7 +142,8 @@ impl<'a> Cuts<'a> {
         fixed.sort_by_key(|cut| std::cmp::Reverse(cut.at));
         fixed.push(Cut::orderly(record.events.len()));
         // Windows without a write have only one image.
-        let windows = windows.into_iter().filter(|window| !record.unflushed(window.end).is_empty()).collect();
+        let matters = |window: &Range<usize>| !window.is_empty() && !record.unflushed(window.end).is_empty();
+        let windows = windows.into_iter().filter(matters).collect();
         Cuts { record, atomic, dice, fixed, windows, seen: HashSet::new(), alike: 0 }
     }
 
@@ -263,7 +264,7 @@ mod tests {
 
     #[test]
     fn only_what_no_flush_covers_is_lost() {
-        let honoured = Event::Flush { honoured: true };
+        let honoured = Event::Flush { covers: 1 };
         let forced = Event::Write { at: Lba(3), data: Bytes::from(vec![3; BLOCK_LEN]), forced: true };
         let record = record(vec![write(1, 1, 1), honoured, Event::Mark("one".into()), write(2, 2, 1), forced]);
         let mut images = BTreeSet::new();
@@ -281,13 +282,20 @@ mod tests {
 
     #[test]
     fn flushes_that_are_dropped_cover_nothing() {
-        let events = vec![write(1, 1, 1), Event::Flush { honoured: false }, Event::Mark("one".into())];
+        let events = vec![write(1, 1, 1), Event::Flush { covers: 0 }, Event::Mark("one".into())];
         let record = record(events);
         let mut cuts = Cuts::new(&record, BLOCK, 1, 1000);
         let all: Vec<(usize, usize)> = std::iter::from_fn(|| cuts.next_new())
             .map(|(cut, image)| (image.len(), record.marks(cut.at).len()))
             .collect();
         assert!(all.contains(&(0, 1)), "marked and lost: {all:?}");
+    }
+
+    #[test]
+    fn what_was_written_beside_a_flush_is_not_covered() {
+        let record = record(vec![write(1, 1, 1), write(2, 2, 1), Event::Flush { covers: 1 }, write(3, 3, 1)]);
+        assert_eq!(record.unflushed(2), [0, 1]);
+        assert_eq!(record.unflushed(4), [1, 3]);
     }
 
     #[test]

@@ -2,15 +2,18 @@
 //!
 //! An image lies as an overlay over the base, the contents when the recording began; neither is copied.
 //!
-//! The order of the record is that in which operations came. One that the device has answered stands before everything that
-//! comes later, so a mark stands behind all that was acknowledged when it was made.
+//! An operation stands in the record where it took effect: between its request and its answer. So a mark stands behind all
+//! that was acknowledged when it was made. A disk without pace answers at once; with pace, operations overlap, and a flush
+//! covers only what had been answered when it began.
 
 use ashlar_block::{Capability, Durability, Extent, Geometry, IoContext, Layer, Result};
+use ashlar_env::Env;
 use ashlar_units::{BLOCK, BLOCK_LEN, Blocks, Bytes as Size, Lba};
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Blocks that differ from what lies below; below the base are zeros.
 pub(super) type Contents = BTreeMap<u64, Bytes>;
@@ -20,6 +23,9 @@ pub(super) static ZEROS: Bytes = Bytes::from_static(&[0; BLOCK_LEN]);
 /// Data that a record may hold: it is kept in memory.
 const RECORD_MAX: Size = Size::gib(2);
 
+/// Longest time of a paced operation.
+const PACE_NS: u64 = 50_000;
+
 /// What the disk was asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event {
@@ -27,8 +33,8 @@ pub(super) enum Event {
     Write { at: Lba, data: Bytes, forced: bool },
     /// Contents given up: they read as zeros.
     Discard { at: Lba, count: Blocks },
-    /// A flush, and whether it did anything.
-    Flush { honoured: bool },
+    /// A flush: events before this one are durable now. A flush that was dropped covers none.
+    Flush { covers: usize },
     /// What the workload said.
     Mark(String),
 }
@@ -59,13 +65,25 @@ impl State {
 pub(super) struct Medium {
     capacity: Blocks,
     honours_flushes: bool,
+    pace: Option<Env>,
     state: Mutex<State>,
 }
 
 impl Medium {
     /// An empty disk.
     pub(super) fn new(capacity: Blocks, honours_flushes: bool) -> Medium {
-        Medium { capacity, honours_flushes, state: Mutex::default() }
+        Medium { capacity, honours_flushes, pace: None, state: Mutex::default() }
+    }
+
+    /// A disk that takes its time.
+    pub(super) fn paced(self, env: Env) -> Medium {
+        Medium { pace: Some(env), ..self }
+    }
+
+    async fn pause(&self) {
+        if let Some(env) = &self.pace {
+            env.sleep(Duration::from_nanos(env.random() % PACE_NS)).await;
+        }
     }
 
     /// What the disk holds now is the base, and everything from now on is recorded.
@@ -115,6 +133,7 @@ impl Layer for Medium {
         Capability { discard: true, discard_zeroes: true, persistent: false }
     }
     async fn read(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
+        self.pause().await;
         let state = self.state.lock();
         let mut data = BytesMut::with_capacity(count.to_bytes().0 as usize);
         for block in at.0..at.0 + count.0 {
@@ -123,6 +142,7 @@ impl Layer for Medium {
         Ok(data.freeze())
     }
     async fn write(&self, _context: IoContext, at: Lba, pieces: Vec<Bytes>, durability: Durability) -> Result<()> {
+        self.pause().await;
         // A copy: what came may be a small part of a large buffer.
         let data = Bytes::from(pieces.concat());
         let mut state = self.state.lock();
@@ -138,13 +158,16 @@ impl Layer for Medium {
         Ok(())
     }
     async fn flush(&self, _context: IoContext) -> Result<()> {
+        let answered = self.state.lock().events.len();
+        self.pause().await;
         let mut state = self.state.lock();
         if state.recording {
-            state.events.push(Event::Flush { honoured: self.honours_flushes });
+            state.events.push(Event::Flush { covers: if self.honours_flushes { answered } else { 0 } });
         }
         Ok(())
     }
     async fn discard(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<()> {
+        self.pause().await;
         let mut state = self.state.lock();
         for block in at.0..at.0 + count.0 {
             if state.base.contains_key(&block) {
@@ -171,8 +194,13 @@ mod tests {
     use super::*;
     use ashlar_block::{Device, conformance};
 
-    async fn empty(_env: ashlar_env::Env) -> Device {
+    async fn empty(_env: Env) -> Device {
         Arc::new(Medium::new(Blocks(300), true))
     }
     conformance!(crash_medium, empty);
+
+    async fn paced(env: Env) -> Device {
+        Arc::new(Medium::new(Blocks(300), true).paced(env))
+    }
+    conformance!(paced_crash_medium, paced);
 }

@@ -1,4 +1,4 @@
-//! Power cuts under file systems of the kernel, and what runs on them.
+//! Power cuts under file systems of the kernel and what runs on them, and under our own pool.
 //!
 //! A workload runs on a file system on a disk of ours, which records every write, flush and discard, and what the workload
 //! says that it was promised (*marks*). Then come the images that a power cut could have left, one after another: each is
@@ -7,23 +7,28 @@
 //!
 //! * `medium`: the disk; `cuts`: which images there are; `reduce`: which part of a failing cut matters
 //! * `stand`: FUSE file, loop device, mount; `marks`: the socket for marks; `saved`: failing images as files
+//! * `own`: the pool instead, in process
 //!
-//! Departs from a real disk: a write that is in service while a flush begins counts as covered by it, since both are
-//! answered at once. Through a loop device there are no forced writes: the kernel makes a write and a flush of each.
+//! Departs from a real disk, for file systems of the kernel: a write that is in service while a flush begins counts as covered
+//! by it, since both are answered at once. Through a loop device there are no forced writes: the kernel makes a write and a flush of each.
 
 mod cuts;
 mod marks;
 mod medium;
+mod own;
 mod reduce;
 mod saved;
 mod stand;
 
 pub use marks::{MARKS_VARIABLE, mark};
 
+use ashlar_models::ModelFile;
+use ashlar_pool::Rule;
 use ashlar_units::Bytes as Size;
 use cuts::{Cut, Cuts};
 use marks::Listener;
 use medium::{Event, Medium, Record};
+use own::Own;
 use saved::Saved;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -108,20 +113,57 @@ impl FromStr for Kind {
     }
 }
 
+/// What loses power.
+#[derive(Clone, Debug)]
+pub enum Subject {
+    /// A file system of the kernel, and what runs on it.
+    Kernel {
+        /// The file system.
+        kind: Kind,
+        /// Size of the disk.
+        size: Size,
+        /// For `mount -o`.
+        mount_options: Option<String>,
+        /// How long the disk takes while the workload runs; else it answers at once. Images are opened without it.
+        model: Option<Box<ModelFile>>,
+        /// Program that gets the mount point, works, and makes marks.
+        workload: PathBuf,
+        /// Program that gets the mount point, and on standard input the marks made before the cut, one per line.
+        /// Non-zero rejects the image.
+        check: PathBuf,
+    },
+    /// Our own pool, in process, under a random history.
+    Own {
+        /// A rule to break.
+        without: Option<Rule>,
+    },
+}
+
+impl Subject {
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Subject::Kernel { kind, .. } => kind.name(),
+            Subject::Own { .. } => OWN,
+        }
+    }
+    /// Why it cannot be explored here, if it cannot.
+    pub fn obstacle(&self) -> Option<String> {
+        match self {
+            Subject::Kernel { kind, .. } => kind.obstacle(),
+            Subject::Own { .. } => None,
+        }
+    }
+}
+
+/// Name of our own pool among the file systems.
+pub const OWN: &str = "ashlar";
+
 /// What to explore.
 #[derive(Clone, Debug)]
 pub struct CrashOptions {
-    /// The file system.
-    pub kind: Kind,
-    /// Size of the disk.
-    pub size: Size,
-    /// For `mount -o`.
-    pub mount_options: Option<String>,
-    /// Program that gets the mount point, works, and makes marks.
-    pub workload: PathBuf,
-    /// Program that gets the mount point, and on standard input the marks made before the cut, one per line. Non-zero
-    /// rejects the image.
-    pub check: PathBuf,
+    /// What loses power.
+    pub subject: Subject,
     /// Negative control: the disk answers flushes and does nothing.
     pub drop_flushes: bool,
     /// The medium tears writes at multiples of this: 512 bytes or 4 KiB.
@@ -208,8 +250,8 @@ pub struct Finding {
 /// What an exploration came to.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct CrashOutcome {
-    /// The file system.
-    pub fs: Kind,
+    /// The file system, or `ashlar` for our own pool.
+    pub fs: &'static str,
     /// The seed.
     pub seed: u64,
     /// Whether flushes were dropped.
@@ -235,11 +277,9 @@ pub fn explore_crash(
     stop: &Arc<AtomicBool>,
     opened: &mut dyn FnMut(u64),
 ) -> Result<CrashOutcome, String> {
-    let medium = Arc::new(Medium::new(options.size.to_blocks_down(), !options.drop_flushes));
-    let mut stand = Stand::new(options.kind, options.mount_options.clone(), &medium, stop.clone())?;
-    let record = record(options, &medium, &mut stand)?;
+    let (record, medium, judge) = record(options, stop)?;
     let mut outcome = CrashOutcome {
-        fs: options.kind,
+        fs: options.subject.name(),
         seed: options.seed,
         drop_flushes: options.drop_flushes,
         recorded: recorded(&record),
@@ -249,7 +289,7 @@ pub fn explore_crash(
         images_per_minute: 0,
         failures: Vec::new(),
     };
-    let mut trial = Trial { stand, medium, check: options.check.clone(), atomic: options.atomic, stop: stop.clone() };
+    let mut trial = Trial { judge, medium, atomic: options.atomic, stop: stop.clone() };
     let mut cuts = Cuts::new(&record, options.atomic, options.seed, options.images);
     let began = Instant::now();
     let mut spent = Duration::ZERO;
@@ -284,20 +324,48 @@ pub fn replay_crash(
     stop: &Arc<AtomicBool>,
 ) -> Result<Option<(Stage, String)>, String> {
     let Saved { header, record } = Saved::read(file)?;
-    if let Some(obstacle) = header.kind.obstacle() {
-        return Err(obstacle);
-    }
-    let medium = Arc::new(Medium::new(Size(header.size_bytes).to_blocks_down(), true));
-    let stand = Stand::new(header.kind, header.mount_options, &medium, stop.clone())?;
-    let check = check.map_or(header.check, Path::to_path_buf);
-    let mut trial = Trial { stand, medium, check, atomic: Size(header.atomic_bytes), stop: stop.clone() };
+    let (medium, judge) = match header.subject {
+        saved::Subject::Kernel { kind, size_bytes, mount_options, check: own_check } => {
+            if let Some(obstacle) = kind.obstacle() {
+                return Err(obstacle);
+            }
+            let medium = Arc::new(Medium::new(Size(size_bytes).to_blocks_down(), true));
+            let stand = Stand::new(kind, mount_options, &medium, None, stop.clone())?;
+            (medium, Judge::Kernel { stand: Box::new(stand), check: check.map_or(own_check, Path::to_path_buf) })
+        }
+        saved::Subject::Own { seed, without, drop_flushes } => {
+            let rule = |name: String| Rule::named(&name).ok_or_else(|| format!("there is no rule {name:?}"));
+            let (_, medium, own) = Own::live(seed, without.map(rule).transpose()?, drop_flushes)?;
+            (medium, Judge::Own(own))
+        }
+    };
+    let mut trial = Trial { judge, medium, atomic: Size(header.atomic_bytes), stop: stop.clone() };
     let image = record.image(&header.cut, trial.atomic);
     trial.open(&record, &header.cut, image)
 }
 
+/// Runs the workload; gives what it did to the disk, a disk for images, and who judges them.
+fn record(options: &CrashOptions, stop: &Arc<AtomicBool>) -> Result<(Record, Arc<Medium>, Judge), String> {
+    match &options.subject {
+        Subject::Own { without } => {
+            let (record, medium, own) = Own::live(options.seed, *without, options.drop_flushes)?;
+            Ok((record, medium, Judge::Own(own)))
+        }
+        Subject::Kernel { kind, size, mount_options, model, workload, check } => {
+            let medium = Arc::new(Medium::new(size.to_blocks_down(), !options.drop_flushes));
+            let stand = |model| Stand::new(*kind, mount_options.clone(), &medium, model, stop.clone());
+            let mut slow = stand(model.as_deref())?;
+            let record = record_kernel(*size, workload, &medium, &mut slow)?;
+            drop(slow);
+            let stand = stand(None)?;
+            Ok((record, medium, Judge::Kernel { stand: Box::new(stand), check: check.clone() }))
+        }
+    }
+}
+
 /// Makes the file system and runs the workload, up to and including the unmount at its end.
-fn record(options: &CrashOptions, medium: &Arc<Medium>, stand: &mut Stand) -> Result<Record, String> {
-    stand.make(options.size)?;
+fn record_kernel(size: Size, workload: &Path, medium: &Arc<Medium>, stand: &mut Stand) -> Result<Record, String> {
+    stand.make(size)?;
     let mounted = stand.mount()?;
     if !mounted.well {
         return Err(format!("the new file system cannot be mounted: {}", mounted.said));
@@ -305,10 +373,10 @@ fn record(options: &CrashOptions, medium: &Arc<Medium>, stand: &mut Stand) -> Re
     stand.sync()?;
     medium.record();
     let listener = Listener::new(stand.mount_point().with_file_name("marks"), medium.clone())?;
-    let worked = stand.work(&options.workload, &listener)?;
+    let worked = stand.work(workload, &listener)?;
     drop(listener);
     if !worked.well {
-        return Err(format!("{}: {}", options.workload.display(), worked.said));
+        return Err(format!("{}: {}", workload.display(), worked.said));
     }
     stand.unmount()?;
     medium.recorded()
@@ -331,11 +399,16 @@ fn recorded(record: &Record) -> Recorded {
     sum
 }
 
+/// Who says whether an image will do.
+enum Judge {
+    Kernel { stand: Box<Stand>, check: PathBuf },
+    Own(Own),
+}
+
 /// Opens images.
 struct Trial {
-    stand: Stand,
+    judge: Judge,
     medium: Arc<Medium>,
-    check: PathBuf,
     atomic: Size,
     stop: Arc<AtomicBool>,
 }
@@ -344,26 +417,16 @@ impl Trial {
     /// Who rejects the image, and in which words.
     fn open(&mut self, record: &Record, cut: &Cut, image: medium::Contents) -> Result<Option<(Stage, String)>, String> {
         self.medium.hold(&record.base, image);
-        let verdict = self.judge(&record.marks(cut.at));
+        let marks = record.marks(cut.at);
+        let verdict = match &mut self.judge {
+            Judge::Own(own) => own.judge(&self.medium, &marks),
+            Judge::Kernel { stand, check } => judge_kernel(stand, check, &marks),
+        };
         // What was ended by Ctrl-C looks like a failure, and is none.
         if self.stop.load(Ordering::Acquire) {
             return Err("stopped".into());
         }
         verdict
-    }
-
-    fn judge(&mut self, marks: &[&str]) -> Result<Option<(Stage, String)>, String> {
-        let mounted = self.stand.mount()?;
-        if !mounted.well {
-            return Ok(Some((Stage::Mount, mounted.said)));
-        }
-        let checked = self.stand.check(&self.check, marks)?;
-        self.stand.unmount()?;
-        if !checked.well {
-            return Ok(Some((Stage::Check, checked.said)));
-        }
-        let fsck = self.stand.fsck()?;
-        Ok((!fsck.well).then_some((Stage::Fsck, fsck.said)))
     }
 
     /// Whether the image fails at the same stage; `None` when there are no tries left.
@@ -373,6 +436,20 @@ impl Trial {
         let verdict = self.open(record, cut, image).ok()?;
         Some(verdict.is_some_and(|(found, _)| found == stage))
     }
+}
+
+fn judge_kernel(stand: &mut Stand, check: &Path, marks: &[&str]) -> Result<Option<(Stage, String)>, String> {
+    let mounted = stand.mount()?;
+    if !mounted.well {
+        return Ok(Some((Stage::Mount, mounted.said)));
+    }
+    let checked = stand.check(check, marks)?;
+    stand.unmount()?;
+    if !checked.well {
+        return Ok(Some((Stage::Check, checked.said)));
+    }
+    let fsck = stand.fsck()?;
+    Ok((!fsck.well).then_some((Stage::Fsck, fsck.said)))
 }
 
 /// Finds out what of the cut matters, and keeps the image.
@@ -408,15 +485,21 @@ fn finding(
     let ios = |indices: &[usize]| -> Vec<Io> { indices.iter().filter_map(|index| io(record, &cut, *index)).collect() };
     let (whole, harmed): (Vec<usize>, Vec<usize>) =
         uncovered.iter().partition(|index| !cut.lost.contains(index) && !cut.torn.contains_key(index));
-    let file = options.save.join(format!("crash-{}-seed{}-{number}.ashlar", options.kind.name(), options.seed));
-    let header = saved::Header {
-        kind: options.kind,
-        size_bytes: options.size.0,
-        atomic_bytes: options.atomic.0,
-        mount_options: options.mount_options.clone(),
-        check: std::path::absolute(&options.check).unwrap_or_else(|_| options.check.clone()),
-        cut: cut_reduced,
+    let file = options.save.join(format!("crash-{}-seed{}-{number}.ashlar", options.subject.name(), options.seed));
+    let subject = match &options.subject {
+        Subject::Kernel { kind, size, mount_options, check, .. } => saved::Subject::Kernel {
+            kind: *kind,
+            size_bytes: size.0,
+            mount_options: mount_options.clone(),
+            check: std::path::absolute(check).unwrap_or_else(|_| check.clone()),
+        },
+        Subject::Own { without } => {
+            let name = without.and_then(|broken| Rule::ALL.into_iter().find(|(rule, ..)| *rule == broken));
+            let without = name.map(|(_, name, _)| name.to_string());
+            saved::Subject::Own { seed: options.seed, without, drop_flushes: options.drop_flushes }
+        }
     };
+    let header = saved::Header { subject, atomic_bytes: options.atomic.0, cut: cut_reduced };
     Saved { header, record: record.clone() }.write(&file)?;
     Ok(Finding {
         stage,

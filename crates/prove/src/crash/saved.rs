@@ -25,12 +25,35 @@ pub(super) const DISK_MAX: u64 = 1 << 40;
 /// What is needed to open the image, but for the data.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Header {
-    pub kind: Kind,
-    pub size_bytes: u64,
+    pub subject: Subject,
     pub atomic_bytes: u64,
-    pub mount_options: Option<String>,
-    pub check: PathBuf,
     pub cut: Cut,
+}
+
+/// Whose image it is.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) enum Subject {
+    Kernel {
+        kind: Kind,
+        size_bytes: u64,
+        mount_options: Option<String>,
+        check: PathBuf,
+    },
+    /// The pool; its history is lived again.
+    Own {
+        seed: u64,
+        without: Option<String>,
+        drop_flushes: bool,
+    },
+}
+
+impl Header {
+    fn size_bytes(&self) -> u64 {
+        match self.subject {
+            Subject::Kernel { size_bytes, .. } => size_bytes,
+            Subject::Own { .. } => crate::pool::CAPACITY.to_bytes().0,
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -46,7 +69,7 @@ struct Lists {
 enum Listed {
     Write { block: u64, len_bytes: u64, forced: bool },
     Discard { block: u64, count: u64 },
-    Flush { honoured: bool },
+    Flush { covers: usize },
     Mark(String),
 }
 
@@ -70,7 +93,7 @@ impl Saved {
                 Listed::Write { block: at.0, len_bytes: data.len() as u64, forced: *forced }
             }
             Event::Discard { at, count } => Listed::Discard { block: at.0, count: count.0 },
-            Event::Flush { honoured } => Listed::Flush { honoured: *honoured },
+            Event::Flush { covers } => Listed::Flush { covers: *covers },
             Event::Mark(text) => Listed::Mark(text.clone()),
         };
         let lists = Lists {
@@ -118,7 +141,7 @@ impl Saved {
         (&mut file).take(u64::from(len)).read_to_end(&mut json).map_err(damaged)?;
         let Lists { header, base, events } =
             serde_json::from_slice(&json).map_err(|error| format!("the file is damaged: {error}"))?;
-        let Header { size_bytes, atomic_bytes, .. } = header;
+        let (size_bytes, atomic_bytes) = (header.size_bytes(), header.atomic_bytes);
         let blocks = size_bytes / BLOCK.0;
         if size_bytes > DISK_MAX || ![512, BLOCK.0].contains(&atomic_bytes) {
             return Err(format!("the file is damaged: a disk of {size_bytes} bytes with units of {atomic_bytes}"));
@@ -152,7 +175,7 @@ impl Saved {
                     within(block, count)?;
                     Event::Discard { at: Lba(block), count: Blocks(count) }
                 }
-                Listed::Flush { honoured } => Event::Flush { honoured },
+                Listed::Flush { covers } => Event::Flush { covers },
                 Listed::Mark(text) => Event::Mark(text),
             });
         }

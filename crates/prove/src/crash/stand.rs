@@ -4,8 +4,11 @@
 use super::Kind;
 use super::marks::Listener;
 use super::medium::Medium;
+use ashlar_block::Device;
+use ashlar_emulated::Emulated;
 use ashlar_env::real::Real;
 use ashlar_fuse::Mount;
+use ashlar_models::ModelFile;
 use ashlar_nbd::{ByteDevice, DiskFile};
 use ashlar_units::Bytes as Size;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
@@ -54,18 +57,26 @@ pub(super) struct Stand {
 }
 
 impl Stand {
-    /// Sets the disk up; nothing is on it yet.
+    /// Sets the disk up; nothing is on it yet. With a model it takes as long as the model says.
     pub(super) fn new(
         kind: Kind,
         mount_options: Option<String>,
         medium: &Arc<Medium>,
+        model: Option<&ModelFile>,
         stop: Arc<AtomicBool>,
     ) -> Result<Stand, String> {
         let number = STANDS.fetch_add(1, Ordering::Relaxed);
         let home = std::env::temp_dir().join(format!("ashlar-crash-{}-{number}", std::process::id()));
         let failed = |error: std::io::Error| format!("{}: {error}", home.display());
         let real = Real::start(2).map_err(failed)?;
-        let device = Arc::new(ByteDevice::new(medium.clone(), "crash"));
+        let device: Device = match model {
+            None => medium.clone(),
+            Some(model) => {
+                let emulated = Emulated::new(medium.clone(), model, 0, real.env());
+                Arc::new(emulated.map_err(|error| error.to_string())?)
+            }
+        };
+        let device = Arc::new(ByteDevice::new(device, "crash"));
         let file = DiskFile::new(device, b"disk", false, real.env()).map_err(|error| format!("{:?}", error.errno))?;
         for part in ["dev", "mnt"] {
             fs::create_dir_all(home.join(part)).map_err(failed)?;
