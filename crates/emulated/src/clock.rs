@@ -69,6 +69,11 @@ impl Clock {
         self.changed.notify_one();
     }
 
+    /// The model as it is now.
+    pub fn look<T>(&self, at: impl FnOnce(&mut dyn Model) -> T) -> T {
+        at(&mut *self.state.lock().model)
+    }
+
     /// Time of the model.
     pub fn now_ns(&self) -> u64 {
         self.env.now().0 - self.began.0

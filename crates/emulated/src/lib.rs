@@ -16,6 +16,7 @@
 #![warn(missing_docs)]
 
 mod clock;
+mod keep;
 mod record;
 
 pub use record::{Operation, Record};
@@ -24,10 +25,12 @@ use ashlar_block::{
     Capability, Device, Durability, Error, Extent, Geometry, IoContext, Kind, Layer, Result, ResultExt, blocks_of,
 };
 use ashlar_env::Env;
-use ashlar_models::{Model, ModelFile, Refused, Request};
+use ashlar_models::{Counters, Model, ModelFile, Refused, Request};
 use ashlar_units::{Blocks, Bytes as Size, Lba};
 use bytes::Bytes;
 use clock::Clock;
+use keep::Keep;
+use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
@@ -44,6 +47,7 @@ pub struct Emulated {
     clock: Arc<Clock>,
     places: Semaphore,
     trace: Option<Trace>,
+    keep: Option<Keep>,
 }
 
 impl Emulated {
@@ -65,7 +69,27 @@ impl Emulated {
             return Err(Error::misuse(message));
         }
         let clock = Clock::start(model, env);
-        Ok(Emulated { child, name: name.into(), clock, places: Semaphore::new(UNDER_WAY_MAX), trace: None })
+        Ok(Emulated { child, name: name.into(), clock, places: Semaphore::new(UNDER_WAY_MAX), trace: None, keep: None })
+    }
+
+    /// Begins in the state that a file holds, if it is there: wear, and what flash has where. [`close`](Emulated::close), or
+    /// the end of the device, writes the file. `model` and `seed` are those that the device was made of. Comes before any
+    /// request.
+    pub fn kept_in(mut self, path: &Path, model: &ModelFile, seed: u64) -> Result<Emulated> {
+        self.keep = Some(self.clock.look(|state| Keep::open(path, model, seed, state))?);
+        Ok(self)
+    }
+
+    /// What the device has done, in this life and those before it.
+    pub fn counters(&self) -> Counters {
+        self.clock.look(|model| model.counters())
+    }
+
+    /// Writes the state of the model, if it is to be kept.
+    pub fn close(&self) -> Result<()> {
+        let Some(keep) = &self.keep else { return Ok(()) };
+        let written = self.clock.look(|model| keep.write(model));
+        written.map_err(|error| Error::new(Kind::Failed, format!("{}: its state was not kept: {error}", self.name)))
     }
 
     /// Gives a record of every request to `trace`, when it is done.
@@ -91,6 +115,8 @@ impl Emulated {
 impl Drop for Emulated {
     fn drop(&mut self) {
         self.clock.stop();
+        // Who wants to hear of failure has called it before.
+        let _ = self.close();
     }
 }
 

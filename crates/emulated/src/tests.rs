@@ -220,3 +220,36 @@ fn requests_may_be_dropped() {
     })
     .expect("no deadlock");
 }
+
+#[test]
+fn wear_survives_a_restart() {
+    let sim = Sim::new(1, Schedule::Fifo);
+    let env = sim.env();
+    let path = std::env::temp_dir().join(format!("ashlar-wear-{}.model", std::process::id()));
+    let state = path.clone();
+    sim.run(async move {
+        let model = ModelFile::preset("usb-house").expect("a preset");
+        let child = || Arc::new(Memory::new(Blocks(64)));
+        let start =
+            |seed| Emulated::new(child(), &model, seed, env.clone()).and_then(|d| d.kept_in(&state, &model, seed));
+        for life in 0..3 {
+            let device = start(1).expect("a device");
+            assert_eq!(device.counters().writes, 200 * life);
+            for at in 0..200 {
+                let data = vec![Bytes::from(vec![1; 4096])];
+                device.write(CONTEXT, Lba(at % 64), data, Durability::Cached).await.expect("a write");
+            }
+            assert!(device.counters().erases > life, "nothing wears");
+        }
+        let error = start(2).err().expect("another specimen").to_string();
+        assert!(error.contains("another seed"), "{error}");
+        let mut bytes = std::fs::read(&state).expect("it was written");
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&state, bytes).expect("it is ours");
+        let error = start(1).err().expect("damaged").to_string();
+        assert!(error.contains("remove the file"), "{error}");
+    })
+    .expect("no deadlock");
+    std::fs::remove_file(path).expect("it is ours");
+}

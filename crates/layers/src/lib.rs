@@ -82,6 +82,10 @@ pub struct EmulatedSpec {
     /// Decides what differs from one specimen of the model to the next.
     #[serde(default, skip_serializing_if = "is_default")]
     pub seed: u64,
+    /// File for what a restart must not change: wear, and what flash has where. Written at the end; a relative path begins at
+    /// the directory of the pool. Without it every start begins with a new specimen.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub state: Option<PathBuf>,
 }
 
 /// A layer and its parameters.
@@ -256,7 +260,11 @@ impl Stack {
                 let model = ModelFile::find(&spec.model, base);
                 let model = model.map_err(|error| Error::misuse(error.to_string()).within(within()))?;
                 let child = self.build_layer(&spec.of, above, used, base, env)?;
-                Arc::new(Emulated::new(child, &model, spec.seed, env.clone()).within(within)?)
+                let device = Emulated::new(child, &model, spec.seed, env.clone()).within(within)?;
+                Arc::new(match &spec.state {
+                    Some(state) => device.kept_in(&base.join(state), &model, spec.seed).within(within)?,
+                    None => device,
+                })
             }
         };
         above.pop();

@@ -8,6 +8,7 @@ use crate::error::{SpecError, law, size};
 use crate::io::{Counters, Kind, Refused, Request, SECTOR, Split};
 use crate::served::{Served, Service, model_by_service};
 use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
 
 /// A device by distributions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -149,6 +150,14 @@ impl Service for Drawn {
         let mb_s = self.spec.mb_s.draw(&mut self.chance).max(0.001);
         let transfer_ns = (bytes as f64 * 1e3 / mb_s) as u64;
         Ok(Split { overhead_ns, transfer_ns, ..Split::default() })
+    }
+
+    /// It has no memory.
+    fn save(&self, _to: &mut dyn Write) -> io::Result<()> {
+        Ok(())
+    }
+    fn restore(&mut self, _from: &mut dyn Read) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -1,7 +1,9 @@
 //! What goes into a model and what comes out of it.
 
+use crate::keep::{put, take};
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::io::{self, Read, Write};
 
 /// The grain of addresses on every model: a sector of 512 bytes.
 pub const SECTOR: u64 = 512;
@@ -207,6 +209,35 @@ impl Counters {
             Kind::Flush => self.flushes += 1,
             Kind::Discard => self.discards += 1,
         }
+    }
+
+    pub(crate) fn save(&self, to: &mut dyn Write) -> io::Result<()> {
+        let mut numbers = *self;
+        numbers.all().into_iter().try_for_each(|number| put(to, *number))
+    }
+
+    pub(crate) fn restore(from: &mut dyn Read) -> io::Result<Counters> {
+        let mut counters = Counters::default();
+        counters.all().into_iter().try_for_each(|number| take(from).map(|taken| *number = taken))?;
+        Ok(counters)
+    }
+
+    fn all(&mut self) -> [&mut u64; 13] {
+        [
+            &mut self.reads,
+            &mut self.writes,
+            &mut self.flushes,
+            &mut self.discards,
+            &mut self.read_bytes,
+            &mut self.written_bytes,
+            &mut self.cache_hits,
+            &mut self.host_pages,
+            &mut self.programs,
+            &mut self.copies,
+            &mut self.erases,
+            &mut self.merges,
+            &mut self.bad_blocks,
+        ]
     }
 
     /// Pages programmed for each page that the host wrote; 1 if it wrote none.

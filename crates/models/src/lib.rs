@@ -15,6 +15,7 @@ mod error;
 pub mod flash;
 pub mod generic;
 mod io;
+mod keep;
 mod model;
 pub mod probe;
 mod served;

@@ -1,6 +1,7 @@
 //! The trait of all models, and the two ways to drive one through virtual time.
 
 use crate::io::{Completion, Counters, Id, Refused, Request, Split};
+use std::io::{self, Read, Write};
 
 /// A device that says when things would be done. It holds no data and knows no clock: the caller says what time it is,
 /// and time never goes back.
@@ -24,6 +25,14 @@ pub trait Model: Send {
 
     /// What the device has done so far.
     fn counters(&self) -> Counters;
+
+    /// Writes what a restart must not change, such as wear and where pages lie; nothing where there is nothing. What is
+    /// under way is not part of it.
+    fn save(&self, to: &mut dyn Write) -> io::Result<()>;
+
+    /// Takes what [`save`](Model::save) wrote for a device of the same description and seed. Comes before any request. After
+    /// an error the device is of no use.
+    fn restore(&mut self, from: &mut dyn Read) -> io::Result<()>;
 }
 
 /// What came out of a run.

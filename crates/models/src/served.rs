@@ -8,6 +8,7 @@ use crate::model::Model;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
+use std::io::{self, Read, Write};
 
 /// Requests that are under way or wait, at most.
 const UNDER_WAY_MAX: usize = 1 << 17;
@@ -19,6 +20,10 @@ pub(crate) trait Service: Send {
     fn grain(&self) -> u64;
     /// Serves a request, or says why not. The parts of the answer add up to the time from `begin_ns` on.
     fn serve(&mut self, begin_ns: u64, request: &Request, counters: &mut Counters) -> Result<Split, Refused>;
+    /// See [`Model::save`].
+    fn save(&self, to: &mut dyn Write) -> io::Result<()>;
+    /// See [`Model::restore`].
+    fn restore(&mut self, from: &mut dyn Read) -> io::Result<()>;
 }
 
 /// A device in some state.
@@ -102,6 +107,16 @@ impl<S: Service> Model for Served<S> {
     fn counters(&self) -> Counters {
         self.counters
     }
+
+    fn save(&self, to: &mut dyn Write) -> io::Result<()> {
+        self.counters.save(to)?;
+        self.service.save(to)
+    }
+
+    fn restore(&mut self, from: &mut dyn Read) -> io::Result<()> {
+        self.counters = Counters::restore(from)?;
+        self.service.restore(from)
+    }
 }
 
 /// Gives a public device the methods of the `Served` inside of it.
@@ -130,6 +145,12 @@ macro_rules! model_by_service {
                 }
                 fn counters(&self) -> $crate::Counters {
                     self.0.counters()
+                }
+                fn save(&self, to: &mut dyn std::io::Write) -> std::io::Result<()> {
+                    self.0.save(to)
+                }
+                fn restore(&mut self, from: &mut dyn std::io::Read) -> std::io::Result<()> {
+                    self.0.restore(from)
                 }
             }
         };

@@ -108,6 +108,16 @@ impl ModelFile {
         parameters
     }
 
+    /// Whether such a device has a state that a restart must not change: flash wears, and has pages somewhere.
+    pub fn wears(&self) -> bool {
+        matches!(self.model, Spec::Flash(_) | Spec::Segments(_) | Spec::Hybrid(_))
+    }
+
+    /// The device, as the model file has it; so two files with the same description make the same devices.
+    pub fn description(&self) -> String {
+        toml::to_string(&self.model).unwrap_or_default()
+    }
+
     /// Makes a device. The seed decides what differs from one specimen to the next.
     pub fn build(&self, seed: u64) -> Result<Box<dyn Model>, SpecError> {
         Ok(match &self.model {

@@ -78,6 +78,9 @@ fn stack(serve: &Serve, trace: Option<&TraceFile>, env: &Env) -> Result<Device, 
     let built = model.build(serve.seed)?;
     let medium = medium(serve, Some(Bytes(built.capacity())), env)?;
     let mut emulated = Emulated::of_model(medium, &model.name, built, env.clone())?;
+    if let Some(backing) = serve.backing.as_ref().filter(|_| model.wears() && !serve.read_only) {
+        emulated = emulated.kept_in(&backing.with_added_extension("model"), &model, serve.seed)?;
+    }
     if let Some(trace) = trace {
         emulated = emulated.with_trace(trace.sink());
     }

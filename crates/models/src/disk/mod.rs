@@ -38,6 +38,7 @@ use queue::{Arm, Held, choose};
 use spec::Parameters;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::io::{self, Read, Write};
 
 /// Writes that the buffer holds at most, whatever their size; bounds the work of the scheduler.
 const DIRTY_WRITES_MAX: usize = 256;
@@ -419,5 +420,14 @@ impl Model for Disk {
 
     fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// The disk does not wear: only the counters.
+    fn save(&self, to: &mut dyn Write) -> io::Result<()> {
+        self.counters.save(to)
+    }
+    fn restore(&mut self, from: &mut dyn Read) -> io::Result<()> {
+        self.counters = Counters::restore(from)?;
+        Ok(())
     }
 }

@@ -15,9 +15,11 @@ use super::{Host, HostSpec};
 use crate::chance::Chance;
 use crate::error::{SpecError, law};
 use crate::io::{Counters, Kind, Refused, Request, SECTOR, Split};
+use crate::keep::{Placed, put, put_all, put_list, refuse, require, take, take_all, take_list};
 use crate::served::{Served, Service, model_by_service};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
+use std::io::{self, Read, Write};
 
 /// A device with log blocks. All of its flash is one die for the purpose of timing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -257,7 +259,51 @@ impl Card {
     }
 }
 
+impl Card {
+    fn restore_zone(&mut self, zone: u32, placed: &mut Placed, from: &mut dyn Read) -> io::Result<()> {
+        let per_zone = self.nand.blocks() / self.is.zones;
+        let range = zone * per_zone..(zone + 1) * per_zone;
+        let mut data = vec![0; self.logical_per_zone as usize];
+        take_all(from, &mut data)?;
+        data.iter().try_for_each(|&block| placed.place(block, &range))?;
+        let free = take_list(from, per_zone as usize)?;
+        free.iter().try_for_each(|&block| placed.place(block, &range))?;
+        let mut logs = VecDeque::new();
+        for log in take_list(from, 3 * self.is.log_blocks as usize)?.chunks(3) {
+            let &[logical, block, used] = log else { return Err(refuse("has half a log")) };
+            let known = logical < self.logical_per_zone && used <= self.is.log_pages;
+            let twice = logs.iter().any(|log: &Log| log.logical == logical);
+            require(known && !twice, "has a log of no block, or two")?;
+            placed.place(block, &range)?;
+            logs.push_back(Log { logical, block, used });
+        }
+        let (merges, cold, dead) = (take(from)?, take(from)?, take(from)? != 0);
+        require(cold < u64::from(self.logical_per_zone), "levels the wear of no block")?;
+        self.zones[zone as usize] = Zone { data, free: free.into(), logs, merges, cold: cold as u32, dead };
+        Ok(())
+    }
+}
+
 impl Service for Card {
+    fn save(&self, to: &mut dyn Write) -> io::Result<()> {
+        self.nand.save(to)?;
+        self.zones.iter().try_for_each(|zone| {
+            put_all(to, &zone.data)?;
+            put_list(to, &zone.free.iter().copied().collect::<Vec<_>>())?;
+            let logs: Vec<u32> = zone.logs.iter().flat_map(|log| [log.logical, log.block, log.used]).collect();
+            put_list(to, &logs)?;
+            put(to, zone.merges)?;
+            put(to, u64::from(zone.cold))?;
+            put(to, u64::from(zone.dead))
+        })
+    }
+
+    fn restore(&mut self, from: &mut dyn Read) -> io::Result<()> {
+        self.nand.restore(from)?;
+        let mut placed = Placed::new(self.nand.blocks());
+        (0..self.is.zones).try_for_each(|zone| self.restore_zone(zone, &mut placed, from))
+    }
+
     fn capacity(&self) -> u64 {
         u64::from(self.is.zones) * u64::from(self.logical_per_zone) * self.block_bytes()
     }

@@ -5,7 +5,9 @@
 
 use crate::chance::Chance;
 use crate::error::{SpecError, law, size, time_ns};
+use crate::keep::{put_list, require, take_list};
 use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
 
 /// Bits per cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -199,6 +201,29 @@ impl NandSpec {
 }
 
 impl Nand {
+    /// What survives a restart.
+    pub fn save(&self, to: &mut dyn Write) -> io::Result<()> {
+        put_list(to, &self.erases)
+    }
+
+    /// The reverse of [`save`](Nand::save).
+    pub fn restore(&mut self, from: &mut dyn Read) -> io::Result<()> {
+        let erases = take_list(from, self.erases.len())?;
+        require(erases.len() == self.erases.len(), "is of another device")?;
+        self.erases = erases;
+        Ok(())
+    }
+
+    /// Whether a block can still be used.
+    pub fn good(&self, block: u32) -> bool {
+        self.erases[block as usize] < self.limit[block as usize]
+    }
+
+    /// Blocks of a die.
+    pub fn blocks_of(&self, die: u32) -> std::ops::Range<u32> {
+        die * self.blocks_per_die..(die + 1) * self.blocks_per_die
+    }
+
     pub fn blocks(&self) -> u32 {
         self.dies * self.blocks_per_die
     }
@@ -271,7 +296,7 @@ impl Nand {
         let die = &mut self.die_ns[(block / self.blocks_per_die) as usize];
         *die = (*die).max(now_ns) + time_ns;
         self.erases[block as usize] += 1;
-        self.erases[block as usize] < self.limit[block as usize]
+        self.good(block)
     }
 
     /// Blocks are numbered die by die.

@@ -13,8 +13,10 @@ use super::{Host, HostSpec};
 use crate::chance::Chance;
 use crate::error::{SpecError, law, size};
 use crate::io::{Counters, Kind, Refused, Request, Split};
+use crate::keep::{Placed, put, put_all, put_list, refuse, require, take, take_all, take_list};
 use crate::served::{Served, Service, model_by_service};
 use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
 
 /// A page-mapped SSD.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -350,7 +352,91 @@ impl Ssd {
     }
 }
 
+impl Ssd {
+    /// The blocks of a list of full blocks, the first first.
+    fn listed(&self, first: u32) -> impl Iterator<Item = u32> + '_ {
+        let some = |block: u32| (block != NONE).then_some(block);
+        std::iter::successors(some(first), move |&block| some(self.links[block as usize].1))
+    }
+
+    fn save_die(&self, die: &Die, to: &mut dyn Write) -> io::Result<()> {
+        for front in [die.open, die.moving] {
+            put(to, u64::from(front.block))?;
+            put(to, u64::from(front.page))?;
+        }
+        put(to, die.programs)?;
+        put(to, u64::from(die.worn_out))?;
+        put_list(to, &die.free.iter().copied().collect::<Vec<_>>())?;
+        let full = die.full.iter().filter(|first| **first != NONE);
+        put_list(to, &full.flat_map(|first| self.listed(*first)).collect::<Vec<_>>())
+    }
+
+    fn restore_die(&mut self, die: u32, placed: &mut Placed, from: &mut dyn Read) -> io::Result<()> {
+        let (range, pages) = (self.nand.blocks_of(die), self.nand.pages_per_block);
+        let mut front = || -> io::Result<Front> {
+            let (block, page) = (take(from)?, take(from)?);
+            if block != u64::from(NONE) {
+                require(page < u64::from(pages), "has a block that is fuller than full")?;
+                placed.place(u32::try_from(block).unwrap_or(NONE), &range)?;
+            }
+            Ok(Front { block: block as u32, page: page as u32 })
+        };
+        let (open, moving) = (front()?, front()?);
+        let (programs, worn_out) = (take(from)?, take(from)? != 0);
+        let free = take_list(from, range.len())?;
+        for &block in &free {
+            placed.place(block, &range)?;
+            require(self.valid[block as usize] == 0 && self.nand.good(block), "has a free block that is none")?;
+        }
+        let here = &mut self.dies[die as usize];
+        (here.open, here.moving, here.programs, here.worn_out) = (open, moving, programs, worn_out);
+        here.free = free.into();
+        here.full.fill(NONE);
+        here.fewest = here.full.len();
+        let full = take_list(from, range.len())?;
+        for &block in &full {
+            placed.place(block, &range)?;
+        }
+        // The last first, as each is put before those that are there.
+        full.into_iter().rev().for_each(|block| self.link(die, block));
+        let lost = range.into_iter().find(|&block| self.valid[block as usize] > 0 && !placed.is_placed(block));
+        require(lost.is_none(), "has data in a block that is nowhere")
+    }
+}
+
 impl Service for Ssd {
+    fn save(&self, to: &mut dyn Write) -> io::Result<()> {
+        self.nand.save(to)?;
+        put_all(to, &self.map)?;
+        self.written.iter().try_for_each(|&written| put(to, written))?;
+        self.dies.iter().try_for_each(|die| self.save_die(die, to))
+    }
+
+    fn restore(&mut self, from: &mut dyn Read) -> io::Result<()> {
+        self.nand.restore(from)?;
+        take_all(from, &mut self.map)?;
+        for logical in 0..self.map.len() {
+            let Some(physical) = self.map[logical].checked_sub(1) else { continue };
+            let owner = self.owner.get_mut(physical as usize).ok_or_else(|| refuse("has a page behind the end"))?;
+            require(std::mem::replace(owner, logical as u32 + 1) == 0, "has two pages at one place")?;
+            let block = physical / self.nand.pages_per_block;
+            require(self.nand.die_of(block) == self.die_of(logical as u64), "has a page on the wrong die")?;
+            self.valid[block as usize] += 1;
+        }
+        for block in 0..self.written.len() {
+            self.written[block] = take(from)?;
+        }
+        let mut placed = Placed::new(self.nand.blocks());
+        for die in 0..self.nand.dies {
+            self.restore_die(die, &mut placed, from)?;
+            let programs = self.dies[die as usize].programs;
+            let blocks = self.nand.blocks_of(die);
+            let newest = self.written[blocks.start as usize..blocks.end as usize].iter().max();
+            require(newest.is_none_or(|&newest| newest <= programs), "has a block from the future")?;
+        }
+        Ok(())
+    }
+
     fn capacity(&self) -> u64 {
         self.capacity
     }

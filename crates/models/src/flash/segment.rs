@@ -13,10 +13,12 @@ use super::{Host, HostSpec};
 use crate::chance::Chance;
 use crate::error::{SpecError, law};
 use crate::io::{Counters, Kind, Refused, Request, Split};
+use crate::keep::{Placed, put_all, require, take_all};
 use crate::served::{Served, Service, model_by_service};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::io::{self, Read, Write};
 
 /// A device of segments. A segment has as many pages as a block of each die together; a sector is a page.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -161,6 +163,32 @@ impl Aftl {
 }
 
 impl Service for Aftl {
+    fn save(&self, to: &mut dyn Write) -> io::Result<()> {
+        self.nand.save(to)?;
+        put_all(to, &self.block)?;
+        put_all(to, &self.append)
+    }
+
+    fn restore(&mut self, from: &mut dyn Read) -> io::Result<()> {
+        self.nand.restore(from)?;
+        take_all(from, &mut self.block)?;
+        take_all(from, &mut self.append)?;
+        let mut placed = Placed::new(self.nand.blocks());
+        for (index, (&block, &append)) in self.block.iter().zip(&self.append).enumerate() {
+            require(append <= self.nand.pages_per_block, "has a block that is fuller than full")?;
+            if block == NONE {
+                require(append == 0, "has data in a block that is nowhere")?;
+            } else {
+                placed.place(block, &self.nand.blocks_of(index as u32 % self.nand.dies))?;
+            }
+        }
+        for die in 0..self.nand.dies {
+            let free = self.nand.blocks_of(die).filter(|&block| self.nand.good(block) && !placed.is_placed(block));
+            self.free[die as usize] = free.map(|block| Reverse((self.nand.erases[block as usize], block))).collect();
+        }
+        Ok(())
+    }
+
     fn capacity(&self) -> u64 {
         u64::from(self.segments) * self.segment_bytes()
     }

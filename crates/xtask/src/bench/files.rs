@@ -119,7 +119,10 @@ fn inputs<'a>(scratch: &'a Scratch, tree: Option<&Path>) -> Result<Place<'a>, St
     }
     check_interrupt()?;
     eprintln!("making a git repository of the tree");
-    shell("mkdir work && tar xf tree.tar -C work && cd work && git init -q && git config maintenance.auto false && git add -A --force", &ram)?;
+    shell(
+        "mkdir work && tar xf tree.tar -C work && cd work && git init -q && git config maintenance.auto false && git add -A --force",
+        &ram,
+    )?;
     shell("cd work && git -c user.name=a -c user.email=a@b commit -qm tree", &ram)?;
     // In one pack, as a server would send it.
     shell("cd work && git repack -adq && git prune-packed -q", &ram)?;
