@@ -2,7 +2,7 @@
 
 use crate::Files;
 use crate::acl::{self, Acl};
-use crate::data::clear_setid;
+use crate::data::{BLOCK, blocks_of, clear_setid};
 use crate::inode::Inode;
 use crate::keys;
 use ashlar_pool::Txn;
@@ -20,9 +20,24 @@ const SYSTEM_PREFIX: &[u8] = b"system.";
 const XATTR_PAGE: usize = 256;
 
 impl Files {
-    pub(crate) async fn attr(&self, inode: &Inode) -> Result<Attr> {
-        let allocated = self.allocated(inode).await?;
-        Ok(inode.state().record.attr(inode.ino, allocated))
+    /// Attributes as they are known. What a sparse file takes may be estimated by its size: files are written much more often
+    /// than that is wanted.
+    pub(crate) fn attr(inode: &Inode) -> Attr {
+        let state = inode.state();
+        let allocated = Files::allocated_known(&state);
+        let estimate = || blocks_of(state.record.size) * BLOCK;
+        let attr = state.record.attr(inode.ino, allocated.unwrap_or_else(estimate));
+        Attr { estimated: allocated.is_none(), ..attr }
+    }
+
+    /// Attributes as they are.
+    pub(crate) async fn exact_attr(&self, inode: &Inode) -> Result<Attr> {
+        let attr = Files::attr(inode);
+        if !attr.estimated {
+            return Ok(attr);
+        }
+        let allocated = self.count_allocated(inode).await?;
+        Ok(Attr { allocated, estimated: false, ..Files::attr(inode) })
     }
 
     pub(crate) async fn set_attr(&self, ino: Ino, changes: SetAttr) -> Result<Attr> {
@@ -68,7 +83,7 @@ impl Files {
                 None => self.commit_record(txn, &inode, record).await?,
             }
         }
-        self.attr(&inode).await
+        Ok(Files::attr(&inode))
     }
 
     pub(crate) async fn get_xattr(&self, ino: Ino, name: &Name) -> Result<Bytes> {

@@ -1,7 +1,7 @@
 //! Contents of files.
 
 use crate::Files;
-use crate::inode::Inode;
+use crate::inode::{Inode, State};
 use crate::keys::{self, Record, SLOT_BLOCKS, SMALL_BLOCKS};
 use ashlar_pool::Txn;
 use ashlar_units::{BLOCK_LEN, Blocks, Lba};
@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-const BLOCK: u64 = BLOCK_LEN as u64;
+pub(crate) const BLOCK: u64 = BLOCK_LEN as u64;
 /// Longest file: a slot.
 const SIZE_MAX: u64 = SLOT_BLOCKS * BLOCK;
 /// Blocks whose references are copied in one transaction: 16,384 runs at worst, well below a transaction's limit.
@@ -107,7 +107,7 @@ impl Files {
                 {
                     let mut state = inode.state();
                     state.seq = state.seq.max(seq);
-                    state.counted = None;
+                    state.stored_changed();
                     if !how.writeback {
                         let now = self.now();
                         (state.record.modified, state.record.changed, state.dirty) = (now, now, true);
@@ -149,7 +149,8 @@ impl Files {
                 let seq = self.volume.commit(std::mem::take(&mut txn)).await?;
                 let mut state = inode.state();
                 state.dirty |= record != before;
-                (state.record, state.counted) = (record, None);
+                state.record = record;
+                state.stored_changed();
                 state.seq = state.seq.max(seq);
             } else {
                 self.commit_record(txn, &inode, record).await?;
@@ -433,22 +434,32 @@ impl Files {
         Ok(self.pool().sync(seq).await?)
     }
 
-    /// Bytes that a file takes, holes left out.
-    pub(crate) async fn allocated(&self, inode: &Inode) -> Result<u64> {
-        let (record, counted) = {
-            let state = inode.state();
-            if state.record.kind != FileKind::File || !state.record.sparse {
-                let stored = if state.record.kind == FileKind::File { state.record.size } else { 0 };
-                return Ok(blocks_of(stored) * BLOCK);
-            }
-            (state.record.clone(), state.counted)
-        };
-        if let Some(counted) = counted {
-            return Ok(counted * BLOCK);
+    /// Bytes that a file takes, holes left out, as far as that is known.
+    pub(crate) fn allocated_known(state: &State) -> Option<u64> {
+        let record = &state.record;
+        match record.kind {
+            FileKind::File if record.sparse => state.counted.map(|counted| counted * BLOCK),
+            FileKind::File => Some(blocks_of(record.size) * BLOCK),
+            _ => Some(0),
         }
+    }
+
+    /// Counts the bytes that a sparse file takes: a walk over its part of the map.
+    pub(crate) async fn count_allocated(&self, inode: &Inode) -> Result<u64> {
+        let (record, version) = {
+            let state = inode.state();
+            (state.record.clone(), state.version)
+        };
         let (base, end) = (record.base(inode.ino), blocks_of(record.size).min(record.blocks_max()));
         let counted = self.volume.stored_blocks(base, Blocks(end)).await?.0;
-        inode.state().counted = Some(counted);
+        let mut state = inode.state();
+        if state.version == version {
+            state.counted = Some(counted);
+            if counted == blocks_of(record.size) && state.record.sparse {
+                // The holes were filled, as when pages are written back in another order: it need not be counted again.
+                (state.record.sparse, state.dirty) = (false, true);
+            }
+        }
         Ok(counted * BLOCK)
     }
 }

@@ -19,7 +19,7 @@ impl FileSystem for Files {
     }
     async fn getattr(&self, ino: Ino) -> Result<Attr> {
         let inode = self.inode(ino).await?;
-        self.attr(&inode).await
+        self.exact_attr(&inode).await
     }
     async fn setattr(&self, ino: Ino, changes: SetAttr) -> Result<Attr> {
         self.set_attr(ino, changes).await

@@ -31,13 +31,29 @@ pub(crate) struct State {
     pub(crate) seq: Seq,
     /// Stored blocks of a sparse file, if they have been counted since it changed.
     pub(crate) counted: Option<u64>,
+    /// Goes up with every change of what is stored.
+    pub(crate) version: u64,
     /// Its record, attributes and data are gone.
     pub(crate) reaped: bool,
 }
 
 impl State {
     pub(crate) fn new(record: Record) -> State {
-        State { record, lookups: 0, handles: 0, dirty: false, seq: Seq::default(), counted: None, reaped: false }
+        State {
+            record,
+            lookups: 0,
+            handles: 0,
+            dirty: false,
+            seq: Seq::default(),
+            counted: None,
+            version: 0,
+            reaped: false,
+        }
+    }
+    /// What is stored has changed.
+    pub(crate) fn stored_changed(&mut self) {
+        self.counted = None;
+        self.version += 1;
     }
     fn is_used(&self) -> bool {
         self.lookups > 0 || self.handles > 0

@@ -222,6 +222,7 @@ impl Record {
             device: self.device,
             size: self.size,
             allocated,
+            estimated: false,
             accessed: self.accessed,
             modified: self.modified,
             changed: self.changed,

@@ -219,7 +219,8 @@ impl Files {
         self.put_record(&mut txn, inode.ino, &record);
         let seq = self.volume.commit(txn).await?;
         let mut state = inode.state();
-        (state.record, state.dirty, state.counted) = (record, false, None);
+        (state.record, state.dirty) = (record, false);
+        state.stored_changed();
         state.seq = state.seq.max(seq);
         Ok(())
     }

@@ -140,7 +140,7 @@ impl Files {
             inode.state().lookups += 1;
             // It may have lost its last name and been reaped before the reference was counted.
             if inode.state().record.links > 0 {
-                return self.attr(&inode).await;
+                return Ok(Files::attr(&inode));
             }
             inode.state().lookups -= 1;
             self.let_go(inode).await;
@@ -172,7 +172,7 @@ impl Files {
             return Err(Errno::Stale.into());
         }
         found.state().lookups += 1;
-        self.attr(&found).await
+        Ok(Files::attr(&found))
     }
 
     pub(crate) async fn forget_references(&self, ino: Ino, count: u64) {
@@ -262,7 +262,7 @@ impl Files {
         self.commit_record(txn, &directory, above).await?;
         let seq = directory.state().seq;
         let inode = self.admit_inode(ino, record, seq, new.open);
-        self.attr(&inode).await
+        Ok(Files::attr(&inode))
     }
 
     /// Makes a file without a name.
@@ -278,7 +278,7 @@ impl Files {
         self.volume.put(&mut txn, &keys::orphan(ino), Bytes::new());
         let seq = self.volume.commit(txn).await?;
         let inode = self.admit_inode(ino, record, seq, new.open);
-        self.attr(&inode).await
+        Ok(Files::attr(&inode))
     }
 
     pub(crate) async fn add_link(&self, ino: Ino, parent: Ino, name: &Name) -> Result<Attr> {
@@ -310,7 +310,7 @@ impl Files {
         self.commit_record(txn, &inode, record).await?;
         self.adopt(&directory, above, &inode);
         inode.state().lookups += 1;
-        self.attr(&inode).await
+        Ok(Files::attr(&inode))
     }
 
     /// A directory's record was committed with that of `with`.
@@ -495,7 +495,7 @@ impl Files {
                 }
                 // Gone meanwhile: then it is not listed.
                 let Ok(inode) = self.inode(ino).await else { continue };
-                let attr = self.attr(&inode).await?;
+                let attr = Files::attr(&inode);
                 if !sink(DirEntry { ino, cookie, kind, name: &name, attr: Some(attr) }) {
                     self.let_go(inode).await;
                     return Ok(());

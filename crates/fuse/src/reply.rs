@@ -85,9 +85,10 @@ impl Reply {
 
     /// Appends attributes.
     pub fn put_attr(&mut self, attr: &Attr, timeouts: &Timeouts) {
+        let valid = attr_valid(attr, timeouts);
         self.put(&AttrOut {
-            attr_valid: timeouts.attr.as_secs(),
-            attr_valid_nsec: timeouts.attr.subsec_nanos(),
+            attr_valid: valid.as_secs(),
+            attr_valid_nsec: valid.subsec_nanos(),
             dummy: 0,
             attr: fuse_attr(attr),
         });
@@ -169,14 +170,20 @@ impl Reply {
     }
 }
 
+/// For how long the kernel may answer for us.
+fn attr_valid(attr: &Attr, timeouts: &Timeouts) -> Duration {
+    if attr.estimated { Duration::ZERO } else { timeouts.attr }
+}
+
 fn entry_out(attr: &Attr, timeouts: &Timeouts) -> EntryOut {
+    let valid = attr_valid(attr, timeouts);
     EntryOut {
         nodeid: attr.ino,
         generation: attr.generation,
         entry_valid: timeouts.entry.as_secs(),
-        attr_valid: timeouts.attr.as_secs(),
+        attr_valid: valid.as_secs(),
         entry_valid_nsec: timeouts.entry.subsec_nanos(),
-        attr_valid_nsec: timeouts.attr.subsec_nanos(),
+        attr_valid_nsec: valid.subsec_nanos(),
         attr: fuse_attr(attr),
     }
 }

@@ -45,6 +45,7 @@ impl DiskFile {
             device: 0,
             size: 0,
             allocated: 0,
+            estimated: false,
             accessed: now,
             modified: now,
             changed: now,

@@ -95,6 +95,8 @@ pub struct Attr {
     pub size: u64,
     /// Allocated bytes.
     pub allocated: u64,
+    /// `allocated` is only an estimate, since it takes long to count: who needs it asks for the attributes by themselves.
+    pub estimated: bool,
     /// Last access.
     pub accessed: Time,
     /// Last change of contents.

@@ -168,6 +168,7 @@ impl Inner {
             device: new.device,
             size: if let Content::Symlink(target) = &content { target.len() as u64 } else { 0 },
             allocated: 0,
+            estimated: false,
             accessed: now,
             modified: now,
             changed: now,
