@@ -14,7 +14,6 @@ mod extent_manager;
 mod fuzz;
 mod lost_update;
 mod pool;
-mod pool_device;
 mod replication;
 #[cfg(test)]
 mod tests;

@@ -131,3 +131,14 @@ fn names_are_unique_and_known() {
         assert!(super::bug(harness, "none").is_err());
     }
 }
+
+/// The page shows a harness that compiles, since it is this one.
+#[test]
+fn the_page_shows_the_example_as_it_is() {
+    let page = include_str!("../../../../docs/schedules.md");
+    assert!(page.contains(include_str!("lost_update.rs").trim_end()), "docs/schedules.md shows another lost_update.rs");
+    for harness in HARNESSES {
+        let names = harness.bugs().iter().map(|bug| bug.name).chain([harness.name()]);
+        names.for_each(|name| assert!(page.contains(&format!("`{name}`")), "docs/schedules.md does not name {name}"));
+    }
+}

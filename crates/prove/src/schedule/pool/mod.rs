@@ -6,10 +6,12 @@
 //! not changed, and the accounts of live bytes are exact. An operation that fails is a violation, and so is an execution
 //! in which not everybody comes to an end.
 //!
-//! The device is nearly full of segments that are mostly dead, so that the cleaner has work and reuses what it frees. It is
-//! made once and copied.
+//! The device begins with segments that are mostly dead, so that the cleaner has work, and what it frees is written again
+//! at once, since the lowest free segment is taken first. It is made once and copied.
 
-use super::pool_device::{Contents, Reordering};
+mod device;
+mod history;
+
 use super::{Bug, Harness};
 use crate::seeded::Dice;
 use ashlar_block::{Device, Kind};
@@ -18,10 +20,13 @@ use ashlar_env::sim::{Handle, Monitor, Mood, Schedule, Sim};
 use ashlar_pool::{Config, Creation, Pool, Rule, Txn, Volume};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes as Size, Lba};
 use bytes::Bytes;
+use device::{Contents, Reordering};
+use history::{History, Model, blocks, holds, key_of, read, state_in};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 
-const CAPACITY: Blocks = Blocks(16 * 256 + 300);
+/// Twenty segments. What lives, with three snapshots, takes about nine; the pool keeps six in reserve.
+const CAPACITY: Blocks = Blocks(20 * 256 + 300);
 const SEGMENT: Blocks = Blocks(256);
 const WRITERS: u64 = 3;
 /// Blocks of a writer: some chunks.
@@ -121,64 +126,6 @@ fn prepare() -> Contents {
         Ok::<_, ashlar_block::Error>(device.contents())
     });
     made.expect("no deadlock").expect("a pool on good memory")
-}
-
-/// Blocks that tell which number made each; they do not compress.
-fn blocks(first: u64, count: u64) -> Bytes {
-    (first..first + count).flat_map(block).collect::<Vec<u8>>().into()
-}
-
-fn block(stamp: u64) -> Vec<u8> {
-    let mut word = stamp;
-    let words = std::iter::repeat_with(|| {
-        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (word ^ (word >> 29)).to_le_bytes()
-    });
-    words.take(BLOCK_LEN / 8).flatten().collect()
-}
-
-/// A writer's blocks by the stamp that made them, and the value of its key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Model {
-    blocks: Vec<Option<u64>>,
-    key: u64,
-}
-
-/// The states of all writers.
-struct History {
-    writers: Vec<Mutex<States>>,
-}
-
-struct States {
-    all: Vec<Model>,
-    /// How many of them are committed; the one behind may be, or not.
-    committed: usize,
-}
-
-impl States {
-    fn newest(&self) -> usize {
-        self.all.len() - 1
-    }
-}
-
-impl History {
-    fn new() -> History {
-        let empty = || Model { blocks: vec![None; RANGE as usize], key: 0 };
-        let states = || Mutex::new(States { all: vec![empty()], committed: 0 });
-        History { writers: (0..WRITERS).map(|_| states()).collect() }
-    }
-    /// The newest state of each writer that is surely committed.
-    fn committed(&self) -> Vec<usize> {
-        self.writers.iter().map(|states| states.lock().committed).collect()
-    }
-    /// The newest state of each writer that may be committed.
-    fn begun(&self) -> Vec<usize> {
-        self.writers.iter().map(|states| states.lock().newest()).collect()
-    }
-}
-
-fn key_of(writer: u64) -> Vec<u8> {
-    format!("writer {writer}").into_bytes()
 }
 
 struct House {
@@ -418,27 +365,5 @@ impl House {
             return Err(format!("check found {:?} {:?}", checked.damaged, checked.miscounted));
         }
         Ok(())
-    }
-}
-
-/// Which state of a writer a volume holds, key and all blocks.
-async fn state_in(volume: &Volume, writer: u64, models: &[Model]) -> Found<Option<usize>> {
-    let key = volume.get(&key_of(writer)).await.map_err(text)?;
-    let key = key.map_or(0, |bytes| bytes.first().copied().map_or(0, u64::from));
-    let data = read(volume, writer * RANGE, RANGE).await?;
-    let fits = |model: &Model| {
-        model.key == key && data.chunks(BLOCK_LEN).zip(&model.blocks).all(|(data, stamp)| holds(data, *stamp))
-    };
-    Ok(models.iter().rposition(fits))
-}
-
-async fn read(volume: &Volume, at: u64, count: u64) -> Found<Vec<u8>> {
-    Ok(volume.read(Lba(at), Blocks(count)).await.map_err(text)?.concat())
-}
-
-fn holds(data: &[u8], stamp: Option<u64>) -> bool {
-    match stamp {
-        Some(stamp) => data == block(stamp),
-        None => data.iter().all(|byte| *byte == 0),
     }
 }
