@@ -19,14 +19,13 @@ use ashlar_env::Env;
 use ashlar_env::sim::{Handle, Monitor, Mood, Schedule, Sim};
 use ashlar_pool::{Config, Creation, Pool, Rule, Txn, Volume};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes as Size, Lba};
-use bytes::Bytes;
 use device::{Contents, Reordering};
 use history::{History, Model, blocks, holds, key_of, read, state_in};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 
-/// Twenty segments. What lives, with three snapshots, takes about nine; the pool keeps six in reserve.
-const CAPACITY: Blocks = Blocks(20 * 256 + 300);
+/// Forty segments. What snapshots see stays in its place, so that they can take fifteen; the pool keeps six in reserve.
+const CAPACITY: Blocks = Blocks(40 * 256 + 300);
 const SEGMENT: Blocks = Blocks(256);
 const WRITERS: u64 = 3;
 /// Blocks of a writer: some chunks.
@@ -40,10 +39,12 @@ const READS: usize = 8;
 const READERS: u64 = 3;
 /// Snapshots, and rounds of the cleaner.
 const ROUNDS: usize = 3;
-/// Blocks that are written after each round of the cleaner, at [`SCRATCH_AT`]: more than a segment, so that what it freed is
-/// used again.
+/// Blocks that are written anew after each round of the cleaner, at [`SCRATCH_AT`]: more than a segment, so that what was
+/// freed is used again.
 const SCRATCH: u64 = 320;
 const SCRATCH_AT: u64 = 1 << 21;
+/// Blocks of it in one transaction.
+const SCRATCH_STEP: u64 = 32;
 
 pub(super) struct PoolTogether;
 
@@ -122,10 +123,25 @@ fn prepare() -> Contents {
         let mut txn = Txn::new();
         volume.discard(&mut txn, Lba(0), Blocks(24));
         pool.commit(txn).await?;
+        write_scratch(&volume, 0).await?;
         pool.close().await?;
         Ok::<_, ashlar_block::Error>(device.contents())
     });
     made.expect("no deadlock").expect("a pool on good memory")
+}
+
+/// Writes all of what has no owner.
+async fn write_scratch(volume: &Volume, round: u64) -> ashlar_block::Result<()> {
+    for part in (0..SCRATCH).step_by(SCRATCH_STEP as usize) {
+        let mut txn = Txn::new();
+        volume.write(&mut txn, Lba(SCRATCH_AT + part), &blocks(scratch_stamp(round) + part, SCRATCH_STEP));
+        volume.commit(txn).await?;
+    }
+    Ok(())
+}
+
+fn scratch_stamp(round: u64) -> u64 {
+    SCRATCH_AT + round * SCRATCH
 }
 
 struct House {
@@ -134,8 +150,6 @@ struct House {
     pool: Pool,
     volume: Volume,
     history: History,
-    /// 32 blocks of no importance.
-    scratch: Bytes,
 }
 
 async fn play(sim: &Handle, device: Arc<Reordering>, without: Option<Rule>) -> Found<()> {
@@ -143,8 +157,8 @@ async fn play(sim: &Handle, device: Arc<Reordering>, without: Option<Rule>) -> F
     let open = || Pool::open(&env, vec![device.clone() as Device], config(without));
     let pool = open().await.map_err(text)?;
     let volume = pool.volume("v").ok_or("the volume is gone")?;
-    let (history, scratch) = (History::new(), blocks(0, 32));
-    let house = Arc::new(House { sim: sim.clone(), env: env.clone(), pool: pool.clone(), volume, history, scratch });
+    let history = History::new();
+    let house = Arc::new(House { sim: sim.clone(), env: env.clone(), pool: pool.clone(), volume, history });
     let (running, mut over) = tokio::sync::mpsc::channel::<()>(1);
     for number in 0..WRITERS {
         let (running, house) = (running.clone(), house.clone());
@@ -267,10 +281,16 @@ impl House {
     async fn read(&self) -> Found<()> {
         let mut dice = self.dice();
         for _ in 0..READS {
-            if dice.one_in(2) {
-                let at = dice.below(OLD - 32);
-                self.expect_old(&self.volume, at, 32).await?;
-                continue;
+            match dice.below(3) {
+                0 => {
+                    self.expect_old(&self.volume, dice.below(OLD - 32), 32).await?;
+                    continue;
+                }
+                1 => {
+                    self.expect_scratch(dice.below(SCRATCH - 32), 32).await?;
+                    continue;
+                }
+                _ => {}
             }
             let writer = dice.below(WRITERS);
             let states = &self.history.writers[writer as usize];
@@ -295,6 +315,16 @@ impl House {
         for (block, data) in (OLD_AT + at..).zip(data.chunks(BLOCK_LEN)) {
             if !holds(data, Some(block)) {
                 return Err(format!("block {block}, which nobody has changed, has changed"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn expect_scratch(&self, at: u64, count: u64) -> Found<()> {
+        let data = read(&self.volume, SCRATCH_AT + at, count).await?;
+        for (block, data) in (at..).zip(data.chunks(BLOCK_LEN)) {
+            if !(0..=ROUNDS as u64).any(|round| holds(data, Some(scratch_stamp(round) + block))) {
+                return Err(format!("block {} was never written so", SCRATCH_AT + block));
             }
         }
         Ok(())
@@ -330,17 +360,13 @@ impl House {
     }
 
     async fn clean(&self) -> Found<()> {
-        for _ in 0..ROUNDS {
+        for round in 1..=ROUNDS as u64 {
             match self.pool.clean().await {
                 Ok(gained) => self.sim.note(|| format!("cleaned; gained: {gained}")),
                 Err(error) if error.kind() == Kind::NoSpace => {}
                 Err(error) => return Err(format!("cleaning: {error}")),
             }
-            for part in (0..SCRATCH).step_by(32) {
-                let mut txn = Txn::new();
-                self.volume.write(&mut txn, Lba(SCRATCH_AT + part), &self.scratch);
-                self.pool.commit(txn).await.map_err(text)?;
-            }
+            write_scratch(&self.volume, round).await.map_err(text)?;
         }
         Ok(())
     }
