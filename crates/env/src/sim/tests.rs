@@ -121,8 +121,7 @@ fn orders(steps: &[usize]) -> Vec<Vec<(usize, usize)>> {
         let order = walkers(&sim.handle(), steps);
         assert_eq!(sim.run_all(1000), End::Quiet);
         all.note(&sim.trace().choices);
-        let order = order.lock().clone();
-        orders.push(order);
+        orders.push(std::mem::take(&mut *order.lock()));
     }
     orders
 }
@@ -354,8 +353,7 @@ fn sleepers_of_one_moment_are_ready_together() {
             });
         }
         assert_eq!(sim.run_all(100), End::Quiet);
-        let order = order.lock().clone();
-        order
+        std::mem::take(&mut *order.lock())
     };
     assert_eq!(distinct((0..100).map(run).collect()), 6);
 }
