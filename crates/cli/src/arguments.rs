@@ -271,6 +271,14 @@ pub enum ProveCommand {
     /// A file system of the kernel and what runs on it, or our own pool, on a disk that loses power. Exit code 1 when
     /// something was lost, 2 when it could not be tried. Needs root, but for our own pool. See docs/crash.md.
     Crash(Crash),
+    /// Models of systems, and our pool, run with their tasks in many orders while monitors watch. Exit code 1 when something
+    /// was found, 2 when it could not be tried. See docs/schedules.md.
+    Schedule(Schedule),
+    /// Run again exactly what `prove schedule` found. Exit code 1 when the same is found, 2 when the run is another one.
+    Replay {
+        /// The file that `prove schedule` wrote.
+        trace: PathBuf,
+    },
     /// For workloads of `prove crash`: note that something has been acknowledged.
     Mark {
         /// What; one line.
@@ -331,6 +339,41 @@ pub struct Crash {
     /// Open a failing image again, with its own check or that of --check.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["fs", "workload"])]
     pub replay: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct Schedule {
+    /// The system; --list names them.
+    #[arg(required_unless_present = "list")]
+    pub harness: Option<String>,
+    /// List the systems, and what can be broken in each.
+    #[arg(long, conflicts_with = "harness")]
+    pub list: bool,
+    /// Break it on purpose: the exploration must notice.
+    #[arg(long, value_name = "NAME")]
+    pub bug: Option<String>,
+    /// How the next task is chosen: fifo, random, pct (by priorities that fall at random steps) or exhaustive (every order, for
+    /// tiny systems). Default: pct.
+    #[arg(long, value_parser = ashlar_prove::schedule::Scheduler::from_str)]
+    pub scheduler: Option<ashlar_prove::schedule::Scheduler>,
+    /// For pct: how many orderings of steps a bug may need, from 1 to 100.
+    #[arg(long, value_name = "D", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub depth: u32,
+    /// Executions, at most.
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub iterations: u64,
+    /// Steps of one execution that stand for ever, at most 10 million. Default: by the system.
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub max_steps: Option<u64>,
+    /// Determines all executions. Default: the time of day.
+    #[arg(long, value_name = "S")]
+    pub seed: Option<u64>,
+    /// For how long to explore at most, as in 30s or 10m.
+    #[arg(long, default_value = "10m", value_parser = duration)]
+    pub budget: std::time::Duration,
+    /// The file for the execution that failed. Default: HARNESS-SEED-ITERATION.trace.json here.
+    #[arg(short, long, value_name = "TRACE")]
+    pub output: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]

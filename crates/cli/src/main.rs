@@ -14,6 +14,7 @@ mod lab;
 mod output;
 mod prove;
 mod request;
+mod schedule;
 mod session;
 mod up;
 

@@ -3,6 +3,7 @@
 use crate::arguments::{ProveCommand, ProveFiles, ProveLong};
 use crate::crash;
 use crate::output::{Failure, Output};
+use crate::schedule;
 use ashlar_pool::Rule;
 use ashlar_prove::{
     Daemon, FilesOptions, Options, explore, explore_daemon, explore_files, explore_mounted, explore_together,
@@ -148,6 +149,8 @@ pub fn run(command: ProveCommand, output: &Output) -> Result<ExitCode, Failure> 
     let (subject, long) = match command {
         ProveCommand::Crash(arguments) => return crash::run(&arguments, output),
         ProveCommand::Mark { text } => return crash::mark(&text),
+        ProveCommand::Schedule(arguments) => return schedule::run(&arguments, output),
+        ProveCommand::Replay { trace } => return schedule::replay(&trace, output),
         ProveCommand::Pool(prove) | ProveCommand::Files(ProveFiles { at: None, prove }) if prove.rules => {
             drop(prove);
             return rules(output);

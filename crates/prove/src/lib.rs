@@ -1,6 +1,6 @@
 //! Explorations: random histories in the simulated runtime, power cuts, reopening, comparison with a model; the same
 //! histories on whatever is mounted; the real program, killed under load; file systems of others on a disk that loses
-//! power; and negative controls, which break one rule and must be noticed.
+//! power; models of systems under many schedules; and negative controls, which break one rule and must be noticed.
 
 pub mod crash;
 mod daemon;
@@ -8,6 +8,7 @@ mod files;
 #[cfg(test)]
 mod fuzz;
 mod pool;
+pub mod schedule;
 mod seeded;
 
 pub use daemon::{Daemon, DaemonOutcome, explore_daemon};

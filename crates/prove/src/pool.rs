@@ -102,12 +102,24 @@ pub fn explore(seed: u64, options: Options) -> Result<Outcome, Failure> {
     Ok(Outcome { trace, ..outcome })
 }
 
-/// Runs a history in the simulated runtime; gives what it came to, and the run's fingerprint.
+/// Runs a history in the simulated runtime, in any order; gives what it came to, and the run's fingerprint.
 pub(crate) fn run_history<T: Send + 'static, F>(seed: u64, history: impl FnOnce(Env) -> F) -> Result<(T, u64), Failure>
 where
     F: Future<Output = Found<T>> + Send + 'static,
 {
-    let sim = Sim::new(seed, Schedule::Random);
+    run_scheduled(seed, Schedule::Random, history)
+}
+
+/// The same under another schedule.
+pub(crate) fn run_scheduled<T: Send + 'static, F>(
+    seed: u64,
+    schedule: Schedule,
+    history: impl FnOnce(Env) -> F,
+) -> Result<(T, u64), Failure>
+where
+    F: Future<Output = Found<T>> + Send + 'static,
+{
+    let sim = Sim::new(seed, schedule);
     let run = history(sim.env());
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sim.run(run)));
     let failed = |what: String| Failure { seed, what };

@@ -22,6 +22,20 @@ const CASES_MAX: u64 = 1 << 24;
 const PATIENCE: Duration = Duration::from_secs(300);
 /// A round that takes longer waits for something that will not come.
 const PATIENCE_IDLE: Duration = Duration::from_secs(3600);
+/// Executions of a harness of `prove schedule`: as many as the paper makes (FAST'16, section 6.2).
+const EXECUTIONS: &str = "100000";
+/// What `prove schedule` explores, and how.
+const SCHEDULES: [(&str, &str); 9] = [
+    ("lost-update", "exhaustive"),
+    ("replication", "random"),
+    ("replication", "pct"),
+    ("extent-manager", "random"),
+    ("extent-manager", "pct"),
+    ("extent-manager-lossy", "random"),
+    ("extent-manager-lossy", "pct"),
+    ("pool", "random"),
+    ("pool", "pct"),
+];
 /// Clock ticks of `/proc/PID/stat` in a second, on every machine that Linux runs on today.
 const TICKS: u64 = 100;
 
@@ -31,6 +45,8 @@ enum Task {
     Target { package: String, binary: PathBuf, directory: PathBuf, test: String },
     /// `ashlar prove SUBJECT`.
     Exploration(&'static str),
+    /// `ashlar prove schedule HARNESS --scheduler SCHEDULER`.
+    Schedule(&'static str, &'static str),
 }
 
 impl fmt::Display for Task {
@@ -38,6 +54,7 @@ impl fmt::Display for Task {
         match self {
             Task::Target { package, test, .. } => write!(f, "{package} {test}"),
             Task::Exploration(subject) => write!(f, "prove {subject}"),
+            Task::Schedule(harness, scheduler) => write!(f, "prove schedule {harness} {scheduler}"),
         }
     }
 }
@@ -46,6 +63,7 @@ impl fmt::Display for Task {
 pub fn soak(budget: &str, only: Option<&str>, list: bool) -> Result<(), String> {
     let budget = duration(budget)?;
     let mut tasks = targets()?;
+    tasks.extend(SCHEDULES.map(|(harness, scheduler)| Task::Schedule(harness, scheduler)));
     tasks.extend(["pool", "files"].map(Task::Exploration));
     // Killing the program needs root and /dev/fuse.
     let own = std::fs::metadata("/proc/self").map_err(|error| error.to_string())?;
@@ -62,8 +80,8 @@ pub fn soak(budget: &str, only: Option<&str>, list: bool) -> Result<(), String> 
         tasks.iter().for_each(|task| println!("{task}"));
         return Ok(());
     }
-    let ashlar =
-        if tasks.iter().any(|task| matches!(task, Task::Exploration(_))) { Some(crate::ashlar()?) } else { None };
+    let needs_program = |task: &Task| !matches!(task, Task::Target { .. });
+    let ashlar = if tasks.iter().any(needs_program) { Some(crate::ashlar()?) } else { None };
     let end = Instant::now() + budget;
     let mut failed = 0;
     for (index, task) in tasks.iter().enumerate() {
@@ -73,8 +91,14 @@ pub fn soak(budget: &str, only: Option<&str>, list: bool) -> Result<(), String> 
             (Task::Target { package, binary, directory, test }, _) => {
                 run_target(package, binary, directory, test, Instant::now() + share)
             }
-            (Task::Exploration(subject), Some(ashlar)) => explore(ashlar, subject, share),
-            (Task::Exploration(_), None) => Err("the program was not built".into()),
+            (Task::Exploration(subject), Some(ashlar)) => explore(ashlar, &[subject], share),
+            (Task::Schedule(harness, scheduler), Some(ashlar)) => {
+                let trace = std::env::temp_dir().join(format!("ashlar-soak-{harness}-{scheduler}.trace.json"));
+                let trace = trace.to_string_lossy();
+                let how = ["--scheduler", scheduler, "--iterations", EXECUTIONS, "-o", &trace];
+                explore(ashlar, &[&["schedule", harness], &how[..]].concat(), share)
+            }
+            (_, None) => Err("the program was not built".into()),
         };
         match outcome {
             Ok(done) => println!("{task}: {done}"),
@@ -206,9 +230,10 @@ fn finding(text: &str) -> &str {
     text[from..end].trim_end()
 }
 
-fn explore(ashlar: &Path, subject: &str, share: Duration) -> Result<String, String> {
+fn explore(ashlar: &Path, subject: &[&str], share: Duration) -> Result<String, String> {
     let budget = format!("{}s", share.as_secs());
-    let ran = Command::new(ashlar).args(["prove", subject, "--budget", &budget]).stderr(Stdio::inherit()).output();
+    let mut command = Command::new(ashlar);
+    let ran = command.arg("prove").args(subject).args(["--budget", &budget]).stderr(Stdio::inherit()).output();
     let ran = ran.map_err(|error| format!("{}: {error}", ashlar.display()))?;
     let text = String::from_utf8_lossy(&ran.stdout).trim_end().replace('\n', ", ");
     if ran.status.success() { Ok(text) } else { Err(text) }

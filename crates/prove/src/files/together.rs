@@ -13,8 +13,9 @@ use super::engine::Engine;
 use super::history::{Found, Tally, examine, judge};
 use super::model::Model;
 use super::operation::{Answer, Data, Op, Place, Refusal, Subject, Target};
-use crate::pool::{Failure, run_history};
+use crate::pool::{Failure, run_scheduled};
 use crate::seeded::Dice;
+use ashlar_env::sim::Schedule;
 use ashlar_env::{BoxFuture, Env};
 use ashlar_files::Files;
 use ashlar_pool::{Pool, Txn};
@@ -34,6 +35,10 @@ const ROUNDS: u64 = 8;
 const NAMES: u64 = 3;
 /// So little that nodes are read again and again, and operations interleave.
 const MEMORY: Size = Size(32 << 10);
+
+/// About how many polls a history has, and how many of them change a priority: some in each round.
+const HISTORY_STEPS: u64 = 20_000;
+const CHANGES: u32 = 40;
 
 /// Operations that take longer than this wait for ever.
 const STUCK: Duration = Duration::from_secs(20);
@@ -56,7 +61,10 @@ pub struct TogetherOutcome {
 
 /// Explores one history.
 pub fn explore_together(seed: u64) -> Result<TogetherOutcome, Failure> {
-    let (outcome, trace) = run_history(seed, history)?;
+    // Every other history under priorities, which keep a task waiting for long.
+    let pct = Schedule::Pct { depth: 1 + CHANGES, steps: HISTORY_STEPS };
+    let schedule = if seed.is_multiple_of(2) { Schedule::Random } else { pct };
+    let (outcome, trace) = run_scheduled(seed, schedule, history)?;
     Ok(TogetherOutcome { trace, ..outcome })
 }
 
