@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+use ashlar_faults::Fault;
 use ashlar_nbd::Address;
 use ashlar_units::Bytes;
 use clap::{Args, Parser, Subcommand};
@@ -56,7 +57,7 @@ pub enum Command {
         /// The layer.
         name: Option<String>,
     },
-    /// Explain a layer, a rule or a command.
+    /// Explain a layer, a rule, a fault, all faults (`faults`), or a command.
     Explain {
         /// Its name.
         name: String,
@@ -254,6 +255,16 @@ pub struct Serve {
     /// Refuse writes.
     #[arg(long)]
     pub read_only: bool,
+    /// Begin with a fault, as in 'lse at 2GiB..2GiB+64KiB'; can be given several times. `ashlar explain faults` lists them.
+    #[arg(long, value_name = "TEXT", value_parser = Fault::from_str)]
+    pub fault: Vec<Fault>,
+    /// Decides what faults leave to chance.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub fault_seed: u64,
+    /// Socket for `device control` and `device trace`. Default: that of --nbd, else the directory of --file, with .control
+    /// at its end.
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
     /// Threads that serve. Default: one per processor, at most 64.
     #[arg(long)]
     pub threads: Option<usize>,
@@ -330,6 +341,23 @@ pub struct Crash {
 pub enum DeviceCommand {
     /// Serve a block device over NBD, as a file in a mount, or both, until Ctrl-C.
     Serve(Box<Serve>),
+    /// Faults, power and counters of a device that is served: fault TEXT, faults, clear [NUMBER], power-cut, restore, stats,
+    /// log.
+    Control {
+        /// Where it is served: the socket, the file, or the control socket.
+        socket: PathBuf,
+        /// The command, as in 'fault lse at 2GiB..2GiB+64KiB'. `ashlar explain faults` lists what can go wrong.
+        #[arg(required = true)]
+        command: Vec<String>,
+    },
+    /// Record every request of a device that is served, until Ctrl-C or until it ends.
+    Trace {
+        /// Where it is served: the socket, the file, or the control socket.
+        socket: PathBuf,
+        /// File for the records: a line of JSON for each.
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+    },
     /// List the models of devices: every parameter with its source, and what is not modelled.
     Models {
         /// Only this one: a name, or a file that ends in .toml.

@@ -3,7 +3,8 @@
 
 use crate::arguments::DeviceArgument;
 use crate::config::{PoolConfig, compression, parse};
-use crate::request::{Answer, Line, Request};
+use crate::framing::{self, Line};
+use crate::request::{Answer, Request};
 use ashlar_fuzz::{bounded, config, damaged, hostile, noise};
 use ashlar_layers::Stack;
 use proptest::prelude::*;
@@ -52,19 +53,19 @@ proptest! {
 
     #[test]
     fn control_requests(request in request(), hostile in hostile(request().prop_map(|request| json(&request))), depth in 0..30_000usize) {
-        prop_assert_eq!(Request::read(&json(&request)[..]).expect("valid"), request);
+        prop_assert_eq!(framing::read::<Request>(&json(&request)[..]).expect("valid"), request);
         let deep = "[{\"a\":".repeat(depth);
         for bytes in [&hostile[..], deep.as_bytes()] {
-            let _ = bounded(1 << 20, || Request::read(bytes));
+            let _ = bounded(1 << 20, || framing::read::<Request>(bytes));
         }
         // A client that never ends its line is cut off.
-        prop_assert!(bounded(1 << 20, || Request::read(std::io::repeat(b' '))).is_err());
+        prop_assert!(bounded(1 << 20, || framing::read::<Request>(std::io::repeat(b' '))).is_err());
     }
 
     #[test]
     fn daemon_answers(hostile in hostile(prop::sample::select(&ANSWERS[..]).prop_map(|line| line.as_bytes().to_vec()))) {
         let text = String::from_utf8_lossy(&hostile);
-        bounded(1 << 20, || match serde_json::from_str::<Line>(&text) {
+        bounded(1 << 20, || match serde_json::from_str::<Line<Answer>>(&text) {
             Ok(Line::Answer(Answer::Status(status))) => assert!(!status.to_string().is_empty()),
             Ok(Line::Answer(Answer::Check(report))) => assert!(!report.to_string().is_empty()),
             _ => {}
