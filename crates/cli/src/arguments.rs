@@ -227,7 +227,8 @@ pub struct Serve {
     /// Decides what differs from one specimen of the model to the next.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// Write a line of JSON for every request to this file: when, what, how many were under way, and where the time went.
+    /// Write a line of JSON for every request to this file (Parquet if its name ends in .parquet): when, what, how many
+    /// were under way, and where the time went.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// What keeps the contents: a file (made, sparse, if missing) or a block device. Default: memory, gone at the end.
@@ -354,7 +355,7 @@ pub enum DeviceCommand {
     Trace {
         /// Where it is served: the socket, the file, or the control socket.
         socket: PathBuf,
-        /// File for the records: a line of JSON for each.
+        /// File for the records: a line of JSON for each, or Parquet if its name ends in .parquet.
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
     },
@@ -378,7 +379,7 @@ pub enum LabCommand {
 
 #[derive(Args)]
 pub struct Replay {
-    /// What `ashlar device serve --trace` wrote; of each line `at_ns`, `op`, `offset` and `len` are needed.
+    /// What `ashlar device trace` or `device serve --trace` wrote; of each record `at_ns`, `op`, `offset` and `len` are needed.
     pub trace: PathBuf,
     /// The model: a name, or a file that ends in .toml.
     #[arg(long)]

@@ -12,7 +12,7 @@ const REQUEST_LEN_MAX: u64 = 64 << 10;
 /// Longest line of an answer in bytes.
 const ANSWER_LEN_MAX: u64 = 64 << 20;
 /// How long a server waits for a client to say something, or to take an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A line from a server.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// What can be asked of a served device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -223,10 +224,14 @@ impl Control {
         Ok(Control { path: path.into(), shared })
     }
 
-    /// Listens no more, and ends traces.
+    /// Listens no more, ends traces, and waits until they are sent and answers are given.
     pub fn close(self) {
         let _ = std::fs::remove_file(&self.path);
         self.shared.taps.end();
+        let began = std::time::Instant::now();
+        while Arc::strong_count(&self.shared) > 1 && began.elapsed() < framing::PATIENCE {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 

@@ -2,11 +2,13 @@
 
 mod control;
 mod models;
+mod records;
 mod serve;
 mod trace;
 
 pub use control::control;
 pub use models::{calibrate, find, models};
+pub use records::{is_parquet, read_parquet};
 pub use serve::serve;
 pub use trace::trace;
 

@@ -1,13 +1,13 @@
-//! Traces: a line of JSON for every request that is done, to a file, or to whoever asks at the control socket.
+//! Traces: a record of every request that is done, to a file, or to whoever asks at the control socket.
 
 use super::control::{self, Answer, Request};
+use super::records::RecordFile;
 use crate::framing::{self, Line, send};
 use crate::output::{Failure, Output};
 use crate::request::Done;
 use ashlar_emulated::{Record, Trace};
 use parking_lot::Mutex;
-use std::fs::File;
-use std::io::{BufRead, BufWriter, Write};
+use std::io::{BufRead, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -33,10 +33,10 @@ impl TraceFile {
     /// Makes the file; what it held is lost.
     pub fn create(path: &Path) -> Result<TraceFile, Failure> {
         let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
-        let file = File::create(path).map_err(failed)?;
+        let file = RecordFile::create(path).map_err(failed)?;
         let (sender, receiver) = sync_channel(WAITING_MAX);
         let writer = std::thread::Builder::new().name("ashlar-trace".into());
-        let writer = writer.spawn(move || write(BufWriter::new(file), &receiver)).map_err(failed)?;
+        let writer = writer.spawn(move || write(file, &receiver)).map_err(failed)?;
         Ok(TraceFile { path: path.into(), sender, writer })
     }
 
@@ -45,7 +45,7 @@ impl TraceFile {
         self.sender.clone()
     }
 
-    /// Ends the file; returns the number of lines.
+    /// Ends the file; returns the number of records.
     pub fn finish(self) -> Result<u64, Failure> {
         let _ = self.sender.send(None);
         let written = self.writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -53,15 +53,11 @@ impl TraceFile {
     }
 }
 
-fn write(mut file: BufWriter<File>, records: &Receiver<Option<Record>>) -> std::io::Result<u64> {
-    let mut lines = 0;
+fn write(mut file: RecordFile, records: &Receiver<Option<Record>>) -> std::io::Result<u64> {
     while let Ok(Some(record)) = records.recv() {
-        serde_json::to_writer(&mut file, &record)?;
-        file.write_all(b"\n")?;
-        lines += 1;
+        file.put(&record)?;
     }
-    file.flush()?;
-    Ok(lines)
+    file.finish()
 }
 
 /// Whoever listens to a device.
@@ -173,7 +169,7 @@ pub fn trace(socket: &Path, file: &Path, output: &Output) -> Result<ExitCode, Fa
     let stream = control::connect(socket)?;
     let ending = stream.try_clone().map_err(failed)?;
     let (_, mut lines): (Answer, _) = framing::ask(stream, "the device", &Request::Trace, &|_, _| {})?;
-    let mut to = BufWriter::new(File::create(file).map_err(failed)?);
+    let mut to = RecordFile::create(file).map_err(failed)?;
     std::thread::spawn(move || {
         while !stop.load(Ordering::Acquire) {
             std::thread::sleep(Duration::from_millis(20));
@@ -181,21 +177,19 @@ pub fn trace(socket: &Path, file: &Path, output: &Output) -> Result<ExitCode, Fa
         let _ = ending.shutdown(std::net::Shutdown::Both);
     });
     output.say("Ctrl-C ends it");
-    let (mut text, mut requests, mut complaint) = (Vec::new(), 0u64, None);
-    loop {
+    let (mut text, mut complaint) = (Vec::new(), None);
+    // The last line may be cut off by Ctrl-C.
+    while lines.read_until(b'\n', &mut text).map_err(failed)? > 0 && text.ends_with(b"\n") {
+        match serde_json::from_slice::<Record>(&text) {
+            Ok(record) => to.put(&record).map_err(failed)?,
+            Err(_) => {
+                complaint = serde_json::from_slice::<Line<Answer>>(&text).ok();
+                break;
+            }
+        }
         text.clear();
-        if lines.read_until(b'\n', &mut text).map_err(failed)? == 0 || text.last() != Some(&b'\n') {
-            break;
-        }
-        if serde_json::from_slice::<Record>(&text).is_err() {
-            complaint = serde_json::from_slice::<Line<Answer>>(&text).ok();
-            break;
-        }
-        to.write_all(&text).map_err(failed)?;
-        requests += 1;
     }
-    to.flush().map_err(failed)?;
-    let done = format!("{}: {requests} requests", file.display());
+    let done = format!("{}: {} requests", file.display(), to.finish().map_err(failed)?);
     match complaint {
         Some(Line::Failure(message)) => Err(Failure::new(format!("{done}; then {message}"))),
         _ => {
