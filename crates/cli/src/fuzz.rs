@@ -3,6 +3,7 @@
 
 use crate::arguments::DeviceArgument;
 use crate::config::{PoolConfig, compression, parse};
+use crate::device::{ControlRequest, control_command};
 use crate::framing::{self, Line};
 use crate::request::{Answer, Request};
 use ashlar_fuzz::{bounded, config, damaged, hostile, noise};
@@ -42,6 +43,9 @@ const ANSWERS: [&str; 4] = [
     r#"{"Failure":"no"}"#,
 ];
 
+const CONTROL: [&str; 5] =
+    ["fault lse at 1MiB..2MiB times 3", "fault power-cut window 1MiB whole", "clear 7", "power-cut", "faults"];
+
 const DESCRIPTIONS: [&str; 2] = [
     "compression = \"lz4\"\ndevices = [\"a\"]\n[layer.a.file]\npath = \"a.img\"\nbuffered = true\n",
     "compression = \"zstd:3\"\ndevices = [\"c\"]\n[layer.c.checked]\nof = \"j\"\n[layer.j.joined]\nof = [\"m\"]\n\
@@ -60,6 +64,18 @@ proptest! {
         }
         // A client that never ends its line is cut off.
         prop_assert!(bounded(1 << 20, || framing::read::<Request>(std::io::repeat(b' '))).is_err());
+    }
+
+    #[test]
+    fn device_commands(command in prop::sample::select(&CONTROL[..]), words in "(fault|clear|stats|log)( [a-z0-9.+-]{1,8}){0,5}", hostile in hostile(prop::sample::select(&CONTROL[..]).prop_map(|text| text.as_bytes().to_vec()))) {
+        let request = control_command(command).expect("valid");
+        let line = serde_json::to_vec(&request).expect("it can be written");
+        prop_assert_eq!(framing::read::<ControlRequest>(&line[..]).expect("valid"), request);
+        for text in [&words[..], &String::from_utf8_lossy(&hostile)] {
+            let _ = bounded(1 << 16, || control_command(text).is_ok());
+            let json = format!("{{\"Fault\":{{\"fault\":{text:?}}}}}");
+            let _ = bounded(1 << 18, || framing::read::<ControlRequest>(json.as_bytes()).is_ok());
+        }
     }
 
     #[test]

@@ -299,7 +299,7 @@ fn stats(faulty: &Faulty) -> Stats {
 }
 
 /// What people write after `ashlar device control SOCKET`.
-fn command(text: &str) -> Result<Request, Failure> {
+pub fn command(text: &str) -> Result<Request, Failure> {
     let (name, rest) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
     let rest = rest.trim();
     let alone = |request: Request| match rest {

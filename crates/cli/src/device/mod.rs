@@ -7,6 +7,8 @@ mod serve;
 mod trace;
 
 pub use control::control;
+#[cfg(test)]
+pub use control::{Request as ControlRequest, command as control_command};
 pub use models::{calibrate, find, models};
 pub use records::{is_parquet, read_parquet};
 pub use serve::serve;

@@ -121,6 +121,9 @@ fn write_group(
     file: &mut SerializedFileWriter<File>,
     records: &mut Vec<Record>,
 ) -> std::result::Result<(), ParquetError> {
+    if records.is_empty() {
+        return Ok(());
+    }
     let mut group = file.next_row_group()?;
     for (_, column) in &COLUMNS {
         let Some(mut writer) = group.next_column()? else { break };
@@ -192,7 +195,7 @@ mod tests {
             op: ops[at as usize % 4],
             offset: (at * 7919) << 12,
             len: 4096,
-            fua: at % 3 == 0,
+            fua: at.is_multiple_of(3),
             depth: at as u32 % 33,
             response_ns: u64::MAX - at,
             queue_ns: at,
