@@ -96,7 +96,7 @@ impl Faulty {
     pub fn with_faults(child: Device, seed: u64, faults: &[Fault], env: Env) -> Result<Faulty> {
         let faulty = Faulty::new(child, seed, env);
         for fault in faults {
-            faulty.inject(fault.clone())?;
+            faulty.inject(*fault)?;
         }
         Ok(faulty)
     }
