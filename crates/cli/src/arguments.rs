@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+use ashlar_faults::Fault;
 use ashlar_nbd::Address;
 use ashlar_units::Bytes;
 use clap::{Args, Parser, Subcommand};
@@ -56,7 +57,7 @@ pub enum Command {
         /// The layer.
         name: Option<String>,
     },
-    /// Explain a layer, a rule or a command.
+    /// Explain a layer, a rule, a fault, all faults (`faults`), or a command.
     Explain {
         /// Its name.
         name: String,
@@ -226,7 +227,8 @@ pub struct Serve {
     /// Decides what differs from one specimen of the model to the next.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// Write a line of JSON for every request to this file: when, what, how many were under way, and where the time went.
+    /// Write a line of JSON for every request to this file (Parquet if its name ends in .parquet): when, what, how many
+    /// were under way, and where the time went.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// What keeps the contents: a file (made, sparse, if missing) or a block device. Default: memory, gone at the end.
@@ -254,6 +256,16 @@ pub struct Serve {
     /// Refuse writes.
     #[arg(long)]
     pub read_only: bool,
+    /// Begin with a fault, as in 'lse at 2GiB..2GiB+64KiB'; can be given several times. `ashlar explain faults` lists them.
+    #[arg(long, value_name = "TEXT", value_parser = Fault::from_str)]
+    pub fault: Vec<Fault>,
+    /// Decides what faults leave to chance.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub fault_seed: u64,
+    /// Socket for `device control` and `device trace`. Default: that of --nbd, else the directory of --file, with .control
+    /// at its end.
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
     /// Threads that serve. Default: one per processor, at most 64.
     #[arg(long)]
     pub threads: Option<usize>,
@@ -380,6 +392,23 @@ pub struct Schedule {
 pub enum DeviceCommand {
     /// Serve a block device over NBD, as a file in a mount, or both, until Ctrl-C.
     Serve(Box<Serve>),
+    /// Faults, power and counters of a device that is served: fault TEXT, faults, clear [NUMBER], power-cut, restore, stats,
+    /// log.
+    Control {
+        /// Where it is served: the socket, the file, or the control socket.
+        socket: PathBuf,
+        /// The command, as in 'fault lse at 2GiB..2GiB+64KiB'. `ashlar explain faults` lists what can go wrong.
+        #[arg(required = true)]
+        command: Vec<String>,
+    },
+    /// Record every request of a device that is served, until Ctrl-C or until it ends.
+    Trace {
+        /// Where it is served: the socket, the file, or the control socket.
+        socket: PathBuf,
+        /// File for the records: a line of JSON for each, or Parquet if its name ends in .parquet.
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+    },
     /// List the models of devices: every parameter with its source, and what is not modelled.
     Models {
         /// Only this one: a name, or a file that ends in .toml.
@@ -400,7 +429,7 @@ pub enum LabCommand {
 
 #[derive(Args)]
 pub struct Replay {
-    /// What `ashlar device serve --trace` wrote; of each line `at_ns`, `op`, `offset` and `len` are needed.
+    /// What `ashlar device trace` or `device serve --trace` wrote; of each record `at_ns`, `op`, `offset` and `len` are needed.
     pub trace: PathBuf,
     /// The model: a name, or a file that ends in .toml.
     #[arg(long)]

@@ -1,12 +1,12 @@
 //! Asking: a daemon if one serves the pool, else the pool itself.
 
 use crate::config;
+use crate::framing;
 use crate::output::{Failure, Output};
-use crate::request::{Answer, CheckReport, Done, Line, Request, Status, Volumes};
+use crate::request::{Answer, CheckReport, Done, Request, Status, Volumes};
 use crate::session::Session;
 use ashlar_units::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
@@ -90,18 +90,6 @@ pub fn connect(directory: &Path) -> Option<UnixStream> {
     UnixStream::connect(config::socket(directory)).ok()
 }
 
-fn converse(mut stream: UnixStream, request: &Request, progress: &dyn Fn(u64, u64)) -> Result<Answer, Failure> {
-    let lost = |error: std::io::Error| Failure::new(format!("the daemon does not answer: {error}; see its log"));
-    let mut text = serde_json::to_string(request).map_err(|error| Failure::new(error.to_string()))?;
-    text.push('\n');
-    stream.write_all(text.as_bytes()).map_err(lost)?;
-    for line in BufReader::new(stream).lines() {
-        let line = serde_json::from_str(&line.map_err(lost)?);
-        match line.map_err(|error| Failure::new(format!("the daemon's answer is unreadable: {error}")))? {
-            Line::Progress(done, all) => progress(done, all),
-            Line::Answer(answer) => return Ok(answer),
-            Line::Failure(message) => return Err(Failure::new(message)),
-        }
-    }
-    Err(Failure::new("the daemon went away before it answered; see its log"))
+fn converse(stream: UnixStream, request: &Request, progress: &dyn Fn(u64, u64)) -> Result<Answer, Failure> {
+    Ok(framing::ask(stream, "the daemon", request, progress)?.0)
 }

@@ -1,19 +1,16 @@
 //! The control socket of a running pool: one request per connection, lines of JSON back.
 
 use crate::config;
+use crate::framing::{self, Line, send};
 use crate::output::Failure;
-use crate::request::{Answer, Done, Line, Request};
+use crate::request::{Answer, Done, Request};
 use crate::session::Session;
 use parking_lot::Mutex;
-use std::io::Write;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// How long the daemon waits for a client to say something, or to take an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the control threads share with the main one.
 pub struct Control {
@@ -44,9 +41,7 @@ impl Control {
     }
 
     fn converse(&self, mut stream: UnixStream) {
-        // Somebody who connects and says nothing, or does not listen, must not keep the daemon from ending.
-        let patience = stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
-        let line = match patience.map_err(|error| error.to_string()).and_then(|()| Request::read(&stream)) {
+        let line = match framing::receive(&stream) {
             Ok(Request::Down) => {
                 self.waiting.lock().push(stream);
                 self.stop.store(true, Ordering::Release);
@@ -56,7 +51,7 @@ impl Control {
                 let to = stream.try_clone().ok().map(Mutex::new);
                 let progress = move |done, all| {
                     if let Some(to) = &to {
-                        send(&mut to.lock(), &Line::Progress(done, all));
+                        send(&mut to.lock(), &Line::<Answer>::Progress(done, all));
                     }
                 };
                 match self.session.answer(request, progress) {
@@ -89,11 +84,4 @@ impl Control {
         control.waiting.lock().iter_mut().for_each(|stream| send(stream, &line));
         result
     }
-}
-
-fn send(stream: &mut UnixStream, line: &Line) {
-    let mut text = serde_json::to_string(line).unwrap_or_default();
-    text.push('\n');
-    // Whoever asked may be gone; that is no concern of ours.
-    let _ = stream.write_all(text.as_bytes());
 }

@@ -59,14 +59,17 @@ pub fn layers(name: Option<&str>, output: &Output) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// `ashlar explain NAME`: a layer, a rule, or a command.
+/// `ashlar explain NAME`: a layer, a rule, a fault, or a command.
 pub fn explain(name: &str, output: &Output) -> Result<ExitCode, Failure> {
     if let Some(code) = output.schema::<Explanation>() {
         return Ok(code);
     }
     let layer = ashlar_layers::layers().into_iter().find(|layer| layer.name == name);
     let rule = Rule::ALL.iter().find(|(_, known, _)| *known == name);
+    let faults = ashlar_faults::KINDS.iter().filter(|kind| name == "faults" || kind.name == name);
+    let faults: String = faults.map(|kind| format!("{}\n    {}\n", kind.what, kind.usage())).collect();
     let text = match (layer, rule) {
+        _ if !faults.is_empty() => faults,
         (Some(layer), _) => Layers(vec![layer]).to_string(),
         (None, Some((_, name, what))) => format!(
             "The rule {name} of the pool: {what}.\n`ashlar prove pool --without {name}` breaks it on purpose, and must find \
@@ -76,7 +79,7 @@ pub fn explain(name: &str, output: &Output) -> Result<ExitCode, Failure> {
             let mut command = Arguments::command();
             let found = command.find_subcommand_mut(name);
             let found = found.ok_or_else(|| {
-                Failure::new(format!("{name:?} is no layer, rule or command; see `ashlar layers`, `ashlar prove pool --rules` and `ashlar help`"))
+                Failure::new(format!("{name:?} is no layer, rule, fault or command; see `ashlar layers`, `ashlar prove pool --rules` and `ashlar help`"))
             })?;
             found.render_long_help().to_string()
         }

@@ -3,7 +3,9 @@
 
 use crate::arguments::DeviceArgument;
 use crate::config::{PoolConfig, compression, parse};
-use crate::request::{Answer, Line, Request};
+use crate::device::{ControlRequest, control_command};
+use crate::framing::{self, Line};
+use crate::request::{Answer, Request};
 use ashlar_fuzz::{bounded, config, damaged, hostile, noise};
 use ashlar_layers::Stack;
 use proptest::prelude::*;
@@ -41,6 +43,9 @@ const ANSWERS: [&str; 4] = [
     r#"{"Failure":"no"}"#,
 ];
 
+const CONTROL: [&str; 5] =
+    ["fault lse at 1MiB..2MiB times 3", "fault power-cut window 1MiB whole", "clear 7", "power-cut", "faults"];
+
 const DESCRIPTIONS: [&str; 2] = [
     "compression = \"lz4\"\ndevices = [\"a\"]\n[layer.a.file]\npath = \"a.img\"\nbuffered = true\n",
     "compression = \"zstd:3\"\ndevices = [\"c\"]\n[layer.c.checked]\nof = \"j\"\n[layer.j.joined]\nof = [\"m\"]\n\
@@ -52,19 +57,31 @@ proptest! {
 
     #[test]
     fn control_requests(request in request(), hostile in hostile(request().prop_map(|request| json(&request))), depth in 0..30_000usize) {
-        prop_assert_eq!(Request::read(&json(&request)[..]).expect("valid"), request);
+        prop_assert_eq!(framing::read::<Request>(&json(&request)[..]).expect("valid"), request);
         let deep = "[{\"a\":".repeat(depth);
         for bytes in [&hostile[..], deep.as_bytes()] {
-            let _ = bounded(1 << 20, || Request::read(bytes));
+            let _ = bounded(1 << 20, || framing::read::<Request>(bytes));
         }
         // A client that never ends its line is cut off.
-        prop_assert!(bounded(1 << 20, || Request::read(std::io::repeat(b' '))).is_err());
+        prop_assert!(bounded(1 << 20, || framing::read::<Request>(std::io::repeat(b' '))).is_err());
+    }
+
+    #[test]
+    fn device_commands(command in prop::sample::select(&CONTROL[..]), words in "(fault|clear|stats|log)( [a-z0-9.+-]{1,8}){0,5}", hostile in hostile(prop::sample::select(&CONTROL[..]).prop_map(|text| text.as_bytes().to_vec()))) {
+        let request = control_command(command).expect("valid");
+        let line = serde_json::to_vec(&request).expect("it can be written");
+        prop_assert_eq!(framing::read::<ControlRequest>(&line[..]).expect("valid"), request);
+        for text in [&words[..], &String::from_utf8_lossy(&hostile)] {
+            let _ = bounded(1 << 16, || control_command(text).is_ok());
+            let json = format!("{{\"Fault\":{{\"fault\":{text:?}}}}}");
+            let _ = bounded(1 << 18, || framing::read::<ControlRequest>(json.as_bytes()).is_ok());
+        }
     }
 
     #[test]
     fn daemon_answers(hostile in hostile(prop::sample::select(&ANSWERS[..]).prop_map(|line| line.as_bytes().to_vec()))) {
         let text = String::from_utf8_lossy(&hostile);
-        bounded(1 << 20, || match serde_json::from_str::<Line>(&text) {
+        bounded(1 << 20, || match serde_json::from_str::<Line<Answer>>(&text) {
             Ok(Line::Answer(Answer::Status(status))) => assert!(!status.to_string().is_empty()),
             Ok(Line::Answer(Answer::Check(report))) => assert!(!report.to_string().is_empty()),
             _ => {}

@@ -1,7 +1,7 @@
 //! `ashlar lab`: experiments in virtual time.
 
 use crate::arguments::Replay;
-use crate::device::find;
+use crate::device::{find, is_parquet, read_parquet};
 use crate::output::{Failure, Output};
 use ashlar_emulated::Record;
 use ashlar_models::{Completion, Counters, Request, closed_loop, open_loop};
@@ -166,11 +166,31 @@ fn cpu_s() -> f64 {
 /// The requests of a trace, by the time of their arrival.
 fn read(path: &Path) -> Result<Vec<(u64, Request)>, Failure> {
     let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
-    parse(BufReader::new(File::open(path).map_err(failed)?))
-        .map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+    let file = File::open(path).map_err(failed)?;
+    let requests = if is_parquet(path) {
+        let mut requests = Vec::new();
+        read_parquet(file, |record| add(&mut requests, &record)).map(|()| sorted(requests))
+    } else {
+        parse(BufReader::new(file))
+    };
+    requests.map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }
 
-/// Lines stand in the order of completion.
+fn add(requests: &mut Vec<(u64, Request)>, record: &Record) -> Result<(), String> {
+    if requests.len() == REQUESTS_MAX {
+        return Err(format!("more than {REQUESTS_MAX} requests; replay it in parts"));
+    }
+    requests.push((record.at_ns, record.request()));
+    Ok(())
+}
+
+/// Records stand in the order of completion.
+fn sorted(mut requests: Vec<(u64, Request)>) -> Vec<(u64, Request)> {
+    requests.sort_by_key(|(at_ns, _)| *at_ns);
+    requests
+}
+
+/// Reads lines of JSON.
 fn parse(mut lines: impl BufRead) -> Result<Vec<(u64, Request)>, String> {
     let mut requests: Vec<(u64, Request)> = Vec::new();
     let mut line = Vec::new();
@@ -183,13 +203,9 @@ fn parse(mut lines: impl BufRead) -> Result<Vec<(u64, Request)>, String> {
         let record: Record = serde_json::from_slice(&line).map_err(|error| {
             format!("line {number} is no record ({error}); write {{\"at_ns\": 0, \"op\": \"read\", \"offset\": 0, \"len\": 4096}}")
         })?;
-        if requests.len() == REQUESTS_MAX {
-            return Err(format!("more than {REQUESTS_MAX} requests; replay it in parts"));
-        }
-        requests.push((record.at_ns, record.request()));
+        add(&mut requests, &record)?;
     }
-    requests.sort_by_key(|(at_ns, _)| *at_ns);
-    Ok(requests)
+    Ok(sorted(requests))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod crash;
 mod daemon;
 mod device;
 mod explain;
+mod framing;
 #[cfg(test)]
 mod fuzz;
 mod lab;
@@ -74,6 +75,8 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
         Command::Device(DeviceCommand::Models { model }) => device::models(model.as_deref(), output),
         Command::Device(DeviceCommand::Calibrate { model }) => device::calibrate(&model, output),
         Command::Device(DeviceCommand::Serve(arguments)) => device::serve(&arguments, output),
+        Command::Device(DeviceCommand::Control { socket, command }) => device::control(&socket, &command, output),
+        Command::Device(DeviceCommand::Trace { socket, output: file }) => device::trace(&socket, &file, output),
         Command::Lab(LabCommand::Replay(arguments)) => lab::replay(&arguments, output),
         Command::Layers { name } => explain::layers(name.as_deref(), output),
         Command::Explain { name } => explain::explain(&name, output),

@@ -4,11 +4,7 @@ use ashlar_units::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
-
-/// Longest request in bytes.
-const LEN_MAX: u64 = 64 << 10;
 
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub enum Request {
@@ -25,24 +21,6 @@ pub enum Request {
     SnapshotClone { name: String, to: String },
     SnapshotMount { name: String, at: PathBuf },
     Down,
-}
-
-impl Request {
-    /// Reads a request: one line of JSON.
-    pub fn read(from: impl Read) -> Result<Request, String> {
-        let mut text = String::new();
-        BufReader::new(from.take(LEN_MAX)).read_line(&mut text).map_err(|error| error.to_string())?;
-        serde_json::from_str(&text).map_err(|error| error.to_string())
-    }
-}
-
-/// A line from the daemon.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Line {
-    /// Bytes done of bytes in all.
-    Progress(u64, u64),
-    Answer(Answer),
-    Failure(String),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -56,7 +56,8 @@ impl FileDevice {
             std::fs::TryLockError::WouldBlock => Error::new(
                 Kind::Retry,
                 format!(
-                    "{shown} is in use by another process; stop that one first (ashlar down), or use another device"
+                    "{shown} is in use by another process; stop that one first (ashlar down, or Ctrl-C where it \
+                     is served), or use another device"
                 ),
             ),
             std::fs::TryLockError::Error(error) => Error::io(format!("cannot lock {shown}"), &error),

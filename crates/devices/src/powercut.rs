@@ -27,6 +27,28 @@ pub struct Tearing {
 impl Tearing {
     /// Everything that the contract allows.
     pub const ALL: Tearing = Tearing { lose: true, tear: true, reorder: true };
+
+    /// What a power cut leaves of operations that no flush covers, given in the order of issue, each as the units that the
+    /// medium writes whole.
+    pub fn survivors<T>(self, mut pending: Vec<Vec<T>>, mut random: impl FnMut() -> u64) -> Vec<T> {
+        // Often keep a prefix, sometimes everything or nothing, sometimes a scatter.
+        let style = random() % 4;
+        let kept = if style == 3 { pending.len() } else { (random() % (pending.len() as u64 + 1)) as usize };
+        if self.lose && !self.reorder {
+            pending.truncate(kept);
+        }
+        let last = pending.len().saturating_sub(1);
+        let mut survivors = Vec::new();
+        for (index, operation) in pending.into_iter().enumerate() {
+            let scatters = self.lose && self.reorder && !(style == 0 && index < kept) && style != 3;
+            if scatters && random().is_multiple_of(2) {
+                continue;
+            }
+            let torn = self.tear && (self.reorder || index == last) && random().is_multiple_of(3);
+            survivors.extend(operation.into_iter().filter(|_| !(torn && random().is_multiple_of(2))));
+        }
+        survivors
+    }
 }
 
 type Contents = BTreeMap<u64, Bytes>;
@@ -119,30 +141,9 @@ impl PowerCut {
     #[must_use]
     pub fn after_cut(&self, tearing: Tearing, env: Env) -> PowerCut {
         let mut state = self.state.lock().clone();
-        let mut pending = std::mem::take(&mut state.pending);
-        // Often keep a prefix, sometimes everything or nothing, sometimes a scatter.
-        let style = env.random() % 4;
-        let kept = if style == 3 { pending.len() } else { (env.random() % (pending.len() as u64 + 1)) as usize };
-        if tearing.lose && !tearing.reorder {
-            pending.truncate(kept);
-        }
-        let last = pending.len().saturating_sub(1);
-        for (index, operation) in pending.into_iter().enumerate() {
-            if tearing.lose
-                && tearing.reorder
-                && !(style == 0 && index < kept)
-                && (style != 3)
-                && env.random().is_multiple_of(2)
-            {
-                continue;
-            }
-            let torn = tearing.tear && (tearing.reorder || index == last) && env.random().is_multiple_of(3);
-            for (block, data) in operation {
-                if torn && env.random().is_multiple_of(2) {
-                    continue;
-                }
-                apply(&mut state.durable, block, data);
-            }
+        let pending = std::mem::take(&mut state.pending);
+        for (block, data) in tearing.survivors(pending, || env.random()) {
+            apply(&mut state.durable, block, data);
         }
         let current = state.durable.clone();
         let state = State { durable: state.durable, current, ..State::default() };

@@ -18,8 +18,10 @@
 mod clock;
 mod keep;
 mod record;
+mod traced;
 
 pub use record::{Operation, Record};
+pub use traced::Traced;
 
 use ashlar_block::{
     Capability, Device, Durability, Error, Extent, Geometry, IoContext, Kind, Layer, Result, ResultExt, blocks_of,

@@ -38,7 +38,8 @@ pub struct Record {
     /// Requests under way when it arrived, itself included.
     #[serde(default)]
     pub depth: u32,
-    /// From its arrival until the model said that it is done: the sum of the five parts below.
+    /// From its arrival until the model said that it is done: the sum of the five parts below. Without a model until it
+    /// was done, and the parts are zeros.
     #[serde(default)]
     pub response_ns: u64,
     /// Part of it: waiting for others, for work of the device, or for a flush.

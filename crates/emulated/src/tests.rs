@@ -27,6 +27,41 @@ conforms!(disk, "wd-re3");
 conforms!(small_flash, "usb-memorex");
 conforms!(network, "network-disk");
 
+async fn traced(env: Env) -> Device {
+    let memory = Arc::new(Memory::new(Blocks(322)).with_delay(env.clone(), std::time::Duration::from_micros(3)));
+    Arc::new(Traced::new(memory, env, Arc::new(|_| {})))
+}
+conformance!(without_model, traced);
+
+#[test]
+fn requests_are_recorded_without_a_model() {
+    let sim = Sim::new(1, Schedule::Random);
+    let env = sim.env();
+    let records = Arc::new(Mutex::new(Vec::new()));
+    let kept = records.clone();
+    sim.run(async move {
+        let delay = std::time::Duration::from_micros(100);
+        let memory = Arc::new(Memory::new(Blocks(8)).with_delay(env.clone(), delay));
+        let device: Device =
+            Arc::new(Traced::new(memory, env.clone(), Arc::new(move |record| kept.lock().push(*record))));
+        let data = vec![Bytes::from(vec![1; 8192])];
+        let other = device.clone();
+        let read = env.spawn(async move { other.read(CONTEXT, Lba(4), Blocks(1)).await });
+        device.write(CONTEXT, Lba(1), data, Durability::Forced).await.expect("write");
+        read.await.expect("read");
+        device.flush(CONTEXT).await.expect("flush");
+    })
+    .expect("no deadlock");
+    let mut records = records.lock().clone();
+    records.sort_by_key(|record| (record.offset, record.at_ns));
+    let seen: Vec<_> = records.iter().map(|record| (record.op, record.offset, record.len, record.fua)).collect();
+    let expected =
+        [(Operation::Flush, 0, 0, false), (Operation::Write, 4096, 8192, true), (Operation::Read, 16384, 4096, false)];
+    assert_eq!(seen, expected);
+    assert!(records.iter().all(|record| record.response_ns > 0 && record.response_ns <= 100_000), "{records:?}");
+    assert_eq!(records.iter().map(|record| record.depth).max(), Some(2));
+}
+
 /// Random requests in a closed loop of `depth` tasks, with the records in order of completion.
 fn run(
     model: &'static str,

@@ -1,6 +1,6 @@
 //! Fuzz target of descriptions of stacks; see `ashlar_fuzz`.
 
-use crate::{CheckedSpec, EmulatedSpec, JoinedSpec, MemorySpec, Spec, Stack};
+use crate::{CheckedSpec, EmulatedSpec, FaultySpec, JoinedSpec, MemorySpec, Spec, Stack};
 use ashlar_env::sim::{Schedule, Sim};
 use ashlar_fuzz::{bounded, config, hostile};
 use proptest::prelude::*;
@@ -11,6 +11,9 @@ fn name() -> impl Strategy<Value = String> {
     prop_oneof![8 => "[a-e]", 1 => ".{0,6}"]
 }
 
+const FAULTS: [&str; 5] =
+    ["lse at 1MiB..", "lse model n-3 at 0..64KiB", "lse rate 1 burst 3 seed 4", "drop-flush p 0.5", "power-cut whole"];
+
 fn spec() -> impl Strategy<Value = Spec> {
     let size = prop_oneof![4 => "[1-9]MiB", 1 => "[0-9.]{0,20}[A-Za-z]{0,4}"];
     prop_oneof![
@@ -19,6 +22,10 @@ fn spec() -> impl Strategy<Value = Spec> {
         name().prop_map(|of| Spec::Checked(CheckedSpec { of })),
         (name(), prop_oneof![3 => Just("wd-re3".to_string()), 1 => "[a-z./]{0,9}"], any::<u64>())
             .prop_map(|(of, model, seed)| Spec::Emulated(EmulatedSpec { of, model, seed })),
+        (name(), prop::sample::subsequence(&FAULTS[..], 0..4), any::<u64>()).prop_map(|(of, faults, seed)| {
+            let faults = faults.into_iter().map(|fault| fault.parse().expect("a fault")).collect();
+            Spec::Faulty(FaultySpec { of, faults, seed })
+        }),
     ]
 }
 

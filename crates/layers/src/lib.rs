@@ -27,6 +27,7 @@ use ashlar_block::{Checked, Device, Error, Result, ResultExt};
 use ashlar_devices::{FileDevice, Joined, Memory, OpenOptions};
 use ashlar_emulated::Emulated;
 use ashlar_env::Env;
+use ashlar_faults::{Fault, Faulty};
 use ashlar_models::ModelFile;
 use ashlar_units::Bytes;
 use schemars::JsonSchema;
@@ -88,6 +89,19 @@ pub struct EmulatedSpec {
     pub state: Option<PathBuf>,
 }
 
+/// The layer below with faults: bad sectors, wrong data, lost writes, delays, power cuts; see docs/faults.md.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FaultySpec {
+    /// Name of the layer below.
+    pub of: String,
+    /// The faults as text, as in ["lse at 0..4KiB", "delay 5ms on read"].
+    pub faults: Vec<Fault>,
+    /// Decides what the faults leave to chance.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub seed: u64,
+}
+
 /// A layer and its parameters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -102,6 +116,8 @@ pub enum Spec {
     Checked(CheckedSpec),
     /// See [`EmulatedSpec`].
     Emulated(EmulatedSpec),
+    /// See [`FaultySpec`].
+    Faulty(FaultySpec),
 }
 
 /// Most layers one on top of another: building them takes a frame of the thread's stack for each.
@@ -166,6 +182,7 @@ pub fn layers() -> Vec<LayerInfo> {
     vec![
         info::<CheckedSpec>("checked"),
         info::<EmulatedSpec>("emulated"),
+        info::<FaultySpec>("faulty"),
         info::<FileSpec>("file"),
         info::<JoinedSpec>("joined"),
         info::<MemorySpec>("memory"),
@@ -266,6 +283,10 @@ impl Stack {
                     None => device,
                 })
             }
+            Spec::Faulty(spec) => {
+                let child = self.build_layer(&spec.of, above, used, base, env)?;
+                Arc::new(Faulty::with_faults(child, spec.seed, &spec.faults, env.clone()).within(within)?)
+            }
         };
         above.pop();
         Ok(device)
@@ -287,7 +308,8 @@ mod tests {
         let text = r#"
             devices = ["top", "c"]
             layer.top.checked = { of = "slow" }
-            layer.slow.emulated = { of = "both", model = "wd-re3" }
+            layer.slow.emulated = { of = "bad", model = "wd-re3" }
+            layer.bad.faulty = { of = "both", seed = 7, faults = ["lse at 0..4KiB", "flip p 1e-6 on read"] }
             layer.both.joined = { of = ["a", "b"] }
             layer.a.memory = { size = "1MiB" }
             layer.b.memory = { size = "2MiB" }
@@ -315,6 +337,14 @@ mod tests {
                 "make it smaller",
             ),
             ("devices = [\"a\"]\nlayer.a.flash = {}", "unknown variant"),
+            (
+                "devices = [\"a\"]\nlayer.a.faulty = { of = \"b\", faults = [\"lse\"] }\nlayer.b.memory.size = \"1MiB\"",
+                "write lse at RANGE | lse rate R",
+            ),
+            (
+                "devices = [\"a\"]\nlayer.a.faulty = { of = \"b\", faults = [\"stuck at 2MiB..\"] }\nlayer.b.memory.size = \"1MiB\"",
+                "past the end of the device",
+            ),
         ];
         for (text, expected) in cases {
             let error = build(text).expect_err(expected).to_string();

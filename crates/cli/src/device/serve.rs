@@ -1,15 +1,17 @@
 //! Block devices for other programs.
 
+use super::control::{Control, default_socket};
 use super::models::find;
-use super::trace::TraceFile;
+use super::trace::{Taps, TraceFile};
 use crate::arguments::Serve;
 use crate::config;
 use crate::output::{Failure, Output};
 use ashlar_block::{Checked, Device, Layer};
 use ashlar_devices::{FileDevice, Memory, OpenOptions};
-use ashlar_emulated::Emulated;
+use ashlar_emulated::{Emulated, Traced};
 use ashlar_env::Env;
 use ashlar_env::real::Real;
+use ashlar_faults::Faulty;
 use ashlar_fuse::Mount;
 use ashlar_nbd::{Address, ByteDevice, DiskFile, Export, Limits, Server, Tls};
 use ashlar_units::Bytes;
@@ -30,22 +32,30 @@ pub fn serve(serve: &Serve, output: &Output) -> Result<ExitCode, Failure> {
     if serve.nbd.is_empty() && serve.file.is_none() {
         return Err(Failure::new("serve it how? give --nbd unix:PATH, or --file DIRECTORY/NAME, or both"));
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, stop.clone()).map_err(|error| Failure::new(error.to_string()))?;
-    }
+    let stop = super::on_signal()?;
     if serve.model.is_some() || serve.model_file.is_some() {
         // The kernel may wake us 50 us late to save power. Threads inherit this one's wish not to. Without it only
         // precision is lost.
         let _ = rustix::thread::set_current_timer_slack(Some(std::num::NonZeroU64::MIN));
     }
     let real = Real::start(config::threads(serve.threads)).map_err(|error| Failure::new(error.to_string()))?;
+    let real = Arc::new(real);
     let trace = serve.trace.as_deref().map(TraceFile::create).transpose()?;
-    let device = stack(serve, trace.as_ref(), &real.env())?;
+    let taps = Arc::new(Taps::default());
+    let device = stack(serve, trace.as_ref(), &taps, &real.env())?;
     let served = format!("{} of {}", device.geometry().capacity.to_bytes(), device.name());
-    let device = Arc::new(ByteDevice::new(device, "export"));
+    // At the top: what fails on purpose must not poison the checks, nor be hidden in the time of the model.
+    let faulty = Arc::new(Faulty::with_faults(device, serve.fault_seed, &serve.fault, real.env())?);
+    let device = Arc::new(ByteDevice::new(faulty.clone(), "export"));
     let mut exports = Exports { servers: Vec::new(), file: None };
-    let opened = exports.open(serve, &real, &device, &served, output);
+    let mut control = None;
+    let socket = serve.control.clone().or_else(|| default_socket(&serve.nbd, serve.file.as_deref()));
+    let opened = exports.open(serve, &real, &device, &served, output).and_then(|()| {
+        let Some(socket) = socket else { return Ok(()) };
+        control = Some(Control::listen(&socket, faulty.clone(), real.clone(), taps)?);
+        output.say(format_args!("faults: ashlar device control {} 'fault TEXT'", socket.display()));
+        Ok(())
+    });
     if opened.is_ok() {
         output.say("Ctrl-C ends it");
         while !stop.swap(false, Ordering::AcqRel) && exports.file.as_ref().is_none_or(|file| file.mount.is_served()) {
@@ -54,9 +64,15 @@ pub fn serve(serve: &Serve, output: &Output) -> Result<ExitCode, Failure> {
     } else {
         stop.store(true, Ordering::Release);
     }
+    if let Some(control) = control {
+        control.close();
+    }
+    // What hangs in a fault goes on, so that it can end; what a volatile cache holds is written.
+    let retired = real.block_on(async move { faulty.retire().await });
     let closed = exports.close(&real, &device, &stop, output);
     drop(device);
     opened.and(closed)?;
+    retired?;
     if let Some(trace) = trace {
         let path = serve.trace.as_deref().unwrap_or(Path::new(""));
         output.say(format_args!("{}: {} requests", path.display(), trace.finish()?));
@@ -66,25 +82,24 @@ pub fn serve(serve: &Serve, output: &Output) -> Result<ExitCode, Failure> {
 }
 
 /// What is served, from the medium up.
-fn stack(serve: &Serve, trace: Option<&TraceFile>, env: &Env) -> Result<Device, Failure> {
+fn stack(serve: &Serve, file: Option<&TraceFile>, taps: &Arc<Taps>, env: &Env) -> Result<Device, Failure> {
     let model = serve.model.as_ref().or(serve.model_file.as_ref()).map(|model| find(model)).transpose()?;
-    if trace.is_some() && model.is_none() {
-        return Err(Failure::new(
-            "there is nothing to trace without a model; give --model NAME (ashlar device models)",
-        ));
-    }
-    // Layers that fail operations belong here, between the medium and the checks.
-    let Some(model) = model else { return Ok(Arc::new(Checked::new(medium(serve, None, env)?, env.clone()))) };
-    let built = model.build(serve.seed)?;
-    let medium = medium(serve, Some(Bytes(built.capacity())), env)?;
-    let mut emulated = Emulated::of_model(medium, &model.name, built, env.clone())?;
-    if let Some(backing) = serve.backing.as_ref().filter(|_| model.wears() && !serve.read_only) {
-        emulated = emulated.kept_in(&backing.with_added_extension("model"), &model, serve.seed)?;
-    }
-    if let Some(trace) = trace {
-        emulated = emulated.with_trace(trace.sink());
-    }
-    Ok(Arc::new(Checked::new(Arc::new(emulated), env.clone())))
+    let trace = taps.trace(file);
+    let device: Device = match model {
+        None => Arc::new(Traced::new(medium(serve, None, env)?, env.clone(), trace)),
+        Some(model) => {
+            let built = model.build(serve.seed)?;
+            let medium = medium(serve, Some(Bytes(built.capacity())), env)?;
+            let emulated = Emulated::of_model(medium, &model.name, built, env.clone())?.with_trace(trace);
+            match serve.backing.as_ref().filter(|_| model.wears() && !serve.read_only) {
+                None => Arc::new(emulated),
+                Some(backing) => {
+                    Arc::new(emulated.kept_in(&backing.with_added_extension("model"), &model, serve.seed)?)
+                }
+            }
+        }
+    };
+    Ok(Arc::new(Checked::new(device, env.clone())))
 }
 
 /// Where the contents are.

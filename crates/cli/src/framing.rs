@@ -1,0 +1,74 @@
+//! How a command talks to a server over a unix socket: one request per connection, as a line of JSON; lines of JSON back.
+
+use crate::output::Failure;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// Longest request in bytes.
+const REQUEST_LEN_MAX: u64 = 64 << 10;
+/// Longest line of an answer in bytes.
+const ANSWER_LEN_MAX: u64 = 64 << 20;
+/// How long a server waits for a client to say something, or to take an answer.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A line from a server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Line<A> {
+    /// Bytes done of bytes in all.
+    Progress(u64, u64),
+    Answer(A),
+    Failure(String),
+}
+
+/// Reads a request: one line of JSON.
+pub fn read<T: DeserializeOwned>(from: impl Read) -> Result<T, String> {
+    let mut text = String::new();
+    BufReader::new(from.take(REQUEST_LEN_MAX)).read_line(&mut text).map_err(|error| error.to_string())?;
+    serde_json::from_str(&text).map_err(|error| error.to_string())
+}
+
+/// The request of a client. One who connects and says nothing, or does not listen, must not keep a server from ending.
+pub fn receive<T: DeserializeOwned>(stream: &UnixStream) -> Result<T, String> {
+    let patience = stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+    patience.map_err(|error| error.to_string()).and_then(|()| read(stream))
+}
+
+/// Sends a line. Whoever asked may be gone; that is no concern of a server.
+pub fn send<T: Serialize>(stream: &mut UnixStream, line: &T) {
+    let mut text = serde_json::to_string(line).unwrap_or_default();
+    text.push('\n');
+    let _ = stream.write_all(text.as_bytes());
+}
+
+/// Asks `server`, as errors call it; returns the answer, and what more may come.
+pub fn ask<R: Serialize, A: DeserializeOwned>(
+    mut stream: UnixStream,
+    server: &str,
+    request: &R,
+    progress: &dyn Fn(u64, u64),
+) -> Result<(A, BufReader<UnixStream>), Failure> {
+    let lost = |error: std::io::Error| Failure::new(format!("{server} does not answer: {error}; see its log"));
+    let mut text = serde_json::to_string(request).map_err(|error| Failure::new(error.to_string()))?;
+    text.push('\n');
+    stream.write_all(text.as_bytes()).map_err(lost)?;
+    let mut lines = BufReader::new(stream);
+    loop {
+        // What begins otherwise is another protocol, which may never end a line.
+        if lines.fill_buf().map_err(lost)?.first().is_some_and(|first| *first != b'{') {
+            return Err(Failure::new(format!("{server} does not talk as ashlar does; name its control socket")));
+        }
+        let mut line = String::new();
+        if (&mut lines).take(ANSWER_LEN_MAX).read_line(&mut line).map_err(lost)? == 0 {
+            return Err(Failure::new(format!("{server} went away before it answered; see its log")));
+        }
+        let line = serde_json::from_str(&line);
+        match line.map_err(|error| Failure::new(format!("the answer of {server} is unreadable: {error}")))? {
+            Line::Progress(done, all) => progress(done, all),
+            Line::Answer(answer) => return Ok((answer, lines)),
+            Line::Failure(message) => return Err(Failure::new(message)),
+        }
+    }
+}
