@@ -2,6 +2,7 @@
 
 use crate::arguments::{Prove, ProveCommand, ProveFiles, ProveLong};
 use crate::crash;
+use crate::faults;
 use crate::output::{Failure, Output};
 use ashlar_pool::Rule;
 use ashlar_prove::{
@@ -147,6 +148,7 @@ pub fn run(command: ProveCommand, output: &Output) -> Result<ExitCode, Failure> 
     let usage = |text: String| Failure::new(text).with_code(2);
     let (subject, long) = match command {
         ProveCommand::Crash(arguments) => return crash::run(&arguments, output),
+        ProveCommand::Faults(arguments) => return faults::run(&arguments, output),
         ProveCommand::Mark { text } => return crash::mark(&text),
         ProveCommand::Pool(prove) | ProveCommand::Files(ProveFiles { at: None, prove }) if prove.rules => {
             drop(prove);

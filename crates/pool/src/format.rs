@@ -626,6 +626,12 @@ impl BodyWriter {
     pub fn delete_range(&mut self, tree: u64, low: &[u8], high: &[u8]) {
         self.operation(3, tree, low, high);
     }
+    /// Flips a bit of the operations, for explorations; tells which byte.
+    pub(crate) fn flip_in_operations(&mut self, bit: u64) -> Option<usize> {
+        let at = (bit / 8) as usize % self.operations.len().max(1);
+        *self.operations.get_mut(at)? ^= 1 << (bit % 8);
+        Some(at)
+    }
     /// Bytes so far.
     pub fn len(&self) -> usize {
         self.items.len() + self.operations.len()

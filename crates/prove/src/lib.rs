@@ -9,6 +9,7 @@ mod files;
 mod fuzz;
 mod pool;
 mod seeded;
+pub mod typed;
 
 pub use daemon::{Daemon, DaemonOutcome, explore_daemon};
 pub use files::*;
