@@ -396,6 +396,11 @@ impl Shared {
     }
 
     pub(crate) async fn write(&self, stream: Stream, mut batch: Sealed) -> Result<()> {
+        if !batch.holds {
+            return Err(self.poisoned(Error::corrupt(
+                "records of the log changed in memory before they were written: the memory of this machine is bad",
+            )));
+        }
         let image = batch.image();
         let (place, address) = self.layout.locate(batch.uid, batch.block);
         let result = place.device.write(WRITE, address, image, Durability::Cached).await;

@@ -43,6 +43,8 @@ pub(crate) struct Sealed {
     pub(crate) keys: Vec<u32>,
     /// Orders batches of one stream for those who wait until they are written.
     pub(crate) ticket: u64,
+    /// Whether its operations are those that were given to it.
+    pub(crate) holds: bool,
 }
 
 impl Sealed {
@@ -243,6 +245,7 @@ impl StreamState {
             })
             .collect();
         let payload: usize = pieces.iter().map(Bytes::len).sum();
+        let holds = open.body.holds();
         let (items, operations, body) = open.body.finish();
         let body_crc = crc(&body);
         let lead = Lead {
@@ -266,7 +269,16 @@ impl StreamState {
         self.chain.seq += 1;
         self.tickets += 1;
         let ticket = self.tickets;
-        sealed.push(Sealed { lead, body, pieces, uid: segment.uid, block: segment.used, keys: open.keys, ticket });
+        sealed.push(Sealed {
+            lead,
+            body,
+            pieces,
+            uid: segment.uid,
+            block: segment.used,
+            keys: open.keys,
+            ticket,
+            holds,
+        });
         segment.used += lead.blocks();
         self.segment = Some(segment);
     }

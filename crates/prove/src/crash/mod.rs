@@ -16,7 +16,7 @@ mod marks;
 mod medium;
 mod reduce;
 mod saved;
-mod stand;
+pub(crate) mod stand;
 
 pub use marks::{MARKS_VARIABLE, mark};
 
@@ -236,7 +236,7 @@ pub fn explore_crash(
     opened: &mut dyn FnMut(u64),
 ) -> Result<CrashOutcome, String> {
     let medium = Arc::new(Medium::new(options.size.to_blocks_down(), !options.drop_flushes));
-    let mut stand = Stand::new(options.kind, options.mount_options.clone(), &medium, stop.clone())?;
+    let mut stand = Stand::new(options.kind, options.mount_options.clone(), medium.clone(), stop.clone())?;
     let record = record(options, &medium, &mut stand)?;
     let mut outcome = CrashOutcome {
         fs: options.kind,
@@ -288,7 +288,7 @@ pub fn replay_crash(
         return Err(obstacle);
     }
     let medium = Arc::new(Medium::new(Size(header.size_bytes).to_blocks_down(), true));
-    let stand = Stand::new(header.kind, header.mount_options, &medium, stop.clone())?;
+    let stand = Stand::new(header.kind, header.mount_options, medium.clone(), stop.clone())?;
     let check = check.map_or(header.check, Path::to_path_buf);
     let mut trial = Trial { stand, medium, check, atomic: Size(header.atomic_bytes), stop: stop.clone() };
     let image = record.image(&header.cut, trial.atomic);

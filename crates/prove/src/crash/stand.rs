@@ -3,7 +3,7 @@
 
 use super::Kind;
 use super::marks::Listener;
-use super::medium::Medium;
+use ashlar_block::Device;
 use ashlar_env::real::Real;
 use ashlar_fuse::Mount;
 use ashlar_nbd::{ByteDevice, DiskFile};
@@ -36,13 +36,13 @@ const LOOKS: (Duration, Duration) = (Duration::from_micros(300), Duration::from_
 static STANDS: AtomicU64 = AtomicU64::new(0);
 
 /// How a program ended.
-pub(super) struct Ended {
-    pub well: bool,
+pub(crate) struct Ended {
+    pub(crate) well: bool,
     /// How it ended, and what it said.
-    pub said: String,
+    pub(crate) said: String,
 }
 
-pub(super) struct Stand {
+pub(crate) struct Stand {
     kind: Kind,
     mount_options: Option<String>,
     home: PathBuf,
@@ -55,17 +55,17 @@ pub(super) struct Stand {
 
 impl Stand {
     /// Sets the disk up; nothing is on it yet.
-    pub(super) fn new(
+    pub(crate) fn new(
         kind: Kind,
         mount_options: Option<String>,
-        medium: &Arc<Medium>,
+        disk: Device,
         stop: Arc<AtomicBool>,
     ) -> Result<Stand, String> {
         let number = STANDS.fetch_add(1, Ordering::Relaxed);
         let home = std::env::temp_dir().join(format!("ashlar-crash-{}-{number}", std::process::id()));
         let failed = |error: std::io::Error| format!("{}: {error}", home.display());
         let real = Real::start(2).map_err(failed)?;
-        let device = Arc::new(ByteDevice::new(medium.clone(), "crash"));
+        let device = Arc::new(ByteDevice::new(disk, "crash"));
         let file = DiskFile::new(device, b"disk", false, real.env()).map_err(|error| format!("{:?}", error.errno))?;
         for part in ["dev", "mnt"] {
             fs::create_dir_all(home.join(part)).map_err(failed)?;
@@ -89,17 +89,18 @@ impl Stand {
         Ok(stand)
     }
 
-    fn device(&self) -> &Path {
+    /// The loop device.
+    pub(crate) fn device(&self) -> &Path {
         self.loop_device.as_deref().unwrap_or(Path::new("/dev/null"))
     }
 
     /// Where the file system is mounted.
-    pub(super) fn mount_point(&self) -> PathBuf {
+    pub(crate) fn mount_point(&self) -> PathBuf {
         self.home.join("mnt")
     }
 
     /// Makes the file system.
-    pub(super) fn make(&self, size: Size) -> Result<(), String> {
+    pub(crate) fn make(&self, size: Size) -> Result<(), String> {
         let (program, arguments) = self.kind.make();
         let mut command = Command::new(program);
         command.args(arguments).arg(self.device());
@@ -108,7 +109,7 @@ impl Stand {
     }
 
     /// Mounts it.
-    pub(super) fn mount(&mut self) -> Result<Ended, String> {
+    pub(crate) fn mount(&mut self) -> Result<Ended, String> {
         // Nothing of the image before may be left in the kernel's cache of the loop device.
         let mut flush = Command::new("blockdev");
         flush.arg("--flushbufs").arg(self.device());
@@ -125,13 +126,13 @@ impl Stand {
     }
 
     /// Writes all that the kernel holds of the file system.
-    pub(super) fn sync(&self) -> Result<(), String> {
+    pub(crate) fn sync(&self) -> Result<(), String> {
         let root = File::open(self.mount_point()).map_err(|error| error.to_string())?;
         rustix::fs::syncfs(&root).map_err(|error| format!("sync: {error}"))
     }
 
     /// Unmounts it.
-    pub(super) fn unmount(&mut self) -> Result<(), String> {
+    pub(crate) fn unmount(&mut self) -> Result<(), String> {
         let began = Instant::now();
         loop {
             let mut command = Command::new("umount");
@@ -150,7 +151,7 @@ impl Stand {
     }
 
     /// Looks at the unmounted file system without changing it.
-    pub(super) fn fsck(&self) -> Result<Ended, String> {
+    pub(crate) fn fsck(&self) -> Result<Ended, String> {
         let (program, arguments) = self.kind.fsck();
         let mut command = Command::new(program);
         command.args(arguments).arg(self.device());
@@ -174,7 +175,7 @@ impl Stand {
     }
 
     /// Runs the check with marks.
-    pub(super) fn check(&self, check: &Path, marks: &[&str]) -> Result<Ended, String> {
+    pub(crate) fn check(&self, check: &Path, marks: &[&str]) -> Result<Ended, String> {
         let lines: String = marks.iter().flat_map(|mark| [mark, "\n"]).collect();
         let mut command = Command::new(check);
         command.arg(self.mount_point());

@@ -7,6 +7,7 @@
 //!
 //! * `scene`: the pool that is damaged; `model`: what must be in it; `read`: comparing
 //! * `disk`: the disk; `fault`: ways to damage it; `pool`: one case; `matrix`: types, outcomes, the report
+//! * `ext4`: the same for ext4 of the kernel, mounted on the disk
 //! * `estimate`: the paper's arithmetic from trials to probabilities
 //!
 //! Departs from the paper: it corrupted what four commands touch; here everything is read and written after each fault. It
@@ -14,6 +15,7 @@
 
 mod disk;
 pub mod estimate;
+mod ext4;
 mod fault;
 mod matrix;
 mod model;
@@ -154,21 +156,29 @@ fn note(matrix: &mut Matrix, options: &TypedOptions, case: Case, verdict: Verdic
 /// What cases are tried on.
 enum Subject {
     Pool { scene: Arc<Scene>, seed: u64, unverified: bool },
+    Ext4 { stand: Box<ext4::Ext4>, seed: u64 },
 }
 
 impl Subject {
-    fn new(options: &TypedOptions, _stop: &Arc<AtomicBool>) -> Result<Subject, String> {
+    fn new(options: &TypedOptions, stop: &Arc<AtomicBool>) -> Result<Subject, String> {
         match options.target {
             Target::Pool => {
                 let scene = Arc::new(scene::make(options.seed)?);
                 Ok(Subject::Pool { scene, seed: options.seed, unverified: options.without_checksums })
             }
-            Target::Ext4 => Err("not here".into()),
+            Target::Ext4 => {
+                if let Some(obstacle) = ext4::obstacle() {
+                    return Err(obstacle);
+                }
+                let stand = Box::new(ext4::Ext4::new(options.seed, stop)?);
+                Ok(Subject::Ext4 { stand, seed: options.seed })
+            }
         }
     }
 
     fn run(&mut self, case: Case) -> Result<Verdict, String> {
         match self {
+            Subject::Ext4 { stand, seed } => stand.run(case.of, case.fault, Dice::new(case.seed(*seed))),
             Subject::Pool { scene, seed, unverified } => {
                 let (scene, seed, unverified) = (scene.clone(), case.seed(*seed), *unverified);
                 watched(move || {
