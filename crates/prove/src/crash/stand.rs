@@ -70,8 +70,13 @@ impl Stand {
         for part in ["dev", "mnt"] {
             fs::create_dir_all(home.join(part)).map_err(failed)?;
         }
-        let options =
-            ashlar_fuse::Options { source: "ashlar:crash".into(), direct: true, ..ashlar_fuse::Options::default() };
+        // Damage that a disk reports here was made on purpose.
+        let options = ashlar_fuse::Options {
+            source: "ashlar:crash".into(),
+            direct: true,
+            on_damage: Arc::new(|_| {}),
+            ..ashlar_fuse::Options::default()
+        };
         let mount = Mount::new(&real, Arc::new(file), &home.join("dev"), options);
         // From here on dropping it cleans up.
         let mut stand =
