@@ -291,6 +291,9 @@ pub enum ProveCommand {
         /// The file that `prove schedule` wrote.
         trace: PathBuf,
     },
+    /// Damages every kind of block in every way, on a pool or on ext4, and shows what comes of it. Exit code 1 when wrong data
+    /// were returned or something crashed, 2 when it could not be tried. See docs/faults-matrix.md.
+    Faults(Faults),
     /// For workloads of `prove crash`: note that something has been acknowledged.
     Mark {
         /// What; one line.
@@ -386,6 +389,37 @@ pub struct Schedule {
     /// The file for the execution that failed. Default: HARNESS-SEED-ITERATION.trace.json here.
     #[arg(short, long, value_name = "TRACE")]
     pub output: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct Faults {
+    /// What is damaged: pool (in process), or ext4 on a disk of ours (needs root).
+    #[arg(long, default_value = "pool", value_parser = ashlar_prove::typed::Target::from_str)]
+    pub target: ashlar_prove::typed::Target,
+    /// Decides what the target holds, and every case. Default: the time of day.
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// How long to go on, as in 30s or 10m; every type and fault is tried once in any case.
+    #[arg(long, default_value = "1m", value_parser = duration)]
+    pub budget: std::time::Duration,
+    /// Only this type of block.
+    #[arg(long = "type", value_name = "NAME")]
+    pub of: Option<String>,
+    /// Only this fault.
+    #[arg(long, value_name = "NAME", value_parser = ashlar_prove::typed::Fault::from_str)]
+    pub fault: Option<ashlar_prove::typed::Fault>,
+    /// Only this case, as the report of a failure names it.
+    #[arg(long, value_name = "TYPE/FAULT/NUMBER", conflicts_with_all = ["of", "fault"])]
+    pub case: Option<String>,
+    /// Negative control: the pool does not look at checksums of data and index nodes, and wrong data must show.
+    #[arg(long, value_name = "WHAT", value_parser = ["checksums"])]
+    pub without: Option<String>,
+    /// Wrong data after faults in memory count too.
+    #[arg(long)]
+    pub strict_memory: bool,
+    /// Write the matrix as a page.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]

@@ -8,6 +8,7 @@ mod crash;
 mod daemon;
 mod device;
 mod explain;
+mod faults;
 mod framing;
 #[cfg(test)]
 mod fuzz;

@@ -2,6 +2,7 @@
 
 use crate::arguments::{ProveCommand, ProveFiles, ProveLong};
 use crate::crash;
+use crate::faults;
 use crate::output::{Failure, Output};
 use crate::schedule;
 use ashlar_pool::Rule;
@@ -148,6 +149,7 @@ pub fn run(command: ProveCommand, output: &Output) -> Result<ExitCode, Failure> 
     let usage = |text: String| Failure::new(text).with_code(2);
     let (subject, long) = match command {
         ProveCommand::Crash(arguments) => return crash::run(&arguments, output),
+        ProveCommand::Faults(arguments) => return faults::run(&arguments, output),
         ProveCommand::Mark { text } => return crash::mark(&text),
         ProveCommand::Schedule(arguments) => return schedule::run(&arguments, output),
         ProveCommand::Replay { trace } => return schedule::replay(&trace, output),

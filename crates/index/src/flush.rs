@@ -126,7 +126,8 @@ type Children<'a> = Pin<Box<dyn Future<Output = Result<Vec<Child>>> + Send + 'a>
 
 impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
     async fn load(&self, ptr: NodePtr) -> Result<Arc<Node>> {
-        match self.store.cached(&ptr) {
+        // What is written anew from a node that bad memory has changed would be wrong for ever. The medium has it right.
+        match self.store.cached(&ptr).filter(|node| node.verify().is_ok()) {
             Some(node) => Ok(node),
             None => self.store.load(ptr).await,
         }

@@ -42,6 +42,11 @@ pub type Key = smallvec::SmallVec<[u8; 24]>;
 /// Longest key in bytes.
 pub const KEY_LEN_MAX: usize = 512;
 
+/// CRC32C, the checksum of what is kept in memory.
+fn crc(data: &[u8]) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, data) as u32
+}
+
 /// The smallest key behind every key that begins with `prefix`; `None` if there is none.
 pub fn prefix_end(prefix: &[u8]) -> Option<Key> {
     let keep = prefix.iter().rposition(|byte| *byte != 0xff)?;

@@ -1,6 +1,8 @@
 //! The newest messages of a tree, in memory.
 
 use crate::{Key, Message, RangeSet, Semantics};
+use ashlar_block::{Error, Result};
+use bytes::BytesMut;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -13,10 +15,32 @@ const OVERHEAD_BYTES: usize = 80;
 pub struct Memtable(RwLock<Inner>);
 
 #[derive(Default)]
-pub(crate) struct Inner {
-    pub(crate) points: BTreeMap<Key, Message>,
-    pub(crate) deleted: RangeSet,
+struct Inner {
+    points: BTreeMap<Key, Kept>,
+    deleted: RangeSet,
     bytes: usize,
+    /// A message was found changed when another one was combined with it.
+    damaged: bool,
+}
+
+/// A message, and the checksum of its key and payload from when it came in. It is looked at before the message is combined
+/// with another or written into a node: what bad memory changes must not become permanent.
+struct Kept {
+    message: Message,
+    crc: u32,
+}
+
+impl Kept {
+    fn new(key: &[u8], message: Message) -> Kept {
+        let crc = Kept::checksum(key, &message);
+        Kept { message, crc }
+    }
+    fn checksum(key: &[u8], message: &Message) -> u32 {
+        crate::crc(key).rotate_left(1) ^ crate::crc(message.payload()) ^ u32::from(message.is_open())
+    }
+    fn holds(&self, key: &[u8]) -> bool {
+        Kept::checksum(key, &self.message) == self.crc
+    }
 }
 
 /// What a buffer says about a key.
@@ -36,16 +60,20 @@ impl Memtable {
         match inner.points.entry(key) {
             std::collections::btree_map::Entry::Vacant(entry) => {
                 let grown = entry.key().len() + OVERHEAD_BYTES + added;
-                entry.insert(if covered { message.closed() } else { message });
+                let kept = Kept::new(entry.key(), if covered { message.closed() } else { message });
+                entry.insert(kept);
                 inner.bytes += grown;
             }
             std::collections::btree_map::Entry::Occupied(mut entry) => {
-                let before = std::mem::replace(entry.get_mut(), Message::Delete);
+                let key = entry.key().clone();
+                let damaged = !entry.get().holds(&key);
+                let before = std::mem::replace(&mut entry.get_mut().message, Message::Delete);
                 let removed = before.len();
-                let combined = before.then(&entry.key().clone(), message, semantics, lost);
+                let combined = before.then(&key, message, semantics, lost);
                 let grown = combined.len();
-                *entry.get_mut() = combined;
+                *entry.get_mut() = Kept::new(&key, combined);
                 inner.bytes = inner.bytes + grown - removed;
+                inner.damaged |= damaged;
             }
         }
     }
@@ -59,7 +87,7 @@ impl Memtable {
         let bounds = (Bound::Included(low), Bound::Excluded(high));
         let eaten: Vec<Key> = inner.points.range::<[u8], _>(bounds).map(|(key, _)| key.clone()).collect();
         for key in eaten {
-            let message = inner.points.remove(&key).expect("just listed");
+            let Kept { message, .. } = inner.points.remove(&key).expect("just listed");
             inner.bytes -= key.len() + OVERHEAD_BYTES + message.len();
             message.lose(&key, semantics, lost);
         }
@@ -72,8 +100,8 @@ impl Memtable {
 
     pub(crate) fn get(&self, key: &[u8]) -> Verdict {
         let inner = self.0.read();
-        if let Some(message) = inner.points.get(key) {
-            return Verdict::Says(message.clone());
+        if let Some(kept) = inner.points.get(key) {
+            return Verdict::Says(kept.message.clone());
         }
         if !inner.deleted.is_empty() && inner.deleted.contains(key) {
             return Verdict::Says(Message::Delete);
@@ -90,7 +118,7 @@ impl Memtable {
             return Vec::new();
         }
         let points = inner.points.range::<[u8], _>((Bound::Included(low), upper));
-        points.take(limit).map(|(key, message)| (key.clone(), message.clone())).collect()
+        points.take(limit).map(|(key, kept)| (key.clone(), kept.message.clone())).collect()
     }
 
     pub(crate) fn deleted_in(&self, low: &[u8], high: Option<&[u8]>) -> RangeSet {
@@ -113,9 +141,30 @@ impl Memtable {
         inner.points.is_empty() && inner.deleted.is_empty()
     }
 
-    pub(crate) fn contents(&self) -> (Vec<(Key, Message)>, RangeSet) {
+    /// All messages, verified.
+    pub(crate) fn contents(&self) -> Result<(Vec<(Key, Message)>, RangeSet)> {
         let inner = self.0.read();
-        let points = inner.points.iter().map(|(key, message)| (key.clone(), message.clone())).collect();
-        (points, inner.deleted.clone())
+        if inner.damaged || inner.points.iter().any(|(key, kept)| !kept.holds(key)) {
+            return Err(Error::corrupt(
+                "a message changed in memory before it was written into the index: the memory of this machine is bad; the \
+                 log has it right, so close the pool and open it again",
+            ));
+        }
+        let points = inner.points.iter().map(|(key, kept)| (key.clone(), kept.message.clone())).collect();
+        Ok((points, inner.deleted.clone()))
+    }
+
+    /// Flips a bit of a message's payload as bad memory would, for explorations; tells which message and byte.
+    pub(crate) fn flip_bit(&self, dice: u64) -> Option<String> {
+        let mut inner = self.0.write();
+        let mut full: Vec<_> = inner.points.iter_mut().filter(|(_, kept)| !kept.message.is_empty()).collect();
+        let count = full.len().max(1) as u64;
+        let (key, kept) = full.get_mut((dice % count) as usize)?;
+        let bit = dice / count % (kept.message.len() as u64 * 8);
+        let mut payload = BytesMut::from(kept.message.payload());
+        payload[(bit / 8) as usize] ^= 1 << (bit % 8);
+        let payload = payload.freeze();
+        kept.message = if kept.message.is_open() { Message::Patch(payload) } else { Message::Put(payload) };
+        Some(format!("message for key {:02x?}, byte {}", key.as_slice(), bit / 8))
     }
 }

@@ -144,6 +144,8 @@ pub struct Node {
     birth: u64,
     low: Key,
     body: Bytes,
+    /// CRC32C of the body when it was made.
+    crc: u32,
     entries: Vec<Entry>,
     /// What all keys of the entries begin with.
     prefix: Key,
@@ -362,6 +364,7 @@ impl Node {
             birth: header.birth.get(),
             low,
             body: body.clone(),
+            crc: crate::crc(&body),
             entries,
             prefix: Key::from_slice(&first[..prefix_len]),
             children,
@@ -371,6 +374,49 @@ impl Node {
             node.entries[index].head = head(&node.key(index)[prefix_len..]);
         }
         Ok(node)
+    }
+
+    /// Refuses a node that memory has changed since it was read or made: its bytes must have the checksum that they had then,
+    /// and its pointers must be those in the bytes. It costs a pass over the bytes, so lookups do without; whoever writes a
+    /// node's contents anew asks first, or damage would become permanent under a good checksum.
+    pub fn verify(&self) -> Result<()> {
+        let refuse = || Error::corrupt("an index node changed in memory: the memory of this machine is bad");
+        if crate::crc(&self.body) != self.crc {
+            return Err(refuse());
+        }
+        let mut reader = Reader { body: &self.body, at: 0 };
+        if reader.key()? != self.low.as_slice() {
+            return Err(refuse());
+        }
+        for child in &self.children {
+            if reader.key()? != child.low.as_slice() || reader.take(POINTER_LEN)? != child.ptr.encode() {
+                return Err(refuse());
+            }
+        }
+        Ok(())
+    }
+
+    /// The node with one bit of its body flipped as bad memory would, for explorations; and where.
+    pub fn with_bit_flipped(&self, bit: u64) -> (Node, String) {
+        let mut body = BytesMut::from(&self.body[..]);
+        let bit = bit % (body.len().max(1) as u64 * 8);
+        body.get_mut((bit / 8) as usize).into_iter().for_each(|byte| *byte ^= 1 << (bit % 8));
+        let (entries, children) = (self.entries.clone(), self.children.clone());
+        let (low, prefix, deleted) = (self.low.clone(), self.prefix.clone(), self.deleted.clone());
+        (Node { low, body: body.freeze(), entries, prefix, children, deleted, ..*self }, format!("byte {}", bit / 8))
+    }
+
+    /// The same for a bit of a pointer to a child, which is kept beside the body. `None`: it has no children.
+    pub fn with_pointer_flipped(&self, bit: u64) -> Option<(Node, String)> {
+        let (mut node, _) = self.with_bit_flipped(0);
+        node.body = self.body.clone();
+        let index = (bit / (POINTER_LEN as u64 * 8)) as usize % self.children.len().max(1);
+        let child = node.children.get_mut(index)?;
+        let mut pointer = child.ptr.encode();
+        let at = (bit / 8) as usize % POINTER_LEN;
+        pointer[at] ^= 1 << (bit % 8);
+        child.ptr = NodePtr::decode(&pointer).ok()?;
+        Some((node, format!("byte {at} of the pointer to child {index}")))
     }
 
     /// Bytes of the body: how full the node is.

@@ -183,8 +183,13 @@ impl<S: Semantics> Tree<S> {
             let view = self.view.read();
             (view.frozen.clone(), view.root)
         };
-        let (points, deleted) = frozen.map(|frozen| frozen.contents()).unwrap_or_default();
+        let (points, deleted) = frozen.map(|frozen| frozen.contents()).transpose()?.unwrap_or_default();
         flush(store, &*self.semantics, limits, self.id, root, points, deleted, errands).await
+    }
+
+    /// Flips a bit of a message in memory, for explorations; tells which. `None`: there is none with a payload.
+    pub fn flip_in_memtable(&self, dice: u64) -> Option<String> {
+        self.view.read().active.flip_bit(dice)
     }
 
     /// Second half of a checkpoint: the flushed root replaces the frozen memtable.

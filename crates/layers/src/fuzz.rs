@@ -21,7 +21,7 @@ fn spec() -> impl Strategy<Value = Spec> {
         prop::collection::vec(name(), 0..4).prop_map(|of| Spec::Joined(JoinedSpec { of })),
         name().prop_map(|of| Spec::Checked(CheckedSpec { of })),
         (name(), prop_oneof![3 => Just("wd-re3".to_string()), 1 => "[a-z./]{0,9}"], any::<u64>())
-            .prop_map(|(of, model, seed)| Spec::Emulated(EmulatedSpec { of, model, seed })),
+            .prop_map(|(of, model, seed)| Spec::Emulated(EmulatedSpec { of, model, seed, state: None })),
         (name(), prop::sample::subsequence(&FAULTS[..], 0..4), any::<u64>()).prop_map(|(of, faults, seed)| {
             let faults = faults.into_iter().map(|fault| fault.parse().expect("a fault")).collect();
             Spec::Faulty(FaultySpec { of, faults, seed })

@@ -20,6 +20,9 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(5);
 /// A dirty pool is checkpointed at least this often, counted in sync intervals.
 const CHECKPOINT_INTERVALS: u32 = 12;
 
+/// Cached nodes that are verified at each such time: some 4 ms of work.
+const SCRUB_BYTES: u64 = 32 << 20;
+
 /// What a freeze took out of the log's state.
 struct Frozen {
     usage: Usage,
@@ -116,6 +119,7 @@ impl Pool {
         }
         shared.generation.store(generation, Ordering::Relaxed);
         shared.durable.fetch_max(frozen.position.seq - 1, Ordering::AcqRel);
+        shared.log.lock().stream.note_announced(frozen.position.seq - 1);
         shared.retire(&accounts.usage, &catalog_usage);
         Ok(())
     }
@@ -221,8 +225,12 @@ impl Pool {
                 quiet = 0;
                 self.checkpoint().await
             } else {
-                self.sync_all().await
+                match self.sync_all().await {
+                    Ok(()) => self.announce().await,
+                    failed => failed,
+                }
             };
+            shared.scrub_cache();
             shared.release_drained();
             if result.is_err() {
                 return; // the pool is poisoned: every caller learns it
@@ -271,6 +279,17 @@ impl Shared {
         drop(volumes);
         self.start_writes(sealed);
         Ok(Frozen { usage, lost, position, ticket })
+    }
+
+    /// Drops nodes from the cache that bad memory has changed: whoever wants them reads them from the medium again. A part
+    /// of the cache at a time, all of it in turn.
+    pub(crate) fn scrub_cache(&self) {
+        let rounds = self.cache.weight().div_ceil(SCRUB_BYTES).max(1);
+        let turn = self.scrubs.fetch_add(1, Ordering::Relaxed) % rounds;
+        let mine = |uid: u64, offset: u32| (uid ^ u64::from(offset / 4096)) % rounds == turn;
+        let nodes = self.cache.iter().filter(|((uid, offset), _)| mine(*uid, *offset));
+        let bad: Vec<_> = nodes.filter(|(_, node)| node.verify().is_err()).map(|(place, _)| place).collect();
+        bad.iter().for_each(|place| _ = self.cache.remove(place));
     }
 
     fn forget_nodes(&self, nodes: &[NodePtr]) {

@@ -582,7 +582,6 @@ pub enum Operation {
 }
 
 /// Writes bodies.
-#[derive(Default)]
 pub struct BodyWriter {
     /// Items, encoded.
     items: BytesMut,
@@ -590,6 +589,20 @@ pub struct BodyWriter {
     /// Operations, encoded.
     operations: BytesMut,
     operations_count: u32,
+    /// Checksum of the operations as they came in: what bad memory changes until the batch is sealed is found then.
+    operations_crc: crc_fast::Digest,
+}
+
+impl Default for BodyWriter {
+    fn default() -> BodyWriter {
+        BodyWriter {
+            items: BytesMut::new(),
+            items_count: 0,
+            operations: BytesMut::new(),
+            operations_count: 0,
+            operations_crc: crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi),
+        }
+    }
 }
 
 impl BodyWriter {
@@ -602,12 +615,18 @@ impl BodyWriter {
         put_short(&mut self.items, key);
         self.items_count += 1;
     }
+    /// Whether the operations are those that came in.
+    pub(crate) fn holds(&self) -> bool {
+        self.operations_crc.finalize() as u32 == crc(&self.operations)
+    }
     fn operation(&mut self, code: u8, tree: u64, key: &[u8], value: &[u8]) {
+        let from = self.operations.len();
         self.operations.put_u8(code);
         self.operations.put_u64_le(tree);
         put_short(&mut self.operations, key);
         self.operations.put_u32_le(value.len() as u32);
         self.operations.put_slice(value);
+        self.operations_crc.update(&self.operations[from..]);
         self.operations_count += 1;
     }
     /// Adds an operation.
@@ -625,6 +644,12 @@ impl BodyWriter {
     /// Adds an operation.
     pub fn delete_range(&mut self, tree: u64, low: &[u8], high: &[u8]) {
         self.operation(3, tree, low, high);
+    }
+    /// Flips a bit of the operations, for explorations; tells which byte.
+    pub(crate) fn flip_in_operations(&mut self, bit: u64) -> Option<usize> {
+        let at = (bit / 8) as usize % self.operations.len().max(1);
+        *self.operations.get_mut(at)? ^= 1 << (bit % 8);
+        Some(at)
     }
     /// Bytes so far.
     pub fn len(&self) -> usize {

@@ -17,6 +17,7 @@ pub mod format;
 pub mod map;
 
 mod accounts;
+mod anatomy;
 mod check;
 mod checkpoint;
 mod clean;
@@ -24,6 +25,7 @@ mod commit;
 #[cfg(test)]
 mod fuzz;
 mod grow;
+mod memory_faults;
 mod mend;
 mod open;
 mod replay;
@@ -35,9 +37,11 @@ mod stream;
 mod volume;
 mod volumes;
 
+pub use anatomy::{Holds, Part, Region};
 pub use check::{Checked, Damage, Damaged};
 pub use commit::{Txn, TxnData};
 pub use format::VolumeKind;
+pub use memory_faults::InMemory;
 pub use mend::Mended;
 pub use open::{Compression, Config, Creation};
 pub use rules::Rule;
@@ -152,6 +156,8 @@ pub(crate) struct Shared {
     /// Rung when a checkpoint is due.
     due: tokio::sync::Notify,
     stopped: AtomicBool,
+    /// Rounds of `scrub_cache`.
+    scrubs: AtomicU64,
 }
 
 /// Kept by readers; see `Shared::epoch`.

@@ -18,7 +18,7 @@ pub const BACK_PREFIX: u8 = 0x02;
 const _: () = assert!(CHUNK_BLOCKS <= u8::MAX as u64, "runs count blocks of a chunk in a byte");
 
 /// How an extent is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Form {
     /// Nothing is stored: zeros.
     Hole,

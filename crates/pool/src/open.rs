@@ -51,12 +51,22 @@ pub struct Config {
     pub cut_log: bool,
     /// A rule to break, for explorations that must notice.
     pub without: Option<Rule>,
+    /// Take what devices give for extents and index nodes without looking at its checksum: for explorations that must
+    /// notice.
+    pub unverified: bool,
 }
 
 impl Default for Config {
     fn default() -> Config {
         let (memory, log_bytes) = (Size(256 << 20), Size(256 << 20));
-        Config { memory, log_bytes, compression: Compression::default(), cut_log: false, without: None }
+        Config {
+            memory,
+            log_bytes,
+            compression: Compression::default(),
+            cut_log: false,
+            without: None,
+            unverified: false,
+        }
     }
 }
 
@@ -171,6 +181,7 @@ impl Pool {
             moved: AtomicU64::new(0),
             due: Default::default(),
             stopped: AtomicBool::new(false),
+            scrubs: AtomicU64::new(0),
         }));
         pool.load_catalog(superblock.catalog).await.within(|| "the pool's catalog".into())?;
         let shared = &pool.0;
@@ -279,6 +290,20 @@ pub(crate) async fn write_first_superblock(device: &Device, superblock: &Superbl
     device.flush(OPEN).await
 }
 
+/// The slots of a ring. A bad sector takes its slot with it, not the ring: there is a copy in the other one.
+async fn read_ring(device: &Device, at: Lba) -> Vec<Result<Bytes>> {
+    let slot = Blocks(SUPERBLOCK_BLOCKS);
+    if let Ok(ring) = device.read(OPEN, at, Blocks(RING_SLOTS * SUPERBLOCK_BLOCKS)).await {
+        let len = slot.to_bytes().0 as usize;
+        return (0..RING_SLOTS as usize).map(|index| Ok(ring.slice(index * len..(index + 1) * len))).collect();
+    }
+    let mut slots = Vec::new();
+    for index in 0..RING_SLOTS {
+        slots.push(device.read(OPEN, at + Blocks(index * slot.0), slot).await);
+    }
+    slots
+}
+
 /// The newest superblock on one device.
 pub(crate) async fn newest_superblock(device: &Device) -> Result<Option<Superblock>> {
     let capacity = device.geometry().capacity;
@@ -286,20 +311,30 @@ pub(crate) async fn newest_superblock(device: &Device) -> Result<Option<Superblo
     let [front, back] = [Lba(0), Lba(capacity.0.saturating_sub(ring.0))];
     let mut newest: Option<Superblock> = None;
     let mut traces = false;
+    let mut unreadable = None;
     for at in [front, back] {
         if at + ring > Lba(capacity.0) {
             continue;
         }
-        let bytes = device.read(OPEN, at, ring).await?;
-        for slot in bytes.chunks(Blocks(SUPERBLOCK_BLOCKS).to_bytes().0 as usize) {
-            traces |= Superblock::is_trace(slot);
-            let found = Superblock::decode(slot).within(|| device.name())?;
+        for slot in read_ring(device, at).await {
+            let slot = match slot {
+                Ok(slot) => slot,
+                Err(error) => {
+                    unreadable = Some(error);
+                    continue;
+                }
+            };
+            traces |= Superblock::is_trace(&slot);
+            let found = Superblock::decode(&slot).within(|| device.name())?;
             if let Some(found) = found
                 && newest.as_ref().is_none_or(|newest| found.generation > newest.generation)
             {
                 newest = Some(found);
             }
         }
+    }
+    if let (None, Some(error)) = (&newest, unreadable) {
+        return Err(error.within(format!("{}: no superblock is readable", device.name())));
     }
     if newest.is_none() && traces {
         let message = format!(

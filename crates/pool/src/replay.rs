@@ -9,9 +9,19 @@ use crate::map::{Form, Lost, decode};
 use crate::scan::Scanner;
 use crate::stream::Chain;
 use crate::{Rule, Shared};
-use ashlar_block::{Error, Result};
+use ashlar_block::{Error, Kind, Result};
 use ashlar_index::{Key, Message};
 use bytes::Bytes;
+
+/// What a batch turned out to be.
+enum Verified {
+    /// As it was written; this is its body.
+    Whole(Bytes),
+    /// Its body is not what was written.
+    BodyTorn,
+    /// Its payload is not what was written.
+    PayloadTorn,
+}
 
 impl Shared {
     /// Applies what the log holds behind `position`; gives where it goes on.
@@ -34,15 +44,19 @@ impl Shared {
                 );
                 if lead.seq <= durable { self.cut_log(message) } else { Ok(()) }
             };
-            let block = scanner.blocks(lead.uid, lead.at, 1).await?;
-            let Some(body) = scanner.body(&lead, &block).await? else {
-                torn("body")?;
-                break;
+            let verify_payload = lead.seq > durable && self.keeps(Rule::VerifyTail);
+            let body = match self.verified(&mut scanner, &lead, verify_payload).await {
+                Ok(Verified::Whole(body)) => body,
+                Ok(Verified::BodyTorn) => {
+                    torn("body")?;
+                    break;
+                }
+                Ok(Verified::PayloadTorn) => break,
+                Err(error) => {
+                    self.unreadable(lead.uid, lead.at, &error)?;
+                    break;
+                }
             };
-            // Payload that was flushed is verified when it is read; here only what may be torn is.
-            if lead.seq > durable && self.keeps(Rule::VerifyTail) && !scanner.payload_holds(&lead).await? {
-                break;
-            }
             self.space.adopt(lead.uid, 0, 0)?;
             let (_, operations) = decode_body(&lead, &body)?;
             operations.into_iter().try_for_each(|operation| self.reapply(operation))?;
@@ -60,9 +74,9 @@ impl Shared {
         loop {
             let expected =
                 |lead: &Lead| lead.stream == Stream::Log && lead.seq == chain.seq && lead.chain == chain.link;
-            let mut found = scanner.lead(uid, at).await?.map(|(lead, _)| lead).filter(expected);
+            let mut found = self.lead(scanner, uid, at).await?.filter(expected);
             if found.is_none() && next != 0 {
-                found = scanner.lead(next, 0).await?.map(|(lead, _)| lead).filter(expected);
+                found = self.lead(scanner, next, 0).await?.filter(expected);
             }
             let Some(lead) = found else { break };
             (uid, at, next) = (lead.uid, lead.at + lead.blocks(), lead.next.uid);
@@ -87,6 +101,31 @@ impl Shared {
         Ok(leads)
     }
 
+    /// A batch as far as it must hold to be applied.
+    async fn verified(&self, scanner: &mut Scanner<'_>, lead: &Lead, payload: bool) -> Result<Verified> {
+        let block = scanner.blocks(lead.uid, lead.at, 1).await?;
+        let Some(body) = scanner.body(lead, &block).await? else { return Ok(Verified::BodyTorn) };
+        // Payload that was flushed is verified when it is read; here only what may be torn is.
+        let whole = !payload || scanner.payload_holds(lead).await?;
+        Ok(if whole { Verified::Whole(body) } else { Verified::PayloadTorn })
+    }
+
+    /// The lead at a place where the log may go on. One that the device cannot read is not taken for the end of the log.
+    async fn lead(&self, scanner: &mut Scanner<'_>, uid: u64, at: u32) -> Result<Option<Lead>> {
+        match scanner.lead(uid, at).await {
+            Ok(found) => Ok(found.map(|(lead, _)| lead)),
+            Err(error) if error.kind() == Kind::Failed => self.unreadable(uid, at, &error).map(|()| None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn unreadable(&self, uid: u64, at: u32, error: &Error) -> Result<()> {
+        self.cut_log(format!(
+            "the log cannot be read on from segment {uid:#x} at block {at} ({error}), and may hold what was durable; restore \
+             from a snapshot or backup, or cut the log there with `ashlar check --repair`"
+        ))
+    }
+
     /// Damage in what was durable: an error, unless the log may be cut there.
     fn cut_log(&self, damage: String) -> Result<()> {
         if !self.config.cut_log {
@@ -100,10 +139,13 @@ impl Shared {
     async fn later_lead(&self, scanner: &mut Scanner<'_>, uid: u64, from: u32, seq: u64) -> Result<Option<Lead>> {
         let mut at = from;
         while u64::from(at) < self.layout.segment.0 {
-            match scanner.lead(uid, at).await? {
-                Some((lead, _)) if lead.stream == Stream::Log && lead.durable >= seq => return Ok(Some(lead)),
-                Some((lead, _)) => at += lead.blocks(),
-                None => at += 1,
+            match scanner.lead(uid, at).await {
+                Ok(Some((lead, _))) if lead.stream == Stream::Log && lead.durable >= seq => return Ok(Some(lead)),
+                Ok(Some((lead, _))) => at += lead.blocks(),
+                // What cannot be read says nothing.
+                Ok(None) => at += 1,
+                Err(error) if error.kind() == Kind::Failed => at += 1,
+                Err(error) => return Err(error),
             }
         }
         Ok(None)

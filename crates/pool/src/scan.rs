@@ -34,7 +34,11 @@ impl<'a> Scanner<'a> {
         if uid != self.uid || at < self.at || at + count > self.at + cached {
             let want = count.max(WINDOW).min(segment - at);
             let (place, address) = layout.locate(uid, at);
-            self.window = place.device.read(SCAN, address, Blocks(u64::from(want))).await?;
+            // A bad sector further on is no reason not to read what was asked for.
+            self.window = match place.device.read(SCAN, address, Blocks(u64::from(want))).await {
+                Err(_) if want > count => place.device.read(SCAN, address, Blocks(u64::from(count))).await?,
+                other => other?,
+            };
             (self.uid, self.at) = (uid, at);
         }
         let from = (at - self.at) as usize * BLOCK_LEN;

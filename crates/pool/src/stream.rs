@@ -3,6 +3,7 @@
 //! A stream's state is changed under its lock only, in memory; what is sealed there is written by the caller afterwards.
 
 use crate::format::{BodyWriter, INLINE_BODY_LEN, Lead, OpenSegment, Stream, crc};
+use crate::memory_faults::flipped;
 use crate::space::{Claim, Layout, Space};
 use ashlar_block::{Error, Result};
 use ashlar_units::BLOCK_LEN;
@@ -42,6 +43,8 @@ pub(crate) struct Sealed {
     pub(crate) keys: Vec<u32>,
     /// Orders batches of one stream for those who wait until they are written.
     pub(crate) ticket: u64,
+    /// Whether its operations are those that were given to it.
+    pub(crate) holds: bool,
 }
 
 impl Sealed {
@@ -93,17 +96,27 @@ pub(crate) struct StreamState {
     /// The log names its next segment ahead, so that recovery finds it.
     pub(crate) next: Option<OpenSegment>,
     pub(crate) chain: Chain,
+    /// Batches up to this one are said to be durable, by a batch behind them or a superblock; or would not be missed.
+    announced: u64,
     open: Open,
     tickets: u64,
 }
 
 impl StreamState {
     pub(crate) fn new(stream: Stream, pool: u64, chain: Chain) -> StreamState {
-        StreamState { stream, pool, segment: None, next: None, chain, open: Open::default(), tickets: 0 }
+        StreamState { stream, pool, segment: None, next: None, chain, announced: 0, open: Open::default(), tickets: 0 }
     }
 
     pub(crate) fn last_ticket(&self) -> u64 {
         self.tickets
+    }
+    /// Notes that a superblock covers batches up to this one.
+    pub(crate) fn note_announced(&mut self, seq: u64) {
+        self.announced = self.announced.max(seq);
+    }
+    /// Whether batches are durable of which nothing on the medium says so, and none is open that will.
+    pub(crate) fn is_unannounced(&self) -> bool {
+        !self.has_open_batch() && self.segment.is_some() && self.chain.durable > self.announced
     }
     pub(crate) fn has_open_batch(&self) -> bool {
         !self.open.body.is_empty()
@@ -182,6 +195,34 @@ impl StreamState {
         (segment, offset as u32)
     }
 
+    /// Flips a bit of the payload that is not yet written, for explorations: bit `dice` of it, counted round. Gives the
+    /// offsets in the segment of the extent that it hit, and of the byte.
+    pub(crate) fn flip_in_payload(&mut self, dice: u64) -> Option<(u32, u32)> {
+        let (wanted, bit) = ((dice / 8) % self.open.payload.max(1), dice % 8);
+        let base = (u64::from(self.segment?.used) + 1) * BLOCK_LEN as u64;
+        let mut at = 0;
+        for piece in &mut self.open.pieces {
+            let len = match piece {
+                Piece::Blocks(blocks) => {
+                    at = u64::next_multiple_of(at, BLOCK_LEN as u64);
+                    blocks.len()
+                }
+                Piece::Packed(packed) => packed.len(),
+            } as u64;
+            if (at..at + len).contains(&wanted) {
+                match piece {
+                    Piece::Blocks(blocks) => *blocks = flipped(blocks, (wanted - at) * 8 + bit),
+                    Piece::Packed(packed) => packed[(wanted - at) as usize] ^= 1 << bit,
+                }
+                let byte = (base + wanted) as u32;
+                let extent = self.open.keys.iter().copied().filter(|offset| *offset <= byte).max()?;
+                return Some((extent, byte));
+            }
+            at += len;
+        }
+        None
+    }
+
     /// The body of the open batch, for operations.
     pub(crate) fn body(&mut self) -> &mut BodyWriter {
         &mut self.open.body
@@ -190,7 +231,8 @@ impl StreamState {
     /// Ends the open batch.
     pub(crate) fn seal(&mut self, sealed: &mut Vec<Sealed>) {
         let open = std::mem::take(&mut self.open);
-        let segment = self.segment.as_mut().expect("a batch lies in a segment");
+        let empty = open.body.is_empty();
+        let mut segment = self.segment.expect("a batch lies in a segment");
         let pieces: Vec<Bytes> = open
             .pieces
             .into_iter()
@@ -203,6 +245,7 @@ impl StreamState {
             })
             .collect();
         let payload: usize = pieces.iter().map(Bytes::len).sum();
+        let holds = open.body.holds();
         let (items, operations, body) = open.body.finish();
         let body_crc = crc(&body);
         let lead = Lead {
@@ -221,11 +264,22 @@ impl StreamState {
             body_crc,
             payload_crc: 0,
         };
+        self.note_announced(if empty { self.chain.seq } else { self.chain.durable });
         self.chain.link = self.chain.after(body_crc);
         self.chain.seq += 1;
         self.tickets += 1;
         let ticket = self.tickets;
-        sealed.push(Sealed { lead, body, pieces, uid: segment.uid, block: segment.used, keys: open.keys, ticket });
+        sealed.push(Sealed {
+            lead,
+            body,
+            pieces,
+            uid: segment.uid,
+            block: segment.used,
+            keys: open.keys,
+            ticket,
+            holds,
+        });
         segment.used += lead.blocks();
+        self.segment = Some(segment);
     }
 }

@@ -176,3 +176,33 @@ fn a_damaged_log_is_cut_only_on_demand() {
         assert_eq!((checked.damaged, checked.miscounted), (vec![], vec![]));
     });
 }
+
+#[test]
+fn damage_in_the_newest_batch_of_a_quiet_log_is_no_torn_tail() {
+    run(|env| async move {
+        let (device, pool, volume) = make(&env).await;
+        write(&pool, &volume, 0..1).await;
+        write(&pool, &volume, 1..2).await;
+        // Long enough for the pool to say that these were durable; nothing else comes behind them.
+        env.sleep(Duration::from_secs(12)).await;
+        drop((pool, volume));
+        let lead = Lba(find(&device, 1).await.0 - 1);
+        device.corrupt(lead, 70);
+        let devices: Vec<Device> = vec![device.clone()];
+        let error = Pool::open(&env, devices, config()).await.err().expect("what was synced is damaged");
+        assert!(error.kind() == Kind::Corrupt && error.message().contains("was durable"), "{error}");
+    });
+}
+
+#[test]
+fn a_quiet_log_stays_quiet() {
+    run(|env| async move {
+        let (device, pool, volume) = make(&env).await;
+        write(&pool, &volume, 0..1).await;
+        env.sleep(Duration::from_secs(20)).await;
+        let before = device.written_blocks().len();
+        env.sleep(Duration::from_secs(20)).await;
+        assert_eq!(device.written_blocks().len(), before, "it says once what is durable, and not that it said so");
+        pool.close().await.expect("closed");
+    });
+}

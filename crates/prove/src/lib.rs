@@ -10,6 +10,7 @@ mod fuzz;
 mod pool;
 pub mod schedule;
 mod seeded;
+pub mod typed;
 
 pub use daemon::{Daemon, DaemonOutcome, explore_daemon};
 pub use files::*;

@@ -64,7 +64,7 @@ pub fn soak(budget: &str, only: Option<&str>, list: bool) -> Result<(), String> 
     let budget = duration(budget)?;
     let mut tasks = targets()?;
     tasks.extend(SCHEDULES.map(|(harness, scheduler)| Task::Schedule(harness, scheduler)));
-    tasks.extend(["pool", "files"].map(Task::Exploration));
+    tasks.extend(["pool", "files", "faults"].map(Task::Exploration));
     // Killing the program needs root and /dev/fuse.
     let own = std::fs::metadata("/proc/self").map_err(|error| error.to_string())?;
     if own.uid() == 0 && Path::new("/dev/fuse").exists() {

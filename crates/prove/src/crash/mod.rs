@@ -18,7 +18,7 @@ mod medium;
 mod own;
 mod reduce;
 mod saved;
-mod stand;
+pub(crate) mod stand;
 
 pub use marks::{MARKS_VARIABLE, mark};
 
@@ -330,7 +330,7 @@ pub fn replay_crash(
                 return Err(obstacle);
             }
             let medium = Arc::new(Medium::new(Size(size_bytes).to_blocks_down(), true));
-            let stand = Stand::new(kind, mount_options, &medium, None, stop.clone())?;
+            let stand = Stand::new(kind, mount_options, medium.clone(), None, stop.clone())?;
             (medium, Judge::Kernel { stand: Box::new(stand), check: check.map_or(own_check, Path::to_path_buf) })
         }
         saved::Subject::Own { seed, without, drop_flushes } => {
@@ -353,7 +353,7 @@ fn record(options: &CrashOptions, stop: &Arc<AtomicBool>) -> Result<(Record, Arc
         }
         Subject::Kernel { kind, size, mount_options, model, workload, check } => {
             let medium = Arc::new(Medium::new(size.to_blocks_down(), !options.drop_flushes));
-            let stand = |model| Stand::new(*kind, mount_options.clone(), &medium, model, stop.clone());
+            let stand = |model| Stand::new(*kind, mount_options.clone(), medium.clone(), model, stop.clone());
             let mut slow = stand(model.as_deref())?;
             let record = record_kernel(*size, workload, &medium, &mut slow)?;
             drop(slow);

@@ -3,7 +3,6 @@
 
 use super::Kind;
 use super::marks::Listener;
-use super::medium::Medium;
 use ashlar_block::Device;
 use ashlar_emulated::Emulated;
 use ashlar_env::real::Real;
@@ -39,13 +38,13 @@ const LOOKS: (Duration, Duration) = (Duration::from_micros(300), Duration::from_
 static STANDS: AtomicU64 = AtomicU64::new(0);
 
 /// How a program ended.
-pub(super) struct Ended {
-    pub well: bool,
+pub(crate) struct Ended {
+    pub(crate) well: bool,
     /// How it ended, and what it said.
-    pub said: String,
+    pub(crate) said: String,
 }
 
-pub(super) struct Stand {
+pub(crate) struct Stand {
     kind: Kind,
     mount_options: Option<String>,
     home: PathBuf,
@@ -58,10 +57,10 @@ pub(super) struct Stand {
 
 impl Stand {
     /// Sets the disk up; nothing is on it yet. With a model it takes as long as the model says.
-    pub(super) fn new(
+    pub(crate) fn new(
         kind: Kind,
         mount_options: Option<String>,
-        medium: &Arc<Medium>,
+        disk: Device,
         model: Option<&ModelFile>,
         stop: Arc<AtomicBool>,
     ) -> Result<Stand, String> {
@@ -69,20 +68,25 @@ impl Stand {
         let home = std::env::temp_dir().join(format!("ashlar-crash-{}-{number}", std::process::id()));
         let failed = |error: std::io::Error| format!("{}: {error}", home.display());
         let real = Real::start(2).map_err(failed)?;
-        let device: Device = match model {
-            None => medium.clone(),
+        let disk = match model {
+            None => disk,
             Some(model) => {
-                let emulated = Emulated::new(medium.clone(), model, 0, real.env());
+                let emulated = Emulated::new(disk, model, 0, real.env());
                 Arc::new(emulated.map_err(|error| error.to_string())?)
             }
         };
-        let device = Arc::new(ByteDevice::new(device, "crash"));
+        let device = Arc::new(ByteDevice::new(disk, "crash"));
         let file = DiskFile::new(device, b"disk", false, real.env()).map_err(|error| format!("{:?}", error.errno))?;
         for part in ["dev", "mnt"] {
             fs::create_dir_all(home.join(part)).map_err(failed)?;
         }
-        let options =
-            ashlar_fuse::Options { source: "ashlar:crash".into(), direct: true, ..ashlar_fuse::Options::default() };
+        // Damage that a disk reports here was made on purpose.
+        let options = ashlar_fuse::Options {
+            source: "ashlar:crash".into(),
+            direct: true,
+            on_damage: Arc::new(|_| {}),
+            ..ashlar_fuse::Options::default()
+        };
         let mount = Mount::new(&real, Arc::new(file), &home.join("dev"), options);
         // From here on dropping it cleans up.
         let mut stand =
@@ -100,17 +104,18 @@ impl Stand {
         Ok(stand)
     }
 
-    fn device(&self) -> &Path {
+    /// The loop device.
+    pub(crate) fn device(&self) -> &Path {
         self.loop_device.as_deref().unwrap_or(Path::new("/dev/null"))
     }
 
     /// Where the file system is mounted.
-    pub(super) fn mount_point(&self) -> PathBuf {
+    pub(crate) fn mount_point(&self) -> PathBuf {
         self.home.join("mnt")
     }
 
     /// Makes the file system.
-    pub(super) fn make(&self, size: Size) -> Result<(), String> {
+    pub(crate) fn make(&self, size: Size) -> Result<(), String> {
         let (program, arguments) = self.kind.make();
         let mut command = Command::new(program);
         command.args(arguments).arg(self.device());
@@ -119,7 +124,7 @@ impl Stand {
     }
 
     /// Mounts it.
-    pub(super) fn mount(&mut self) -> Result<Ended, String> {
+    pub(crate) fn mount(&mut self) -> Result<Ended, String> {
         // Nothing of the image before may be left in the kernel's cache of the loop device.
         let mut flush = Command::new("blockdev");
         flush.arg("--flushbufs").arg(self.device());
@@ -136,13 +141,13 @@ impl Stand {
     }
 
     /// Writes all that the kernel holds of the file system.
-    pub(super) fn sync(&self) -> Result<(), String> {
+    pub(crate) fn sync(&self) -> Result<(), String> {
         let root = File::open(self.mount_point()).map_err(|error| error.to_string())?;
         rustix::fs::syncfs(&root).map_err(|error| format!("sync: {error}"))
     }
 
     /// Unmounts it.
-    pub(super) fn unmount(&mut self) -> Result<(), String> {
+    pub(crate) fn unmount(&mut self) -> Result<(), String> {
         let began = Instant::now();
         loop {
             let mut command = Command::new("umount");
@@ -161,7 +166,7 @@ impl Stand {
     }
 
     /// Looks at the unmounted file system without changing it.
-    pub(super) fn fsck(&self) -> Result<Ended, String> {
+    pub(crate) fn fsck(&self) -> Result<Ended, String> {
         let (program, arguments) = self.kind.fsck();
         let mut command = Command::new(program);
         command.args(arguments).arg(self.device());
@@ -185,7 +190,7 @@ impl Stand {
     }
 
     /// Runs the check with marks.
-    pub(super) fn check(&self, check: &Path, marks: &[&str]) -> Result<Ended, String> {
+    pub(crate) fn check(&self, check: &Path, marks: &[&str]) -> Result<Ended, String> {
         let lines: String = marks.iter().flat_map(|mark| [mark, "\n"]).collect();
         let mut command = Command::new(check);
         command.arg(self.mount_point());
