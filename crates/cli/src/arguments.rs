@@ -282,10 +282,10 @@ pub enum ProveCommand {
     Daemon(ProveLong),
     /// A file system of the kernel and what runs on it, or our own pool, on a disk that loses power. Exit code 1 when
     /// something was lost, 2 when it could not be tried. Needs root, but for our own pool. See docs/crash.md.
-    Crash(Crash),
+    Crash(Box<Crash>),
     /// Models of systems, and our pool, run with their tasks in many orders while monitors watch. Exit code 1 when something
     /// was found, 2 when it could not be tried. See docs/schedules.md.
-    Schedule(Schedule),
+    Schedule(Box<Schedule>),
     /// Run again exactly what `prove schedule` found. Exit code 1 when the same is found, 2 when the run is another one.
     Replay {
         /// The file that `prove schedule` wrote.
@@ -293,7 +293,7 @@ pub enum ProveCommand {
     },
     /// Damages every kind of block in every way, on a pool or on ext4, and shows what comes of it. Exit code 1 when wrong data
     /// were returned or something crashed, 2 when it could not be tried. See docs/faults-matrix.md.
-    Faults(Faults),
+    Faults(Box<Faults>),
     /// For workloads of `prove crash`: note that something has been acknowledged.
     Mark {
         /// What; one line.
