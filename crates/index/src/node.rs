@@ -149,7 +149,11 @@ pub struct Node {
     entries: Vec<Entry>,
     /// What all keys of the entries begin with.
     prefix: Key,
+    /// Heads of the first and the last entry.
+    span: (u64, u64),
     pub(crate) children: Vec<Child>,
+    /// The first bytes of each child's lowest key, as a number, to be searched without looking at the keys.
+    child_heads: Vec<u64>,
     pub(crate) deleted: RangeSet,
 }
 
@@ -258,15 +262,16 @@ fn head(rest: &[u8]) -> u64 {
 
 /// Index of the first of these entries, sorted by their heads, whose head is at least `wanted`. Numbers of chunks and
 /// hashes of names are spread evenly, so that a guess by proportion is near: two cache lines are touched, not ten.
-fn first_at_least(entries: &[Entry], wanted: u64) -> usize {
-    let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return 0 };
-    if wanted <= first.head {
+/// `span` has the heads of the first and the last, beside what a search has looked at already.
+fn first_at_least(entries: &[Entry], span: (u64, u64), wanted: u64) -> usize {
+    let (first, last) = span;
+    if wanted <= first || entries.is_empty() {
         return 0;
     }
-    if wanted > last.head {
+    if wanted > last {
         return entries.len();
     }
-    let share = (wanted - first.head) as f64 / (last.head - first.head) as f64;
+    let share = (wanted - first) as f64 / (last - first) as f64;
     let guess = ((share * (entries.len() - 1) as f64) as usize).min(entries.len() - 1);
     // From the guess on in steps that double, until what is wanted lies between `low` and `high`.
     let (mut low, mut high, mut step) = (0, guess, 1);
@@ -367,11 +372,16 @@ impl Node {
             crc: crate::crc(&body),
             entries,
             prefix: Key::from_slice(&first[..prefix_len]),
+            span: (0, 0),
+            child_heads: children.iter().map(|child| head(&child.low)).collect(),
             children,
             deleted,
         };
         for index in 0..node.len() {
             node.entries[index].head = head(&node.key(index)[prefix_len..]);
+        }
+        if let (Some(first), Some(last)) = (node.entries.first(), node.entries.last()) {
+            node.span = (first.head, last.head);
         }
         Ok(node)
     }
@@ -401,9 +411,12 @@ impl Node {
         let mut body = BytesMut::from(&self.body[..]);
         let bit = bit % (body.len().max(1) as u64 * 8);
         body.get_mut((bit / 8) as usize).into_iter().for_each(|byte| *byte ^= 1 << (bit % 8));
-        let (entries, children) = (self.entries.clone(), self.children.clone());
+        let (entries, children, child_heads) = (self.entries.clone(), self.children.clone(), self.child_heads.clone());
         let (low, prefix, deleted) = (self.low.clone(), self.prefix.clone(), self.deleted.clone());
-        (Node { low, body: body.freeze(), entries, prefix, children, deleted, ..*self }, format!("byte {}", bit / 8))
+        (
+            Node { low, body: body.freeze(), entries, prefix, children, child_heads, deleted, ..*self },
+            format!("byte {}", bit / 8),
+        )
     }
 
     /// The same for a bit of a pointer to a child, which is kept beside the body. `None`: it has no children.
@@ -459,7 +472,8 @@ impl Node {
     }
     /// Bytes of memory that the node takes, estimated.
     pub fn memory(&self) -> usize {
-        let tables = self.entries.len() * size_of::<Entry>() + self.children.len() * size_of::<Child>();
+        let tables =
+            self.entries.len() * size_of::<Entry>() + self.children.len() * (size_of::<Child>() + size_of::<u64>());
         self.body.len() + tables + size_of::<Node>()
     }
     /// Pointers to its children.
@@ -513,7 +527,7 @@ impl Node {
             return if key < self.prefix.as_slice() { 0 } else { self.len() };
         };
         let wanted = head(rest);
-        let start = first_at_least(&self.entries, wanted);
+        let start = first_at_least(&self.entries, self.span, wanted);
         let matches = |index: usize| self.entries.get(index).is_some_and(|entry| entry.head == wanted);
         if !matches(start) {
             return start;
@@ -540,7 +554,11 @@ impl Node {
     }
     /// Index of the child to which `key` belongs.
     pub(crate) fn child_for(&self, key: &[u8]) -> usize {
-        self.children.partition_point(|child| child.low.as_slice() <= key).saturating_sub(1)
+        let wanted = head(key);
+        let start = self.child_heads.partition_point(|head| *head < wanted);
+        let alike = self.child_heads[start..].iter().take_while(|head| **head == wanted).count();
+        let below = self.children[start..start + alike].partition_point(|child| child.low.as_slice() <= key);
+        (start + below).saturating_sub(1)
     }
 }
 
@@ -561,9 +579,10 @@ mod tests {
         ) {
             heads.sort_unstable();
             let entries: Vec<Entry> = heads.iter().map(|head| Entry { head: *head, at: 0 }).collect();
+            let span = heads.first().zip(heads.last()).map_or((0, 0), |(first, last)| (*first, *last));
             let near = heads.iter().flat_map(|head| [head.saturating_sub(1), *head, head.saturating_add(1)]);
             for wanted in near.chain(others) {
-                prop_assert_eq!(first_at_least(&entries, wanted), heads.partition_point(|head| *head < wanted));
+                prop_assert_eq!(first_at_least(&entries, span, wanted), heads.partition_point(|head| *head < wanted));
             }
         }
     }

@@ -297,9 +297,9 @@ impl<'a> StoredRun<'a> {
 
 /// Key of the chunk that holds `block`.
 pub fn chunk_key(block: u64) -> Key {
-    let mut key = Key::from_slice(&[MAP_PREFIX]);
-    key.extend_from_slice(&(block / CHUNK_BLOCKS).to_be_bytes());
-    key
+    let mut key = [MAP_PREFIX; 9];
+    key[1..].copy_from_slice(&(block / CHUNK_BLOCKS).to_be_bytes());
+    Key::from_slice(&key)
 }
 
 /// First block of the chunk with this key; `None` if it is not a map key.

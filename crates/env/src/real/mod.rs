@@ -31,6 +31,8 @@ const ALONE: Duration = Duration::from_micros(3);
 const TIME_PER_ROUSE: Duration = Duration::from_micros(100);
 /// For how long one that found itself not alone is left in peace.
 const PEACE: Duration = Duration::from_millis(2);
+/// For how long workers stay awake after one woke another, since it may do so again.
+const TIME_AFTER_WAKE: Duration = Duration::from_micros(50);
 
 thread_local! {
     static WORKER: RefCell<Option<Local>> = const { RefCell::new(None) };
@@ -112,6 +114,11 @@ impl Clock {
         Instant(self.began.elapsed().as_nanos() as u64)
     }
 
+    /// Lets workers stay awake; whether they were to do so already.
+    fn stay_awake(&self, now: Instant, time: Duration) -> bool {
+        self.awake_until.fetch_max(now.0 + time.as_nanos() as u64, Ordering::Relaxed) > now.0
+    }
+
     /// Wakes a worker that sleeps, now and then.
     fn rouse(&self, now: Instant) {
         let last = self.roused.load(Ordering::Relaxed);
@@ -150,6 +157,7 @@ impl Worker {
         add(&mut self.inbox.lock());
         if self.parked.swap(false, Ordering::SeqCst) {
             self.bell.ring();
+            self.clock.stay_awake(self.clock.now(), TIME_AFTER_WAKE);
         }
     }
 }
@@ -323,8 +331,7 @@ impl Spawner {
     /// moves clients to one that sleeps, away from the queue that they used last.
     pub fn stay_awake(&self, time: Duration) {
         let (clock, now) = (&self.0.clock, self.0.clock.now());
-        let before = clock.awake_until.fetch_max(now.0 + time.as_nanos() as u64, Ordering::Relaxed);
-        if before > now.0 {
+        if clock.stay_awake(now, time) {
             clock.rouse(now);
         }
     }
