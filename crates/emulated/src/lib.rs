@@ -32,6 +32,7 @@ use ashlar_units::{Blocks, Bytes as Size, Lba};
 use bytes::Bytes;
 use clock::Clock;
 use keep::Keep;
+use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -49,7 +50,7 @@ pub struct Emulated {
     clock: Arc<Clock>,
     places: Semaphore,
     trace: Option<Trace>,
-    keep: Option<Keep>,
+    keep: Mutex<Option<Keep>>,
 }
 
 impl Emulated {
@@ -71,14 +72,21 @@ impl Emulated {
             return Err(Error::misuse(message));
         }
         let clock = Clock::start(model, env);
-        Ok(Emulated { child, name: name.into(), clock, places: Semaphore::new(UNDER_WAY_MAX), trace: None, keep: None })
+        Ok(Emulated {
+            child,
+            name: name.into(),
+            clock,
+            places: Semaphore::new(UNDER_WAY_MAX),
+            trace: None,
+            keep: Mutex::new(None),
+        })
     }
 
     /// Begins in the state that a file holds, if it is there: wear, and what flash has where. [`close`](Emulated::close), or
     /// the end of the device, writes the file. `model` and `seed` are those that the device was made of. Comes before any
     /// request.
-    pub fn kept_in(mut self, path: &Path, model: &ModelFile, seed: u64) -> Result<Emulated> {
-        self.keep = Some(self.clock.look(|state| Keep::open(path, model, seed, state))?);
+    pub fn kept_in(self, path: &Path, model: &ModelFile, seed: u64) -> Result<Emulated> {
+        *self.keep.lock() = Some(self.clock.look(|state| Keep::open(path, model, seed, state))?);
         Ok(self)
     }
 
@@ -87,9 +95,9 @@ impl Emulated {
         self.clock.look(|model| model.counters())
     }
 
-    /// Writes the state of the model, if it is to be kept.
+    /// Writes the state of the model, if it is to be kept, once.
     pub fn close(&self) -> Result<()> {
-        let Some(keep) = &self.keep else { return Ok(()) };
+        let Some(keep) = self.keep.lock().take() else { return Ok(()) };
         let written = self.clock.look(|model| keep.write(model));
         written.map_err(|error| Error::new(Kind::Failed, format!("{}: its state was not kept: {error}", self.name)))
     }
@@ -117,7 +125,7 @@ impl Emulated {
 impl Drop for Emulated {
     fn drop(&mut self) {
         self.clock.stop();
-        // Who wants to hear of failure has called it before.
+        // Who wants to hear of failure has closed it before.
         let _ = self.close();
     }
 }

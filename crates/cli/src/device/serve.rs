@@ -42,7 +42,7 @@ pub fn serve(serve: &Serve, output: &Output) -> Result<ExitCode, Failure> {
     let real = Arc::new(real);
     let trace = serve.trace.as_deref().map(TraceFile::create).transpose()?;
     let taps = Arc::new(Taps::default());
-    let device = stack(serve, trace.as_ref(), &taps, &real.env())?;
+    let (device, emulated) = stack(serve, trace.as_ref(), &taps, &real.env())?;
     let served = format!("{} of {}", device.geometry().capacity.to_bytes(), device.name());
     // At the top: what fails on purpose must not poison the checks, nor be hidden in the time of the model.
     let faulty = Arc::new(Faulty::with_faults(device, serve.fault_seed, &serve.fault, real.env())?);
@@ -73,6 +73,9 @@ pub fn serve(serve: &Serve, output: &Output) -> Result<ExitCode, Failure> {
     drop(device);
     opened.and(closed)?;
     retired?;
+    if let Some(emulated) = emulated {
+        emulated.close()?;
+    }
     if let Some(trace) = trace {
         let path = serve.trace.as_deref().unwrap_or(Path::new(""));
         output.say(format_args!("{}: {} requests", path.display(), trace.finish()?));
@@ -81,25 +84,27 @@ pub fn serve(serve: &Serve, output: &Output) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is served, from the medium up.
-fn stack(serve: &Serve, file: Option<&TraceFile>, taps: &Arc<Taps>, env: &Env) -> Result<Device, Failure> {
+/// What is served, from the medium up; and the layer with the model, if there is one.
+fn stack(
+    serve: &Serve,
+    file: Option<&TraceFile>,
+    taps: &Arc<Taps>,
+    env: &Env,
+) -> Result<(Device, Option<Arc<Emulated>>), Failure> {
     let model = serve.model.as_ref().or(serve.model_file.as_ref()).map(|model| find(model)).transpose()?;
     let trace = taps.trace(file);
-    let device: Device = match model {
-        None => Arc::new(Traced::new(medium(serve, None, env)?, env.clone(), trace)),
-        Some(model) => {
-            let built = model.build(serve.seed)?;
-            let medium = medium(serve, Some(Bytes(built.capacity())), env)?;
-            let emulated = Emulated::of_model(medium, &model.name, built, env.clone())?.with_trace(trace);
-            match serve.backing.as_ref().filter(|_| model.wears() && !serve.read_only) {
-                None => Arc::new(emulated),
-                Some(backing) => {
-                    Arc::new(emulated.kept_in(&backing.with_added_extension("model"), &model, serve.seed)?)
-                }
-            }
-        }
+    let Some(model) = model else {
+        let traced = Traced::new(medium(serve, None, env)?, env.clone(), trace);
+        return Ok((Arc::new(Checked::new(Arc::new(traced), env.clone())), None));
     };
-    Ok(Arc::new(Checked::new(device, env.clone())))
+    let built = model.build(serve.seed)?;
+    let medium = medium(serve, Some(Bytes(built.capacity())), env)?;
+    let mut emulated = Emulated::of_model(medium, &model.name, built, env.clone())?.with_trace(trace);
+    if let Some(backing) = serve.backing.as_ref().filter(|_| model.wears() && !serve.read_only) {
+        emulated = emulated.kept_in(&backing.with_added_extension("model"), &model, serve.seed)?;
+    }
+    let emulated = Arc::new(emulated);
+    Ok((Arc::new(Checked::new(emulated.clone(), env.clone())), Some(emulated)))
 }
 
 /// Where the contents are.
