@@ -144,7 +144,7 @@ impl Ring {
     pub(super) fn enter(&mut self) {
         self.fill();
         let submission = self.ring.submission();
-        let needed = !submission.is_empty() || submission.taskrun();
+        let needed = !submission.is_empty() || submission.taskrun() || submission.cq_overflow();
         drop(submission);
         if needed {
             let _ = self.ring.submit_and_wait(0);
