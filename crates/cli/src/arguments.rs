@@ -426,8 +426,8 @@ pub struct Faults {
 pub enum DeviceCommand {
     /// Serve a block device over NBD, as a file in a mount, or both, until Ctrl-C.
     Serve(Box<Serve>),
-    /// Faults, power and counters of a device that is served: fault TEXT, faults, clear [NUMBER], power-cut, restore, stats,
-    /// log.
+    /// Faults, power and counters of a device that is served: fault TEXT, faults, clear or clear NUMBER, power-cut,
+    /// restore, stats, log.
     Control {
         /// Where it is served: the socket, the file, or the control socket.
         socket: PathBuf,
