@@ -6,7 +6,7 @@ use crate::output::Failure;
 use crate::request::{Answer, Done, Operation, Request, Status, Volume};
 use ashlar_block::{Error, Kind};
 use ashlar_env::real::Real;
-use ashlar_files::Files;
+use ashlar_files::{Files, WriteBehind};
 use ashlar_fuse::{Mount, Options};
 use ashlar_layers::Stack;
 use ashlar_pool::{Config, Pool, VolumeKind};
@@ -28,7 +28,7 @@ pub struct Session {
 struct Mounted {
     name: String,
     mount: Mount,
-    files: Arc<Files>,
+    files: Arc<WriteBehind<Files>>,
 }
 
 impl Session {
@@ -85,7 +85,8 @@ impl Session {
             };
             let inodes_max = (memory.0 / 4 / ashlar_files::INODE_MEMORY.0) as usize;
             let options = ashlar_files::Options { read_only: is_snapshot, inodes_max, ..Default::default() };
-            Ok(Files::open(volume, options).await?)
+            let files = Files::open(volume, options).await?;
+            Ok(Arc::new(WriteBehind::new(pool.env().clone(), files)))
         })?;
         let options = Options { source: format!("ashlar:{name}"), read_only: is_snapshot, ..Options::default() };
         let mount =
@@ -108,7 +109,11 @@ impl Session {
             }
             let Mounted { files, mount, .. } = mounted;
             drop(mount);
-            if let Err(error) = self.real.block_on(async move { files.close().await }) {
+            let closed = self.real.block_on(async move {
+                files.settle().await;
+                files.engine().close().await
+            });
+            if let Err(error) = closed {
                 first_error.get_or_insert(error.into());
             }
         }
@@ -200,7 +205,8 @@ impl Session {
 
     /// Writes what file systems still hold in memory into the pool.
     fn sync(&self) -> Result<(), Failure> {
-        let all: Vec<Arc<Files>> = self.mounted.lock().iter().map(|mounted| mounted.files.clone()).collect();
+        let all: Vec<Arc<WriteBehind<Files>>> =
+            self.mounted.lock().iter().map(|mounted| mounted.files.clone()).collect();
         for files in all {
             self.real.block_on(async move { ashlar_vfs::FileSystem::syncfs(&*files).await })?;
         }

@@ -50,6 +50,10 @@ pub trait Runtime: Send + Sync + 'static {
     fn wake_at(&self, at: Instant, waker: Waker);
     /// Runs a future to its end.
     fn spawn(&self, future: BoxFuture<'static, ()>);
+    /// Runs a future to its end, on another worker than the current one if there is one.
+    fn spawn_aside(&self, future: BoxFuture<'static, ()>) {
+        self.spawn(future);
+    }
     /// Runs work that blocks or computes long, away from the executor's threads.
     fn unblock(&self, work: Box<dyn FnOnce() + Send>);
     /// 64 random bits.
@@ -89,6 +93,10 @@ impl Env {
         let (task, shell) = task::pair(future);
         self.0.spawn(Box::pin(shell));
         task
+    }
+    /// Starts a task on another worker than the current one, if there is one.
+    pub fn spawn_aside(&self, future: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn_aside(Box::pin(future));
     }
     /// Runs `work` where it may block or compute for long, and gives its result.
     pub fn unblock<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Task<T> {

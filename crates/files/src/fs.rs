@@ -14,6 +14,9 @@ impl FileSystem for Files {
     fn surplus(&self) -> Vec<Ino> {
         self.table.surplus(self.options.inodes_max)
     }
+    fn roomy(&self, len: u64) -> bool {
+        self.admit_change().is_ok() && self.volume.pool().has_room(len)
+    }
     async fn forget(&self, ino: Ino, count: u64) {
         self.forget_references(ino, count).await;
     }

@@ -17,6 +17,7 @@
 mod acl;
 mod attributes;
 mod audit;
+mod behind;
 mod data;
 mod fs;
 #[cfg(test)]
@@ -27,6 +28,7 @@ mod namespace;
 mod slots;
 
 pub use audit::Audit;
+pub use behind::WriteBehind;
 
 use crate::inode::{Inode, State, Table};
 use crate::keys::Record;

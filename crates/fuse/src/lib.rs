@@ -19,6 +19,7 @@ mod holes;
 mod mount;
 mod negotiate;
 mod options;
+mod probe;
 mod queue;
 mod reply;
 mod report;

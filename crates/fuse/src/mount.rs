@@ -5,6 +5,7 @@ use crate::counters::{Counters, Shards};
 use crate::decode::{Message, Operation};
 use crate::negotiate::{Agreement, negotiate};
 use crate::options::Options;
+use crate::probe::Probe;
 use crate::queue::Queue;
 use crate::reply::Reply;
 use crate::report::Limiter;
@@ -55,6 +56,7 @@ pub(crate) struct State {
     /// Queues that still serve.
     pub(crate) queues: AtomicUsize,
     pub(crate) ended: tokio::sync::Notify,
+    pub(crate) probe: Probe,
     /// A worker looks for requests without sleeping.
     pub(crate) lingering: AtomicBool,
 }
@@ -110,17 +112,28 @@ impl Mount {
             env: real.env(),
             queues: AtomicUsize::new(workers),
             ended: tokio::sync::Notify::new(),
+            probe: Probe::new(real.env().random()),
             lingering: AtomicBool::new(false),
         });
         let devices: Vec<_> = devices.into_iter().map(Arc::new).collect();
         drop(state.env.spawn(prune_on(state.clone(), devices[0].clone(), fs.clone())));
-        for (worker, device) in devices.into_iter().enumerate() {
-            let spawner = real.spawner(worker);
-            let queue = Arc::new(Queue { worker, device, state: state.clone(), fs: fs.clone(), spawner });
+        let queues: Arc<Vec<_>> = Arc::new_cyclic(|all| {
+            let queue = |(worker, device)| {
+                let spawner = real.spawner(worker);
+                let (state, fs, in_service) = (state.clone(), fs.clone(), AtomicUsize::new(0));
+                Arc::new(Queue { worker, device, state, fs, spawner, in_service, all: all.clone() })
+            };
+            devices.into_iter().enumerate().map(queue).collect()
+        });
+        for queue in queues.iter() {
             if agreement.uring() {
-                queue.clone().start_ring(workers);
+                queue.clone().start_ring();
             }
-            real.spawn_on(worker, queue.run());
+            real.spawn_on(queue.worker, queue.clone().run(queues.clone()));
+        }
+        if !state.options.direct {
+            let state = state.clone();
+            drop(real.env().unblock(move || state.probe.open(&state.at)));
         }
         Ok(Mount(state))
     }

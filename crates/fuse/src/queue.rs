@@ -16,14 +16,14 @@ use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
 /// For how long a worker looks for the next request before it sleeps.
-pub(crate) const LINGER: Duration = Duration::from_micros(100);
+pub(crate) const LINGER: Duration = Duration::from_micros(200);
 
 /// One descriptor, served by one worker.
 pub(crate) struct Queue<F> {
@@ -32,11 +32,15 @@ pub(crate) struct Queue<F> {
     pub(crate) state: Arc<State>,
     pub(crate) fs: Arc<F>,
     pub(crate) spawner: Spawner,
+    /// Requests that its worker took from rings and did not answer yet.
+    pub(crate) in_service: AtomicUsize,
+    /// The queues of all workers.
+    pub(crate) all: Weak<Vec<Arc<Queue<F>>>>,
 }
 
 impl<F: FileSystem> Queue<F> {
     /// Takes requests until the file system is unmounted; each is served by a task on the same worker.
-    pub(crate) async fn run(self: Arc<Self>) {
+    pub(crate) async fn run(self: Arc<Self>, all: Arc<Vec<Arc<Queue<F>>>>) {
         let buffers = Buffers::new(self.state.agreement.max_write);
         let mut last = ashlar_env::Instant::default();
         let over_ring = self.state.agreement.uring();
@@ -60,6 +64,7 @@ impl<F: FileSystem> Queue<F> {
                 },
             }
         }
+        drop(all);
         if self.state.queues.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.state.ended.notify_waiters();
         }
@@ -102,6 +107,9 @@ impl<F: FileSystem> Queue<F> {
             Ok(request) => request,
             Err(bad) => return reply.fail(bad.errno),
         };
+        if self.state.probe.answer(&request, reply) {
+            return;
+        }
         match caught(serve(&*self.fs, self, &self.state.agreement, &request, whole, reply)).await {
             Ok(Ok(())) if clears_setid(&request) => self.forget_attributes(request.header.nodeid),
             Ok(Ok(())) => {}

@@ -2,8 +2,9 @@
 //! the worker of that processor takes it out of its own ring. No other processor has to be woken, and one system call
 //! both answers and fetches.
 //!
-//! Each queue has a number of *entries*, each with buffers that the kernel fills and we answer in. FORGET and INTERRUPT
-//! still come through the device.
+//! Each queue has a number of *entries*, each with buffers that the kernel fills and we answer in. Who answers gets the
+//! entry's next request too, so when requests pile up at one processor some of its entries move to another worker, and
+//! back when it is quiet. FORGET and INTERRUPT still come through the device.
 
 use crate::abi::*;
 use crate::decode::Message;
@@ -16,6 +17,7 @@ use io_uring::{opcode, squeue, types};
 use parking_lot::Mutex;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Requests in service at once, for each processor: as many as programs commonly submit from one, but few where there are
@@ -23,6 +25,10 @@ use zerocopy::{FromBytes, IntoBytes};
 const ENTRIES_MAX: usize = 32;
 const ENTRIES_MIN: usize = 8;
 const ENTRIES_OF_ALL: usize = 64;
+/// With so many requests in service, a worker gives some to the next one.
+const DEEP: usize = 6;
+/// With fewer, it gets its entries back.
+const SHALLOW: usize = 2;
 
 /// Where an entry's requests and replies lie.
 struct Buffers {
@@ -67,71 +73,60 @@ fn command(device: &OwnedFd, number: u32, vectors: *const libc::iovec, queue: u1
     entry
 }
 
-impl<F: FileSystem> Queue<F> {
-    /// Starts this worker's share of the processors' queues.
-    pub(crate) fn start_ring(self: Arc<Self>, workers: usize) {
-        let processors = crate::sys::processors();
-        let mine: Vec<usize> = (self.worker..processors).step_by(workers).collect();
-        let pinned = mine.clone();
-        self.spawner.spawn(async move { crate::sys::pin_thread(&pinned) });
-        for processor in mine {
-            for _ in 0..(ENTRIES_OF_ALL / processors).clamp(ENTRIES_MIN, ENTRIES_MAX) {
-                let queue = self.clone();
-                self.spawner.spawn(async move { queue.serve_entry(processor as u16).await });
-            }
-        }
+/// One of a processor's entries.
+struct Entry {
+    processor: u16,
+    buffers: Arc<Mutex<Buffers>>,
+    reply: Reply,
+    number: u32,
+    commit: u64,
+}
+
+/// A request that came in an entry.
+struct Arrived {
+    headers: UringHeaders,
+    payload: Bytes,
+}
+
+impl Entry {
+    fn new(processor: u16, payload_len: usize) -> Entry {
+        let buffers = Arc::new(Mutex::new(Buffers::new(payload_len)));
+        Entry { processor, buffers, reply: Reply::default(), number: URING_REGISTER, commit: 0 }
     }
 
-    async fn serve_entry(self: Arc<Self>, queue: u16) {
-        let buffers = Arc::new(Mutex::new(Buffers::new(self.state.agreement.max_write)));
-        let mut reply = Reply::default();
-        let (mut number, mut commit) = (URING_REGISTER, 0);
-        loop {
-            let operation = {
-                let vectors = buffers.lock().vectors.as_ptr();
-                let entry = command(&self.device, number, vectors, queue, commit);
-                // SAFETY: the buffers are owned by the operation, and nobody touches them until it ends.
-                unsafe { ring::submit(entry, Box::new((self.device.clone(), buffers.clone()))) }
-            };
-            let Some(operation) = operation else { return };
-            if operation.await < 0 {
-                return; // unmounted, or aborted
-            }
-            let (headers, payload) = {
-                let buffers = buffers.lock();
-                let headers = buffers.headers();
-                let len = (headers.ent.payload_sz as usize).min(buffers.payload.as_ref().len());
-                // The engine may keep what is written after the reply, and the buffer is used again then.
-                let payload = &buffers.payload.as_ref()[..len];
-                let payload = if len < AlignedBuf::ALIGN {
-                    Bytes::copy_from_slice(payload)
-                } else {
-                    AlignedBuf::copy_of(payload).freeze(len)
-                };
-                (headers, payload)
-            };
-            self.spawner.stay_awake(LINGER);
-            commit = headers.ent.commit_id;
-            number = URING_COMMIT_AND_FETCH;
-            self.answer_entry(headers, &payload, &buffers, &mut reply).await;
+    /// Hands over the reply, if there is one, and waits for the next request. `None`: unmounted, or aborted.
+    async fn fetch(&mut self, device: &Arc<OwnedFd>) -> Option<Arrived> {
+        let operation = {
+            let vectors = self.buffers.lock().vectors.as_ptr();
+            let entry = command(device, self.number, vectors, self.processor, self.commit);
+            // SAFETY: the buffers are owned by the operation, and nobody touches them until it ends.
+            unsafe { ring::submit(entry, Box::new((device.clone(), self.buffers.clone()))) }
+        };
+        if operation?.await < 0 {
+            return None;
         }
+        let buffers = self.buffers.lock();
+        let headers = buffers.headers();
+        let len = (headers.ent.payload_sz as usize).min(buffers.payload.as_ref().len());
+        // The engine may keep what is written after the reply, and the buffer is used again then.
+        let payload = &buffers.payload.as_ref()[..len];
+        let payload = if len < AlignedBuf::ALIGN {
+            Bytes::copy_from_slice(payload)
+        } else {
+            AlignedBuf::copy_of(payload).freeze(len)
+        };
+        (self.number, self.commit) = (URING_COMMIT_AND_FETCH, headers.ent.commit_id);
+        Some(Arrived { headers, payload })
     }
 
-    async fn answer_entry(
-        &self,
-        mut headers: UringHeaders,
-        payload: &Bytes,
-        buffers: &Mutex<Buffers>,
-        reply: &mut Reply,
-    ) {
-        let header = InHeader::read_from_prefix(&headers.in_out).expect("128 bytes hold the header").0;
-        self.fill(Message::split(header, &headers.op_in, payload), payload, reply).await;
-        let mut buffers = buffers.lock();
+    /// Puts the reply where the kernel finds it.
+    fn put_reply(&mut self, unique: u64, mut headers: UringHeaders) {
+        let (mut buffers, reply) = (self.buffers.lock(), &mut self.reply);
         if reply.body_len() + reply.data_len() > buffers.payload.as_ref().len() {
             reply.fail(libc::EIO); // more than was asked for
         }
         let mut len = 0;
-        if let Some((head, pieces)) = reply.finish(header.unique) {
+        if let Some((head, pieces)) = reply.finish(unique) {
             let body = &head[size_of::<OutHeader>()..];
             for part in std::iter::once(body).chain(pieces.iter().map(|piece| &piece[..])) {
                 buffers.payload.as_mut()[len..len + part.len()].copy_from_slice(part);
@@ -141,5 +136,64 @@ impl<F: FileSystem> Queue<F> {
         }
         headers.ent.payload_sz = len as u32;
         buffers.set_headers(&headers);
+    }
+}
+
+impl<F: FileSystem> Queue<F> {
+    /// Starts this worker's share of the processors' queues.
+    pub(crate) fn start_ring(self: Arc<Self>) {
+        let processors = crate::sys::processors();
+        let workers = self.all.upgrade().map_or(1, |all| all.len());
+        let mine: Vec<usize> = (self.worker..processors).step_by(workers).collect();
+        let pinned = mine.clone();
+        self.spawner.spawn(async move { crate::sys::pin_thread(&pinned) });
+        for processor in mine {
+            for _ in 0..(ENTRIES_OF_ALL / processors).clamp(ENTRIES_MIN, ENTRIES_MAX) {
+                let entry = Entry::new(processor as u16, self.state.agreement.max_write);
+                self.clone().go_on(entry, None);
+            }
+        }
+    }
+
+    /// Serves an entry from now on, beginning with a request that it brings.
+    fn go_on(self: Arc<Self>, entry: Entry, arrived: Option<Arrived>) {
+        let spawner = self.spawner.clone();
+        spawner.spawn(async move { self.serve_entry(entry, arrived).await });
+    }
+
+    async fn serve_entry(self: Arc<Self>, mut entry: Entry, mut arrived: Option<Arrived>) {
+        loop {
+            let request = match arrived.take() {
+                Some(request) => request,
+                None => {
+                    let Some(request) = entry.fetch(&self.device).await else { return };
+                    self.spawner.stay_awake(LINGER);
+                    if let Some(other) = self.better_place(entry.processor) {
+                        return other.go_on(entry, Some(request));
+                    }
+                    request
+                }
+            };
+            self.in_service.fetch_add(1, Ordering::Relaxed);
+            let Arrived { headers, payload } = request;
+            let header = InHeader::read_from_prefix(&headers.in_out).expect("128 bytes hold the header").0;
+            let message = Message::split(header, &headers.op_in, &payload);
+            self.fill(message, &payload, &mut entry.reply).await;
+            entry.put_reply(header.unique, headers);
+            self.in_service.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The worker that had better serve an entry of this processor: its own, and where that has many requests at once,
+    /// the next one, if it has much less to do.
+    fn better_place(&self, processor: u16) -> Option<Arc<Queue<F>>> {
+        let all = self.all.upgrade()?;
+        let busy = |queue: &Queue<F>| queue.in_service.load(Ordering::Relaxed);
+        let home = usize::from(processor) % all.len();
+        if self.worker != home {
+            return (busy(&all[home]) < SHALLOW).then(|| all[home].clone());
+        }
+        let next = &all[(home + 1) % all.len()];
+        (busy(self) >= DEEP && busy(next) < busy(self) / 2).then(|| next.clone())
     }
 }

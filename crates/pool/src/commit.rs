@@ -5,7 +5,7 @@ use crate::map::{CHUNK_BLOCKS, Form, Lost, Run, chunk_key, decode, encode};
 use crate::space::Claim;
 use crate::store::{Held, Holding};
 use crate::stream::Sealed;
-use crate::{Compression, Pool, Rule, Seq, Shared, VolumeState};
+use crate::{Pool, Rule, Seq, Shared, VolumeState};
 use ashlar_block::{Durability, Error, IoContext, Kind, Result};
 use ashlar_index::{Key, Message};
 use ashlar_units::BLOCK_LEN;
@@ -91,8 +91,8 @@ impl Txn {
         self.changes.push(Change::Relocate(tree, key, from, to));
     }
 
-    /// Stores `data` from `block` on; the last block may be short, the rest of it is zeros.
-    pub(crate) fn write(&mut self, tree: u64, block: u64, data: &Bytes, compression: Compression) {
+    /// Stores `data` from `block` on; the last block may be short, the rest of it is zeros. `pack` compresses.
+    pub(crate) fn write(&mut self, tree: u64, block: u64, data: &Bytes, pack: impl Fn(&[u8]) -> Option<(Form, Bytes)>) {
         let mut at = block;
         let mut rest = data.clone();
         while !rest.is_empty() {
@@ -100,29 +100,29 @@ impl Txn {
             let part = rest.split_to(room.min(rest.len()));
             let count = part.len().div_ceil(BLOCK_LEN) as u8;
             let start = (at % CHUNK_BLOCKS) as u8;
-            self.changes.push(Change::Write(extent(tree, chunk_key(at), start, count, part, compression)));
+            let packed = pack(&part);
+            self.changes.push(Change::Write(extent(tree, chunk_key(at), start, count, part, packed)));
             at += u64::from(count);
         }
     }
 }
 
 /// Prepares one extent: compressed if that saves at least an eighth, else as it is.
-fn extent(tree: u64, key: Key, start: u8, count: u8, data: Bytes, compression: Compression) -> TxnData {
+fn extent(tree: u64, key: Key, start: u8, count: u8, data: Bytes, packed: Option<(Form, Bytes)>) -> TxnData {
     let mut run = Run { total: count, form: Form::Raw, ..Run::hole(start, count) };
-    let packed = match compression {
-        Compression::Off => None,
-        Compression::Lz4 => Some((Form::Lz4, lz4_flex::block::compress(&data))),
-        Compression::Zstd(level) => zstd::bulk::compress(&data, level).ok().map(|packed| (Form::Zstd, packed)),
+    let stored = match packed {
+        Some((form, packed)) => {
+            run.form = form;
+            run.crcs = smallvec![crate::format::crc(&packed)];
+            packed
+        }
+        None => {
+            run.crcs = data.chunks(BLOCK_LEN).map(crate::format::crc).collect();
+            data
+        }
     };
-    if let Some((form, packed)) = packed.filter(|(_, packed)| packed.len() < data.len() / 8 * 7) {
-        run.form = form;
-        run.stored = packed.len() as u32;
-        run.crcs = smallvec![crate::format::crc(&packed)];
-        return TxnData { tree, key, run, stored: packed.into() };
-    }
-    run.crcs = data.chunks(BLOCK_LEN).map(crate::format::crc).collect();
-    run.stored = data.len() as u32;
-    TxnData { tree, key, run, stored: data }
+    run.stored = stored.len() as u32;
+    TxnData { tree, key, run, stored }
 }
 
 impl Change {

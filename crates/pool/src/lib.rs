@@ -28,6 +28,7 @@ mod grow;
 mod memory_faults;
 mod mend;
 mod open;
+mod pack;
 mod replay;
 mod rules;
 mod scan;
@@ -148,6 +149,7 @@ pub(crate) struct Shared {
     /// Where a damaged log was cut; see [`Config::cut_log`].
     cut: OnceLock<String>,
     poison: OnceLock<Error>,
+    packers: pack::Packers,
     /// Readers hold the current epoch; slots that a checkpoint emptied wait for the epochs before it.
     epoch: RwLock<Arc<Epoch>>,
     draining: Mutex<VecDeque<(Arc<Epoch>, Vec<u32>)>>,
@@ -231,6 +233,12 @@ impl Pool {
         let free = free.saturating_sub(reserve).min((capacity - used).saturating_sub(reserve));
         let (generation, moved) = (shared.generation.load(Ordering::Relaxed), shared.moved.load(Ordering::Relaxed));
         Status { capacity, used, free, memory, generation, moved }
+    }
+
+    /// Whether ordinary writes can take so many bytes more, with nothing freed, and changes are accepted at all.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        let shared = &*self.0;
+        shared.poison.get().is_none() && shared.space.spare() as u64 * shared.layout.segment_bytes() >= bytes
     }
 
     /// What was lost when a damaged log was cut at opening.

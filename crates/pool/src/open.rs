@@ -175,6 +175,7 @@ impl Pool {
             node_usage: Mutex::default(),
             semantics,
             cut: OnceLock::new(),
+            packers: Default::default(),
             poison: OnceLock::new(),
             epoch: RwLock::new(Arc::new(Epoch)),
             draining: Mutex::default(),

@@ -187,6 +187,11 @@ impl Space {
     pub(crate) fn reserve(&self) -> usize {
         self.0.lock().reserve()
     }
+    /// Free segments beyond the reserve.
+    pub(crate) fn spare(&self) -> usize {
+        let inner = self.0.lock();
+        inner.free.len().saturating_sub(inner.reserve())
+    }
     /// Segments ever begun.
     pub(crate) fn born(&self) -> u64 {
         self.0.lock().born

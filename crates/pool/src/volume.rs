@@ -68,7 +68,8 @@ impl Volume {
 
     /// Stores data from `at` on, in `txn`. The last block may be short: the rest of it is zeros.
     pub fn write(&self, txn: &mut Txn, at: Lba, data: &Bytes) {
-        txn.write(self.id(), at.0, data, self.pool.0.config.compression);
+        let shared = &self.pool.0;
+        txn.write(self.id(), at.0, data, |part| shared.packers.pack(part, shared.config.compression));
     }
 
     /// Makes a range read as zeros and gives up its space, in `txn`.

@@ -26,6 +26,12 @@ pub trait FileSystem: Send + Sync + 'static {
     fn surplus(&self) -> Vec<Ino> {
         Vec::new()
     }
+    /// Whether writes of so many bytes are sure to find room, and a working device, as far as can be told now. An engine that
+    /// does not know says no.
+    fn roomy(&self, len: u64) -> bool {
+        let _ = len;
+        false
+    }
     /// Gives back `count` references.
     fn forget(&self, ino: Ino, count: u64) -> impl Future<Output = ()> + Send;
     /// Attributes of an inode.

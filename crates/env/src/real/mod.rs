@@ -21,15 +21,21 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 /// A busy worker looks at its ring after so many polls, or so much time.
-const POLLS_PER_RING_CHECK: usize = 32;
-const TIME_PER_RING_CHECK: Duration = Duration::from_micros(50);
+const POLLS_PER_RING_CHECK: usize = 16;
+const TIME_PER_RING_CHECK: Duration = Duration::from_micros(15);
+/// It looks at the clock, for its timers, when it has nothing else to do, and after so many polls.
+const POLLS_PER_CLOCK_CHECK: usize = 4;
 /// Workers that stay awake at once; see [`Spawner::stay_awake`].
 const AWAKE_MAX: usize = 2;
-/// A worker that gave way for longer than this is not alone on its processor.
-const ALONE: Duration = Duration::from_micros(3);
+/// A worker that gave way for less than this met nobody who wanted its processor, and pauses before it looks again.
+const NOBODY: Duration = Duration::from_nanos(700);
+const PAUSES: usize = 16;
+/// A worker that gave way for longer than this shares its processor with somebody who has much to do. What the kernel does
+/// for a device takes some 20 us.
+const WANTED: Duration = Duration::from_micros(50);
 /// How often another worker is woken to stay awake too.
 const TIME_PER_ROUSE: Duration = Duration::from_micros(100);
-/// For how long one that found itself not alone is left in peace.
+/// For how long such a one is left in peace.
 const PEACE: Duration = Duration::from_millis(2);
 /// For how long workers stay awake after one woke another, since it may do so again.
 const TIME_AFTER_WAKE: Duration = Duration::from_micros(50);
@@ -48,11 +54,10 @@ struct Local {
 
 impl Local {
     /// Looks for something to do while workers are to stay awake. Whether there is something.
-    fn stay_awake(&mut self) -> bool {
+    fn stay_awake(&mut self, mut now: Instant) -> bool {
         let shared = self.shared.clone();
         let clock = &*shared.clock;
         let until = || Instant(clock.awake_until.load(Ordering::Relaxed));
-        let mut now = clock.now();
         if now >= until() {
             return false;
         }
@@ -62,6 +67,7 @@ impl Local {
         }
         // What is queued must not wait, as when parking.
         self.ring.enter();
+        now = clock.now();
         let due = self.timers.peek().map_or(Instant(u64::MAX), |timer| timer.at);
         let mut found = false;
         while now < until() {
@@ -72,12 +78,16 @@ impl Local {
             }
             std::thread::yield_now();
             let later = clock.now();
-            if later.since(now) > ALONE {
-                // Whoever ran here meanwhile keeps the processor awake.
-                found = self.ring.has_news();
-                if !found {
-                    shared.peace_until.store(later.0 + PEACE.as_nanos() as u64, Ordering::Relaxed);
-                }
+            if later.since(now) < NOBODY {
+                // Two processors are often one core, which the other one needs more.
+                (0..PAUSES).for_each(|_| std::hint::spin_loop());
+                now = clock.now();
+                continue;
+            }
+            found = self.ring.has_news();
+            if !found && later.since(now) > WANTED {
+                // Whoever wants the processor keeps it awake.
+                shared.peace_until.store(later.0 + PEACE.as_nanos() as u64, Ordering::Relaxed);
                 break;
             }
             now = later;
@@ -386,31 +396,33 @@ fn run_worker(shared: Arc<Worker>, tell: &mpsc::Sender<io::Result<()>>) {
     let _ = tell.send(Ok(()));
     let with =
         |act: &mut dyn FnMut(&mut Local)| WORKER.with_borrow_mut(|local| act(local.as_mut().expect("set above")));
-    let (mut polls, mut entered) = (0, Instant::default());
+    let (mut polls, mut entered, mut now) = (0usize, Instant::default(), Instant::default());
     let mut inbox = Inbox::default();
     loop {
         std::mem::swap(&mut inbox, &mut shared.inbox.lock());
         if inbox.stop {
             break;
         }
-        let mut task = None;
-        let mut woken = Vec::new();
+        let (mut task, mut woken, mut idle) = (None, Vec::new(), false);
         with(&mut |local| {
             local.queue.extend(inbox.tasks.drain(..));
             for (at, waker) in inbox.timers.drain(..) {
                 local.timer_order += 1;
                 local.timers.push(Timer { at, order: local.timer_order, waker });
             }
-            let now = shared.clock.now();
-            while local.timers.peek().is_some_and(|timer| timer.at <= now) {
-                woken.extend(local.timers.pop().map(|timer| timer.waker));
-            }
-            let idle = local.queue.is_empty();
-            if !idle && (polls >= POLLS_PER_RING_CHECK || now.since(entered) > TIME_PER_RING_CHECK) {
-                (polls, entered) = (0, now);
-                local.ring.enter();
-            }
             woken.extend(local.ring.collect());
+            idle = local.queue.is_empty() && woken.is_empty();
+            if idle || polls.is_multiple_of(POLLS_PER_CLOCK_CHECK) {
+                now = shared.clock.now();
+                while local.timers.peek().is_some_and(|timer| timer.at <= now) {
+                    woken.extend(local.timers.pop().map(|timer| timer.waker));
+                }
+                if !idle && (polls >= POLLS_PER_RING_CHECK || now.since(entered) > TIME_PER_RING_CHECK) {
+                    (polls, entered) = (0, now);
+                    local.ring.enter();
+                    woken.extend(local.ring.collect());
+                }
+            }
             task = local.queue.pop_front();
         });
         woken.into_iter().for_each(Waker::wake);
@@ -422,7 +434,7 @@ fn run_worker(shared: Arc<Worker>, tell: &mpsc::Sender<io::Result<()>>) {
             continue;
         }
         let mut found = false;
-        with(&mut |local| found = local.stay_awake());
+        with(&mut |local| found = local.stay_awake(now));
         if found {
             continue;
         }
@@ -475,6 +487,14 @@ impl Runtime for RealShared {
     fn spawn(&self, future: BoxFuture<'static, ()>) {
         let next = self.next.fetch_add(1, Ordering::Relaxed);
         spawn_at(&self.workers[next % self.workers.len()], future);
+    }
+    fn spawn_aside(&self, future: BoxFuture<'static, ()>) {
+        let current = WORKER.with_borrow(|local| local.as_ref().map(|local| local.shared.clone()));
+        let current = current.and_then(|current| self.workers.iter().position(|worker| Arc::ptr_eq(worker, &current)));
+        match current {
+            Some(index) => spawn_at(&self.workers[(index + 1) % self.workers.len()], future),
+            None => self.spawn(future),
+        }
     }
     fn unblock(&self, work: Box<dyn FnOnce() + Send>) {
         self.blocking.lock().send(work).expect("helper threads live as long as the sender");

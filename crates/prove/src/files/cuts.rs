@@ -3,6 +3,9 @@
 //! A *life* is: open the pool, run a random history until the power fails at a random write or flush, reopen. The tree that
 //! survives must be one that the model went through, not older than what was last synced; names and inodes must fit
 //! together; the pool's check must find nothing.
+//!
+//! One life more has write-behind before the file system: every answer must agree all the same, and after a sync at its end
+//! nothing may be missing.
 
 use super::engine::Engine;
 use super::generator::{Caller, Generator};
@@ -13,7 +16,7 @@ use crate::pool::{Failure, run_history};
 use ashlar_block::Device;
 use ashlar_devices::{PowerCut, Tearing};
 use ashlar_env::Env;
-use ashlar_files::Files;
+use ashlar_files::{Files, WriteBehind};
 use ashlar_pool::{Config, Creation, Pool, Rule};
 use ashlar_units::{Blocks, Bytes as Size};
 use std::sync::Arc;
@@ -21,6 +24,8 @@ use std::time::Duration;
 
 const CAPACITY: Blocks = Blocks(40 * 256 + 300);
 const SEGMENT: Blocks = Blocks(256);
+/// Room that write-behind wants.
+const ROOM: Size = Size(2 << 20);
 /// Whom the files belong to.
 const CALLER: Caller = Caller { uid: 0, gid: 0 };
 
@@ -35,11 +40,13 @@ pub struct FilesOptions {
     pub hash_bits: u32,
     /// A rule to break.
     pub without: Option<Rule>,
+    /// Write-behind lets everybody see what is pending as it was before: the exploration must notice.
+    pub careless: bool,
 }
 
 impl Default for FilesOptions {
     fn default() -> FilesOptions {
-        FilesOptions { lives: 4, steps: 150, hash_bits: 55, without: None }
+        FilesOptions { lives: 4, steps: 150, hash_bits: 55, without: None, careless: false }
     }
 }
 
@@ -149,13 +156,48 @@ async fn history(env: Env, options: FilesOptions) -> Found<FilesOutcome> {
         drop((engine, files));
         pool.close().await.map_err(text)?;
     }
-    Ok(FilesOutcome { cuts, operations: tally.operations, succeeded: tally.succeeded, trace: 0 })
+    let behind = life_behind(&mut house, model, &mut generator, options, &mut tally).await;
+    behind.map_err(|error| format!("with write-behind: {error}"))?;
+    Ok(FilesOutcome { cuts: cuts + 1, operations: tally.operations, succeeded: tally.succeeded, trace: 0 })
+}
+
+/// A life with write-behind, which ends with a sync and a power cut.
+async fn life_behind(
+    house: &mut House,
+    mut model: Model,
+    generator: &mut Generator,
+    options: FilesOptions,
+    tally: &mut Tally,
+) -> Found<()> {
+    let (pool, files) = house.open().await?;
+    let behind = WriteBehind::new(house.env.clone(), files.clone()).with_room(ROOM);
+    let behind = Arc::new(if options.careless { behind.careless() } else { behind });
+    let mut engine = Engine::new(behind.clone());
+    for step in 0..options.steps {
+        let last = step + 1 == options.steps;
+        let op = if last || generator.dice.one_in(32) { Op::Sync } else { generator.next(&model) };
+        // The page cache writes to nothing but files.
+        if matches!(op, Op::Write { .. }) && model.clone().apply(&op, None).is_err() {
+            continue;
+        }
+        let got = engine.apply(&op).await;
+        judge(&mut model, &op, &got)?;
+        tally.operations += 1;
+        tally.succeeded += u64::from(got.is_ok());
+    }
+    drop((engine, behind, files, pool));
+    house.cut();
+    let (pool, files) = house.open().await?;
+    let mut engine = Engine::new(files.clone());
+    survivor(&mut engine, vec![model], 0).await?;
+    engine.close().await;
+    check(&pool, &files).await
 }
 
 /// The time from an opening to a power cut.
 struct Life<'a> {
     generator: &'a mut Generator,
-    engine: &'a mut Engine,
+    engine: &'a mut Engine<Files>,
     device: &'a PowerCut,
     tally: &'a mut Tally,
 }
@@ -202,7 +244,7 @@ fn last_change(states: &[Model], node: usize) -> usize {
 }
 
 /// The newest state, not older than `durable`, that the file system holds.
-async fn survivor(engine: &mut Engine, states: Vec<Model>, durable: usize) -> Found<Model> {
+async fn survivor(engine: &mut Engine<Files>, states: Vec<Model>, durable: usize) -> Found<Model> {
     let mut story = String::new();
     for index in (durable..states.len()).rev() {
         let mut state = states[index].clone();
@@ -239,5 +281,11 @@ mod tests {
     fn a_broken_rule_is_noticed_through_files_too() {
         let options = FilesOptions { without: Some(Rule::FlushOnSync), ..FilesOptions::default() };
         assert!((0..50).any(|seed| explore_files(seed, options).is_err()), "nothing notices the missing flush");
+    }
+
+    #[test]
+    fn reading_past_pending_writes_is_noticed() {
+        let options = FilesOptions { lives: 0, careless: true, ..FilesOptions::default() };
+        assert!((0..20).any(|seed| explore_files(seed, options).is_err()), "nothing notices what is pending");
     }
 }

@@ -2,20 +2,19 @@
 //! is given back.
 
 use super::operation::{Answer, Op, Place, Refusal, Stat, Subject, Target, attribute_of, name_of};
-use ashlar_files::Files;
 use ashlar_vfs::{Attr, Errno, FileKind, FileSystem, Ino, NewNode, ROOT, SeekWhat, SetAttr, SetTime, WriteMode};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A file system in process, and what one program holds open of it.
-pub(super) struct Engine {
-    files: Arc<Files>,
+pub(super) struct Engine<F> {
+    files: Arc<F>,
     /// Each holds one reference and one open handle.
     handles: BTreeMap<usize, Ino>,
 }
 
-impl Engine {
-    pub(super) fn new(files: Arc<Files>) -> Engine {
+impl<F: FileSystem> Engine<F> {
+    pub(super) fn new(files: Arc<F>) -> Engine<F> {
         Engine { files, handles: BTreeMap::new() }
     }
 
@@ -48,12 +47,12 @@ impl Engine {
 type Done<T> = Result<T, ashlar_vfs::Error>;
 
 /// One operation, and the references that it took.
-struct Call<'a> {
-    engine: &'a mut Engine,
+struct Call<'a, F> {
+    engine: &'a mut Engine<F>,
     references: Vec<Ino>,
 }
 
-impl Subject for Engine {
+impl<F: FileSystem> Subject for Engine<F> {
     async fn apply(&mut self, op: &Op) -> Result<Answer, Refusal> {
         let mut call = Call { engine: self, references: Vec::new() };
         let result = call.run(op).await;
@@ -70,7 +69,7 @@ impl Subject for Engine {
     }
 }
 
-impl Call<'_> {
+impl<F: FileSystem> Call<'_, F> {
     async fn look_up(&mut self, parent: Ino, name: u8) -> Done<Attr> {
         let attr = self.engine.files.lookup(parent, &name_of(name)).await?;
         self.references.push(attr.ino);
@@ -125,25 +124,25 @@ impl Call<'_> {
         match op {
             Op::Create { at, kind, permissions, handle } => {
                 let (parent, name) = self.above(at).await?;
-                let new = Engine::new_node(*kind, *permissions, handle.is_some());
+                let new = Engine::<F>::new_node(*kind, *permissions, handle.is_some());
                 let attr = files.create(parent, &name, new).await?;
                 self.made(attr, *handle).await;
             }
             Op::Mkdir { at, permissions } => {
                 let (parent, name) = self.above(at).await?;
-                let new = Engine::new_node(FileKind::Directory, *permissions, false);
+                let new = Engine::<F>::new_node(FileKind::Directory, *permissions, false);
                 let attr = files.mkdir(parent, &name, new).await?;
                 self.made(attr, None).await;
             }
             Op::Symlink { at, target } => {
                 let (parent, name) = self.above(at).await?;
-                let new = Engine::new_node(FileKind::Symlink, 0o777, false);
+                let new = Engine::<F>::new_node(FileKind::Symlink, 0o777, false);
                 let attr = files.symlink(parent, &name, target, new).await?;
                 self.made(attr, None).await;
             }
             Op::Nameless { directory, permissions, handle } => {
                 let directory = self.find(directory).await?;
-                let new = Engine::new_node(FileKind::File, *permissions, true);
+                let new = Engine::<F>::new_node(FileKind::File, *permissions, true);
                 let attr = files.tmpfile(directory, new).await?;
                 self.made(attr, Some(*handle)).await;
             }
@@ -216,7 +215,7 @@ impl Call<'_> {
             }
             Op::Extents { of } => {
                 let ino = self.target(of).await?;
-                return extents(&files, ino).await.map(Answer::Extents);
+                return extents(&*files, ino).await.map(Answer::Extents);
             }
             Op::SetXattr { of, name, len, mode } => {
                 let ino = self.target(of).await?;
@@ -258,7 +257,7 @@ impl Call<'_> {
             }
             Op::List { directory, page, meanwhile } => {
                 let ino = self.find(directory).await?;
-                return list(&files, ino, *page, *meanwhile).await.map(Answer::Names);
+                return list(&*files, ino, *page, *meanwhile).await.map(Answer::Names);
             }
             Op::Fsync { of, data_only } => {
                 let ino = self.target(of).await?;
@@ -283,7 +282,7 @@ fn stat(attr: &Attr) -> Stat {
     }
 }
 
-async fn extents(files: &Files, ino: Ino) -> Done<Vec<(u64, u64)>> {
+async fn extents<F: FileSystem>(files: &F, ino: Ino) -> Done<Vec<(u64, u64)>> {
     let (mut found, mut at) = (Vec::new(), 0);
     loop {
         let start = match files.seek(ino, at, SeekWhat::Data).await {
@@ -296,7 +295,7 @@ async fn extents(files: &Files, ino: Ino) -> Done<Vec<(u64, u64)>> {
 }
 
 /// Lists a directory in pages of `page` entries, each from behind the last cookie of the one before.
-async fn list(files: &Files, ino: Ino, page: usize, meanwhile: Option<u8>) -> Done<Vec<Vec<u8>>> {
+async fn list<F: FileSystem>(files: &F, ino: Ino, page: usize, meanwhile: Option<u8>) -> Done<Vec<Vec<u8>>> {
     let (mut cookie, mut found) = (0, Vec::new());
     loop {
         let (mut taken, mut next) = (0, cookie);
