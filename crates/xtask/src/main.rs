@@ -30,6 +30,8 @@ enum Task {
 enum Bench {
     /// File systems on one disk: ashlar, those of the kernel, and others in user space. Needs root.
     Files(bench::FilesOptions),
+    /// Block devices in memory, over NBD and as a file under a loop device, beside nbdkit's. Needs root.
+    Devices(bench::DevicesOptions),
     /// The library by itself, on a device in memory, and what a cached request costs.
     Library(bench::LibraryOptions),
     /// A pool with very many files: making, opening, finding, listing, checking them, and the memory that it takes.
@@ -39,6 +41,7 @@ enum Bench {
 fn main() -> ExitCode {
     let done = match Task::parse() {
         Task::Bench(Bench::Files(options)) => bench::files(&options),
+        Task::Bench(Bench::Devices(options)) => bench::devices(&options),
         Task::Bench(Bench::Library(options)) => bench::library(&options),
         Task::Bench(Bench::Scale(options)) => bench::scale(&options),
         Task::Soak { budget, only, list } => soak::soak(&budget, only.as_deref(), list),

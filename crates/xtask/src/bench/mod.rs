@@ -1,6 +1,7 @@
 //! Benchmarks: file systems side by side, and the library by itself.
 
 mod contender;
+mod devices;
 mod files;
 mod library;
 mod machine;
@@ -10,6 +11,7 @@ mod scratch;
 mod steps;
 mod table;
 
+pub use devices::{Options as DevicesOptions, devices};
 pub use files::{Options as FilesOptions, files};
 pub use library::{Options as LibraryOptions, ScaleOptions, library, scale};
 
@@ -70,4 +72,17 @@ fn median(figures: &[f64]) -> f64 {
         len if len % 2 == 1 => sorted[len / 2],
         len => f64::midpoint(sorted[len / 2 - 1], sorted[len / 2]),
     }
+}
+
+/// Operations per second of fio on 1 GiB, for a time that the options tell.
+fn fio(options: impl IntoIterator<Item = String>, operation: &str, depth: u32) -> Result<f64, String> {
+    let mut fio = Command::new("fio");
+    fio.args(["--name=bench", "--size=1G", "--time_based", "--ramp_time=0.5", "--output-format=json"]).args(options);
+    let said = said(fio.arg(format!("--rw={operation}")).arg(format!("--iodepth={depth}")))?;
+    // fio may put warnings before its document.
+    let document = said.find('{').map_or("", |start| &said[start..]);
+    let value: serde_json::Value = serde_json::from_str(document).map_err(|error| format!("fio's output: {error}"))?;
+    let side = if operation.ends_with("read") { "read" } else { "write" };
+    let rate = value["jobs"][0][side]["iops"].as_f64();
+    rate.filter(|rate| *rate > 0.0).ok_or_else(|| "fio gives no rate".into())
 }

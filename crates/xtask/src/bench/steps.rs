@@ -1,7 +1,7 @@
 //! What the rows do to a mounted file system.
 
 use crate::bench::scratch::{read_data, write_data};
-use crate::bench::{check_interrupt, quiet, said};
+use crate::bench::{check_interrupt, quiet};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -187,17 +187,9 @@ pub fn append(place: &Place, writers: usize, time: Duration) -> Result<f64, Stri
     Ok(done.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Operations per second of fio with direct I/O.
+/// Operations per second of fio with direct I/O on a file of the mount.
 pub fn fio(place: &Place, operation: &str, depth: u32) -> Result<f64, String> {
-    let mut fio = Command::new("fio");
-    fio.args(["--name=bench", "--size=1G", "--direct=1", "--ioengine=libaio", "--bs=4k", "--norandommap"]);
-    fio.args(["--time_based", "--runtime=3", "--ramp_time=0.5", "--output-format=json"]);
-    fio.arg(format!("--rw={operation}")).arg(format!("--iodepth={depth}"));
-    let said = said(fio.arg(format!("--filename={}", place.at("fio").display())))?;
-    // fio may put warnings before its document.
-    let document = said.find('{').map_or("", |start| &said[start..]);
-    let value: serde_json::Value = serde_json::from_str(document).map_err(|error| format!("fio's output: {error}"))?;
-    let side = if operation.ends_with("read") { "read" } else { "write" };
-    let rate = value["jobs"][0][side]["iops"].as_f64();
-    rate.filter(|rate| *rate > 0.0).ok_or_else(|| "fio gives no rate".into())
+    let file = format!("--filename={}", place.at("fio").display());
+    let options = ["--direct=1", "--ioengine=libaio", "--bs=4k", "--norandommap", "--runtime=3"].map(String::from);
+    crate::bench::fio(options.into_iter().chain([file]), operation, depth)
 }
