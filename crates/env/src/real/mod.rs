@@ -37,6 +37,8 @@ const WANTED: Duration = Duration::from_micros(50);
 const TIME_PER_ROUSE: Duration = Duration::from_micros(100);
 /// For how long such a one is left in peace.
 const PEACE: Duration = Duration::from_millis(2);
+/// A worker does not sleep when its next timer is as near as this, which a processor may take to wake.
+const NEAR: Duration = Duration::from_micros(80);
 /// For how long workers stay awake after one woke another, since it may do so again.
 const TIME_AFTER_WAKE: Duration = Duration::from_micros(50);
 
@@ -434,15 +436,21 @@ fn run_worker(shared: Arc<Worker>, tell: &mpsc::Sender<io::Result<()>>) {
             continue;
         }
         let mut found = false;
-        with(&mut |local| found = local.stay_awake(now));
+        with(&mut |local| {
+            let wait = local.timers.peek().map_or(Duration::MAX, |timer| timer.at.since(now));
+            if wait <= NEAR {
+                shared.clock.stay_awake(now, wait);
+            }
+            found = local.stay_awake(now);
+        });
         if found {
             continue;
         }
         shared.parked.store(true, Ordering::SeqCst);
         if !shared.has_mail() {
             with(&mut |local| {
-                let timeout = local.timers.peek().map(|timer| timer.at.since(shared.clock.now()));
-                local.ring.park(timeout);
+                let wait = local.timers.peek().map(|timer| timer.at.since(shared.clock.now()));
+                local.ring.park(wait.map(|wait| if wait > NEAR { wait - NEAR } else { wait }));
             });
         }
         shared.parked.store(false, Ordering::SeqCst);
