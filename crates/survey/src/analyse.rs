@@ -89,6 +89,8 @@ pub struct Analyser {
     window: Vec<u8>,
     /// Offset of the window's first byte.
     base: u64,
+    /// Where reading goes on.
+    reached: u64,
     packer: Packer,
 }
 
@@ -112,7 +114,7 @@ struct Defined {
 impl Analyser {
     /// An analyser with empty buffers.
     pub fn new(plan: &Plan) -> Analyser {
-        Analyser { plan: plan.clone(), window: Vec::new(), base: 0, packer: Packer::new() }
+        Analyser { plan: plan.clone(), window: Vec::new(), base: 0, reached: 0, packer: Packer::new() }
     }
 
     /// Looks at a stretch and adds what it finds to `outcome`.
@@ -139,6 +141,7 @@ impl Analyser {
         let (mut next, mut piece_at, mut data_end) = (stretch.from, stretch.from, stretch.data_end);
         while next < data_end && (next < stretch.to || defined.iter().any(|chunks| chunks.start < stretch.to)) {
             let step = if next < stretch.to { (stretch.to - next).min(READ as u64) } else { READ_ON as u64 };
+            self.reached = next;
             let got = self.fill(from, next, step.min(data_end - next) as usize)?;
             if got == 0 {
                 // It became shorter.
@@ -171,6 +174,11 @@ impl Analyser {
         Ok(())
     }
 
+    /// Where the last read began: what failed, if one did.
+    pub fn reached(&self) -> u64 {
+        self.reached
+    }
+
     /// Appends to the window what is at `offset`.
     fn fill(&mut self, from: &mut impl ReadAt, offset: u64, len: usize) -> io::Result<usize> {
         let had = self.window.len();
@@ -182,6 +190,7 @@ impl Analyser {
                 Ok(more) => got += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
+                    self.reached = offset + got as u64;
                     self.window.truncate(had);
                     return Err(error);
                 }

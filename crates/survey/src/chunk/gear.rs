@@ -8,7 +8,7 @@
 /// Zero bits at which a piece ends: 2 KiB apart, so that chunks of 4 KiB still have a choice of two levels.
 pub const LEVEL_MIN: u32 = 11;
 /// No piece is shorter, but for the last of a stream.
-pub const PIECE_MIN: usize = 256;
+pub const PIECE_MIN: usize = 64;
 /// No piece is longer. A cut that is forced has level zero.
 pub const PIECE_MAX: usize = 8192;
 /// Bytes that the hash remembers.
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn pieces_cover_the_stream_and_lie_in_their_bounds() {
-        for len in [0, 1, 255, 256, 257, 8192, 8193, 1 << 20] {
+        for len in [0, 1, 63, 64, 65, 8192, 8193, 1 << 20] {
             let pieces = pieces(&noise(1, len));
             assert_eq!(pieces.iter().map(|(len, _)| len).sum::<usize>(), len);
             let inner = &pieces[..pieces.len().saturating_sub(1)];
