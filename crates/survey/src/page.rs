@@ -343,11 +343,15 @@ fn how(answer: &Answer, body: &mut String) {
 
 fn table(heads: &[&str], rows: impl Iterator<Item = Vec<String>>, body: &mut String) {
     body.push_str("<div class=\"scroll\"><table><tr>");
-    heads.iter().for_each(|head| drop(write!(body, "<th>{}</th>", escape(head))));
+    for head in heads {
+        let _ = write!(body, "<th>{}</th>", escape(head));
+    }
     body.push_str("</tr>");
     for row in rows {
         body.push_str("<tr>");
-        row.iter().for_each(|cell| drop(write!(body, "<td>{}</td>", escape(cell))));
+        for cell in row {
+            let _ = write!(body, "<td>{}</td>", escape(&cell));
+        }
         body.push_str("</tr>");
     }
     body.push_str("</table></div>");

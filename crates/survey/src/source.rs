@@ -43,13 +43,13 @@ pub struct Source {
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// It cannot be opened.
-    #[error("{}: {1}", .0.display())]
+    #[error("{0}: {1}")]
     Open(PathBuf, io::Error),
     /// The walk ended.
     #[error(transparent)]
     Walk(#[from] WalkError),
     /// A qcow2 image that is none, or uses what is not supported.
-    #[error("{}: {1}", .0.display())]
+    #[error("{0}: {1}")]
     Qcow2(PathBuf, Qcow2Error),
     /// No data there.
     #[error("{0}")]

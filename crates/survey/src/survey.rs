@@ -94,7 +94,7 @@ pub enum SurveyError {
     #[error("interrupted; {0}")]
     Interrupted(String),
     /// The state.
-    #[error("{}: {1}", .0.display())]
+    #[error("{0}: {1}")]
     State(PathBuf, StateError),
     /// What was put aside.
     #[error("what does not fit into memory cannot be put aside: {0}; name another place with TMPDIR, or give more --memory")]

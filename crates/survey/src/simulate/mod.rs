@@ -195,7 +195,9 @@ pub fn compare(versions: &[Version], setting: &Setting) -> Comparison {
         let mut store = Store::new(0.0, 0);
         for version in versions {
             let chunks = cut(&version.pieces, Params::fast(1 << power));
-            chunks.iter().for_each(|chunk| drop(store.emit(chunk.digest, chunk.len.into())));
+            for chunk in chunks {
+                store.emit(chunk.digest, chunk.len.into());
+            }
         }
         rows.push(row(format!("cdc:{}KiB", 1 << (power - 10)), &store));
     }
@@ -209,7 +211,9 @@ pub fn compare(versions: &[Version], setting: &Setting) -> Comparison {
             rows.push(row(name(&format!("{what} k={k}")), &store));
         }
         let mut store = Store::new(0.0, 0);
-        small.iter().flatten().for_each(|small| drop(store.emit(small.digest, small.len.into())));
+        for small in small.iter().flatten() {
+            store.emit(small.digest, small.len.into());
+        }
         rows.push(row(name("small alone"), &store));
         let (entries, references) = oracle::together(&small);
         let oracle = Row {

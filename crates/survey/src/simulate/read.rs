@@ -15,7 +15,7 @@ pub enum ReadError {
     #[error(transparent)]
     Walk(#[from] WalkError),
     /// A file.
-    #[error("{}: {1}", .0.display())]
+    #[error("{0}: {1}")]
     File(PathBuf, io::Error),
     /// There is too much.
     #[error("digests of all versions take more than {0} bytes; give more with --memory, or fewer versions")]

@@ -1,6 +1,6 @@
 //! Acceptance checks of the simulator.
 
-use super::bimodal::{Emit, bigs, breaking_apart, k_fixed, k_var};
+use super::bimodal::{Emit, bigs, breaking_apart, k_fixed};
 use super::*;
 use crate::chunk::{digest, gear};
 use crate::sample::mix;
