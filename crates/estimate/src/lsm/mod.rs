@@ -198,6 +198,26 @@ impl Workload {
         format!("lsm {} {}", self.design.name(), inputs.join(" "))
     }
 
+    /// The same for the item-level simulation; LevelDB only, with items as they are.
+    pub fn simulation(&self, seed: u64) -> Result<Simulation, Refused> {
+        self.validate()?;
+        if self.design != Design::LevelDb || self.apart.is_some() {
+            return Err(Refused("only --design leveldb with values in the tree can be simulated item by item".into()));
+        }
+        within("the number of keys to simulate", self.keys, 2.0, 2e7)?;
+        let items = |bytes: f64| (bytes / self.item) as usize;
+        Ok(Simulation {
+            keys: self.keys as u32,
+            distribution: self.distribution,
+            memtable: items(self.memtable).max(1),
+            sizes: self.level_items(),
+            table: items(f64::from(2 << 20)).max(1),
+            grandparents: items(f64::from(20 << 20)).max(1),
+            rounds: 10.0,
+            seed,
+        })
+    }
+
     /// The parts of the tree's write amplification.
     fn parts(&self, keys: &impl Keys) -> Parts {
         let memtable = self.memtable_items();
@@ -259,6 +279,8 @@ pub struct Answer {
     pub optimized: Option<Optimized>,
     /// What analysis without duplicate keys would say; LevelDB only.
     pub worst_case: Option<f64>,
+    /// What the item-level simulation gave, if it was run.
+    pub simulated: Option<f64>,
 }
 
 impl fmt::Display for Answer {
@@ -279,6 +301,9 @@ impl fmt::Display for Answer {
         }
         if let Some(worst) = self.worst_case {
             writeln!(f, "without duplicate keys, as in asymptotic analysis: {worst:.2}")?;
+        }
+        if let Some(simulated) = self.simulated {
+            writeln!(f, "simulated item by item: {simulated:.3}")?;
         }
         Ok(())
     }
@@ -308,6 +333,7 @@ pub fn estimate(workload: &Workload) -> Result<Estimate<Answer>, Refused> {
         sizes: if leveled { sizes.iter().map(|size| size * bytes).collect() } else { Vec::new() },
         optimized,
         worst_case: leveled.then(|| workload.whole(worst)),
+        simulated: None,
     };
     let total = answer.write_amplification.total;
     let mut estimate = Estimate::new(&ABOUT, workload.subject(), workload.inputs(), answer);
