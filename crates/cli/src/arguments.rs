@@ -1,5 +1,7 @@
 //! What can be said on the command line.
 
+pub use crate::ledger::arguments::LedgerArguments;
+pub use crate::plan::arguments::PlanCommand;
 use ashlar_faults::Fault;
 use ashlar_nbd::Address;
 use ashlar_units::Bytes;
@@ -52,12 +54,17 @@ pub enum Command {
     /// Experiments in virtual time.
     #[command(subcommand)]
     Lab(LabCommand),
+    /// What should hold the data: predictions, each with its range.
+    #[command(subcommand)]
+    Plan(PlanCommand),
+    /// Every prediction that was made, and what was later measured.
+    Ledger(LedgerArguments),
     /// List the layers that a stack file can use, or show one with its parameters.
     Layers {
         /// The layer.
         name: Option<String>,
     },
-    /// Explain a layer, a rule, a fault, all faults (`faults`), or a command.
+    /// Explain a layer, a rule, a fault, all faults (`faults`), an estimator, or a command.
     Explain {
         /// Its name.
         name: String,

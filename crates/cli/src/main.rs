@@ -13,7 +13,9 @@ mod framing;
 #[cfg(test)]
 mod fuzz;
 mod lab;
+mod ledger;
 mod output;
+mod plan;
 mod prove;
 mod request;
 mod schedule;
@@ -79,6 +81,8 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
         Command::Device(DeviceCommand::Control { socket, command }) => device::control(&socket, &command, output),
         Command::Device(DeviceCommand::Trace { socket, output: file }) => device::trace(&socket, &file, output),
         Command::Lab(LabCommand::Replay(arguments)) => lab::replay(&arguments, output),
+        Command::Plan(command) => plan::run(command, output),
+        Command::Ledger(arguments) => ledger::run(&arguments, output),
         Command::Layers { name } => explain::layers(name.as_deref(), output),
         Command::Explain { name } => explain::explain(&name, output),
         Command::Completions { shell } => {
