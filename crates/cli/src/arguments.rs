@@ -45,6 +45,10 @@ pub enum Command {
     /// Snapshots: file systems as they were.
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
+    /// What do I have? Duplicates, compressibility, sizes, layout or access of a tree, a device, an image or a trace, on any
+    /// file system, from a part of it. Exit code 1 when something could not be read or changed, 2 when there is no answer.
+    /// See docs/survey.md.
+    Survey(Box<crate::survey::arguments::Survey>),
     /// Try to make the software lose data.
     #[command(subcommand)]
     Prove(ProveCommand),
@@ -517,7 +521,7 @@ pub struct Prove {
 }
 
 /// Reads `90`, `90s`, `10m` or `2h`.
-fn duration(text: &str) -> Result<std::time::Duration, String> {
+pub fn duration(text: &str) -> Result<std::time::Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let factor = match unit {

@@ -20,6 +20,7 @@ mod prove;
 mod request;
 mod schedule;
 mod session;
+mod survey;
 mod up;
 
 use crate::arguments::{Arguments, Command, DeviceCommand, FsCommand, LabCommand, PoolCommand, SnapshotCommand};
@@ -36,7 +37,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::parse_from(survey::arguments::with_json_file(std::env::args_os()));
     let output = Output::new(arguments.json, arguments.json_schema);
     match run(arguments, &output) {
         Ok(code) => code,
@@ -74,6 +75,7 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
                 Request::SnapshotMount { name, at }
             }
         }),
+        Command::Survey(survey) => survey::run(&survey, output),
         Command::Prove(command) => prove::run(command, output),
         Command::Device(DeviceCommand::Models { model }) => device::models(model.as_deref(), output),
         Command::Device(DeviceCommand::Calibrate { model }) => device::calibrate(&model, output),

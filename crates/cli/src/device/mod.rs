@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Becomes true when somebody asks this process to stop.
-fn on_signal() -> Result<Arc<AtomicBool>, Failure> {
+pub fn on_signal() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, stop.clone()).map_err(|error| Failure::new(error.to_string()))?;

@@ -17,6 +17,44 @@ pub enum PlanCommand {
 pub enum EstimateCommand {
     /// How many bytes a log-structured merge tree writes for each byte that it is given. See docs/estimators/lsm.md.
     Lsm(Box<Lsm>),
+    /// What deduplication would leave of data, from a part of them. See docs/estimators/dedup.md.
+    Dedup(Box<Dedup>),
+    /// Which chunk size pays on data: chunkers side by side over one or more versions. See docs/estimators/chunking.md.
+    Chunking(Box<Chunking>),
+}
+
+#[derive(Args)]
+pub struct Dedup {
+    #[command(flatten)]
+    pub common: Common,
+    /// A directory, a block device, or an image.
+    pub path: PathBuf,
+    #[command(flatten)]
+    pub reading: crate::survey::arguments::Reading,
+}
+
+#[derive(Args)]
+pub struct Chunking {
+    #[command(flatten)]
+    pub common: Common,
+    /// Versions of the data, oldest first: directories (their files follow each other by path) or files.
+    #[arg(required = true)]
+    pub paths: Vec<PathBuf>,
+    /// Bytes of metadata for each stored chunk: its entry in the index, and what else is kept with it.
+    #[arg(long, value_name = "SIZE", default_value = "64")]
+    pub metadata: Bytes,
+    /// Small chunks in a big one, for the bimodal schemes; the authors recommend 8.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(2..=64))]
+    pub k: u8,
+    /// Decides where the index is wrong, when it is.
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Memory for digests: about 22 bytes for each 1 KiB of data.
+    #[arg(long, default_value = "2GiB")]
+    pub memory: Bytes,
+    /// Write the comparison as a page.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// What every estimator takes.

@@ -1,6 +1,8 @@
 //! `ashlar plan`.
 
 pub mod arguments;
+mod chunking;
+mod dedup;
 mod lsm;
 
 use crate::ledger;
@@ -25,6 +27,8 @@ pub fn run(command: PlanCommand, output: &Output) -> Result<ExitCode, Failure> {
     let PlanCommand::Estimate(command) = command;
     match command {
         EstimateCommand::Lsm(arguments) => lsm::run(&arguments, output),
+        EstimateCommand::Dedup(arguments) => dedup::run(&arguments, output),
+        EstimateCommand::Chunking(arguments) => chunking::run(&arguments, output),
     }
 }
 
