@@ -173,18 +173,26 @@ impl Listing {
         })
     }
 
-    /// Divides files of a size that is very common by their names: see [`crate::sample`].
+    /// Divides files of a size that is very common by their names, and where names are common too by their paths: see
+    /// [`crate::sample`].
     fn group(&mut self) {
-        let mut sizes: HashMap<u64, u64> = HashMap::new();
-        self.entries.iter().for_each(|entry| *sizes.entry(entry.size).or_default() += 1);
-        let most = (self.data_bytes() / 1000).max(4 << 20);
+        let most = (self.data_bytes() / 2000).max(256 << 10);
+        self.divide(most, |listing, entry| xxhash_rust::xxh3::xxh3_64(listing.name(entry.name_at, entry.name_len).as_bytes()));
+        self.divide(2 * most, |listing, entry| xxhash_rust::xxh3::xxh3_64(listing.path(entry).as_os_str().as_bytes()));
+    }
+
+    /// Divides files of one size and group, when they are together more than `most`, into groups by a hash.
+    fn divide(&mut self, most: u64, hash: impl Fn(&Listing, &Entry) -> u64) {
+        let mut together: HashMap<(u64, u32), u64> = HashMap::new();
+        for entry in &self.entries {
+            *together.entry((entry.size, entry.group)).or_default() += entry.size.min(1 << 20);
+        }
         for index in 0..self.entries.len() {
             let entry = self.entries[index];
-            let together = sizes.get(&entry.size).copied().unwrap_or(1).saturating_mul(entry.size.min(1 << 20));
-            if together > most {
-                let name = self.name(entry.name_at, entry.name_len);
-                let hash = xxhash_rust::xxh3::xxh3_64(name.as_bytes());
-                self.entries[index].group = 1 + (hash % together.div_ceil(most)) as u32;
+            let bytes = together.get(&(entry.size, entry.group)).copied().unwrap_or(0);
+            if bytes > most {
+                let part = hash(self, &entry) % bytes.div_ceil(most);
+                self.entries[index].group = crate::sample::mix(u64::from(entry.group) + 1, part) as u32;
             }
         }
     }

@@ -3,7 +3,7 @@
 use crate::compress::Packed;
 use crate::incidence::Incidences;
 use crate::sample::mix;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
@@ -42,7 +42,7 @@ pub struct Tally {
     /// Bytes of chunks of zeros.
     pub zero: u64,
     /// Bytes of each cluster. Of a full scan none.
-    pub clusters: HashMap<u32, u64>,
+    pub clusters: BTreeMap<u32, u64>,
     /// Chunks that were compressed.
     pub packed: HashMap<u64, PackedValue>,
 }
@@ -51,11 +51,11 @@ pub struct Tally {
 #[derive(Default)]
 pub struct Base {
     /// The values.
-    pub values: HashMap<u64, Counted>,
+    pub values: BTreeMap<u64, Counted>,
     /// Bytes of the part of the sample from which they were drawn.
     pub bytes: u64,
     /// Clusters of that part.
-    clusters: HashMap<u32, u64>,
+    clusters: BTreeMap<u32, u64>,
 }
 
 /// A value that was drawn, and where it occurs.
@@ -102,7 +102,7 @@ impl Tally {
     pub fn new(mode: Mode, memory: u64, directory: &Path) -> Tally {
         let base = (mode == Mode::Base).then(Base::default);
         let memory = if mode == Mode::Base { 0 } else { memory };
-        let (clusters, packed) = (HashMap::new(), HashMap::new());
+        let (clusters, packed) = (BTreeMap::new(), HashMap::new());
         Tally { incidences: Incidences::new(memory, directory), base, bytes: 0, zero: 0, clusters, packed }
     }
 

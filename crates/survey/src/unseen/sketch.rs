@@ -45,7 +45,8 @@ impl Sketch {
     pub fn covered(&self) -> f64 {
         1.0 - self.from as f64 / 2f64.powi(64)
     }
-    /// The range of distinct values of the whole, of which `share` was sampled.
+    /// The range of distinct values of the whole, of which `share` was sampled, with a slack of so many standard
+    /// deviations. That of the covered part of the digests is within it.
     pub fn range(&self, share: f64, slack: f64) -> Result<Range, NoAnswer> {
         let rows = self.values.values().copied().max().unwrap_or(0).min(60) as usize;
         let mut counts = vec![0.0; rows];
@@ -60,9 +61,11 @@ impl Sketch {
             }
         }
         let noise = counts.iter().map(|count: &f64| (count + 1.0).sqrt()).collect();
-        let found = range(&Sample { counts, noise, share, total: mass / share }, Slack::Paper(slack))?;
+        let found = range(&Sample { counts, noise, share, total: mass / share }, Slack::Noise(slack))?;
         let whole = |distinct: f64| (distinct + popular) / self.covered();
-        Ok(Range { low: whole(found.low), best: whole(found.best), high: whole(found.high), ..found })
+        let covered = if self.from == 0 { 0.0 } else { 2.0 / (self.values.len() as f64).sqrt() };
+        let (low, high) = (whole(found.low) * (1.0 - covered), whole(found.high) * (1.0 + covered));
+        Ok(Range { low, best: whole(found.best), high, ..found })
     }
 }
 
