@@ -34,12 +34,12 @@ fn read_all(bytes: &[u8]) {
 
 /// A file without a name.
 pub fn tempfile() -> std::fs::File {
-    let number = std::sync::atomic::AtomicU64::new(0);
+    static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let path = std::env::temp_dir().join(format!(
         "ashlar-survey-{}-{:?}-{}",
         std::process::id(),
         std::thread::current().id(),
-        number.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+        NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
     ));
     let file = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
     std::fs::remove_file(&path).expect("it is ours");
