@@ -120,7 +120,14 @@ pub fn extents(file: impl AsFd, max: usize) -> io::Result<Vec<Extent>> {
 /// Calls `each` with offset and length of every free range of the file system that holds `file`. Needs root. An error of
 /// kind `Unsupported` where the file system cannot tell.
 pub fn free_ranges(file: impl AsFd, mut each: impl FnMut(u64, u64)) -> io::Result<()> {
-    let all = RawRange { device: u32::MAX, flags: u32::MAX, physical: u64::MAX, owner: u64::MAX, offset: u64::MAX, ..RawRange::default() };
+    let all = RawRange {
+        device: u32::MAX,
+        flags: u32::MAX,
+        physical: u64::MAX,
+        owner: u64::MAX,
+        offset: u64::MAX,
+        ..RawRange::default()
+    };
     let mut low = RawRange::default();
     loop {
         let mut request = RawRanges {

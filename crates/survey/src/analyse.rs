@@ -154,6 +154,10 @@ impl Analyser {
             if next < own_end {
                 outcome.logical += own_end - next;
                 self.blocks(&mut fixed, next, own_end, stretch.salt, outcome);
+                if own_end == stretch.to.min(data_end) {
+                    // Here, while their bytes are at hand.
+                    self.finish_blocks(&mut fixed, outcome);
+                }
             }
             next = end;
             if !defined.is_empty() {
@@ -163,11 +167,7 @@ impl Analyser {
                 self.forget(own_end - own_end % (1 << 20));
             }
         }
-        for fixed in &mut fixed {
-            if let Some(block) = fixed.joiner.finish() {
-                self.add_block(fixed.index, fixed.start, &block, outcome);
-            }
-        }
+        self.finish_blocks(&mut fixed, outcome);
         if data_end < stretch.data_end && !defined.is_empty() {
             self.pieces(&mut defined, piece_at, true, stretch, outcome);
         }
@@ -235,6 +235,14 @@ impl Analyser {
         }
     }
 
+    fn finish_blocks(&mut self, fixed: &mut [Fixed], outcome: &mut Outcome) {
+        for fixed in fixed {
+            if let Some(block) = fixed.joiner.finish() {
+                self.add_block(fixed.index, fixed.start, &block, outcome);
+            }
+        }
+    }
+
     fn study(&mut self, at: u64, to: u64, outcome: &mut Outcome) {
         let len = (to - at).min(Study::BLOCK as u64) as u32;
         let from = at.saturating_sub(self.base) as usize;
@@ -257,7 +265,8 @@ impl Analyser {
         if self.plan.pack_every == 0 || !(value >> 7).is_multiple_of(self.plan.pack_every) {
             return;
         }
-        let from = start.saturating_sub(self.base) as usize;
+        let Some(from) = start.checked_sub(self.base) else { return };
+        let from = from as usize;
         if let Some(bytes) = self.window.get(from..from + len as usize) {
             outcome.packed.push((index, self.packer.pack(value, bytes)));
         }
@@ -300,7 +309,14 @@ impl Analyser {
         at
     }
 
-    fn add_defined(&mut self, defined: &mut Defined, len: u32, natural: bool, stretch: &Stretch, outcome: &mut Outcome) {
+    fn add_defined(
+        &mut self,
+        defined: &mut Defined,
+        len: u32,
+        natural: bool,
+        stretch: &Stretch,
+        outcome: &mut Outcome,
+    ) {
         let (mut digests, mut sum, mut count) = (Digests::default(), 0, 0);
         for (value, piece) in &defined.pieces {
             if sum >= len {
@@ -378,7 +394,11 @@ mod tests {
                 // Stretches may miss a chunk each until they have met the cuts of the whole.
                 let missing = whole.found.iter().filter(|found| !parts.found.contains(found)).count();
                 let wrong = parts.found.iter().filter(|found| !whole.found.contains(found)).count();
-                assert!(missing <= 13 && wrong <= 13, "{chunking}: {missing} missing, {wrong} wrong of {}", whole.found.len());
+                assert!(
+                    missing <= 13 && wrong <= 13,
+                    "{chunking}: {missing} missing, {wrong} wrong of {}",
+                    whole.found.len()
+                );
             }
         }
     }

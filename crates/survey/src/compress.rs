@@ -26,7 +26,7 @@ pub enum Codec {
 
 impl Codec {
     /// Those that are compared.
-    pub const ALL: [Codec; 5] = [Codec::Lz4, Codec::Zstd(1), Codec::Zstd(3), Codec::Zstd(9), Codec::Zstd(15)];
+    pub const ALL: [Codec; 4] = [Codec::Lz4, Codec::Zstd(1), Codec::Zstd(3), Codec::Zstd(9)];
 
     /// Its name, as the pool takes it.
     pub fn name(self) -> String {
@@ -102,7 +102,10 @@ impl Packer {
 
     /// Compresses; the result is in the buffer. `None` if it did not shrink.
     fn compress(&mut self, codec: Codec, bytes: &[u8]) -> Option<usize> {
-        self.buffer.resize(lz4_flex::block::get_maximum_output_size(bytes.len()).max(zstd::zstd_safe::compress_bound(bytes.len())), 0);
+        self.buffer.resize(
+            lz4_flex::block::get_maximum_output_size(bytes.len()).max(zstd::zstd_safe::compress_bound(bytes.len())),
+            0,
+        );
         let len = match codec {
             Codec::Lz4 => lz4_flex::block::compress_into(bytes, &mut self.buffer).ok()?,
             Codec::Zstd(level) => {

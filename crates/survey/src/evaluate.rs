@@ -23,6 +23,9 @@ const DEVIATIONS: f64 = 2.5;
 /// Standard deviations of the share of copies within clusters.
 const DEVIATIONS_WITHIN: f64 = 2.0;
 
+/// Standard deviations of the mean ratio of compression: more, since neighbours compress alike.
+const DEVIATIONS_PACKING: f64 = 3.0;
+
 /// A ratio: a range from a sample, or the value itself from everything.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ratio {
@@ -93,6 +96,8 @@ struct Rows {
     weight: Vec<f64>,
     values: Vec<f64>,
     packed: Vec<Packed>,
+    /// Over all compressed values: sums of squares of lengths, and for each codec of squares and of products with lengths.
+    packed_squares: [f64; 5],
     /// Events by what clusters they are in: row and weight.
     events: BTreeMap<u64, (usize, f64)>,
     /// Mass of the common values: weight times clusters.
@@ -115,7 +120,12 @@ impl Rows {
         self.values[row] += factor;
         if let Some(packed) = packed {
             let sum = &mut self.packed[row];
-            *sum = [sum[0] + f64::from(packed.len), sum[1] + f64::from(packed.lz4), sum[2] + f64::from(packed.zstd)];
+            let [len, lz4, zstd] = [packed.len, packed.lz4, packed.zstd].map(f64::from);
+            *sum = [sum[0] + len, sum[1] + lz4, sum[2] + zstd];
+            let squares = &mut self.packed_squares;
+            for (sum, more) in squares.iter_mut().zip([len * len, lz4 * lz4, lz4 * len, zstd * zstd, zstd * len]) {
+                *sum += more;
+            }
         }
         if row == ROWS {
             self.common_mass += weight * places as f64;
@@ -158,6 +168,17 @@ impl Rows {
         (0..=ROWS).map(pick).collect()
     }
 
+    /// Relative standard deviation of the mean ratio of compression.
+    fn packing_noise(&self, codec: usize) -> f64 {
+        let [len, packed] = [0, codec + 1].map(|index| self.packed.iter().map(|row| row[index]).sum::<f64>());
+        if packed <= 0.0 {
+            return 0.0;
+        }
+        let ratio = packed / len;
+        let [lens, squares, products] = [0, 2 * codec + 1, 2 * codec + 2].map(|index| self.packed_squares[index]);
+        (squares - 2.0 * ratio * products + ratio * ratio * lens).max(0.0).sqrt() / packed
+    }
+
     fn mean_len(&self) -> f64 {
         let values: f64 = self.values.iter().sum();
         if values > 0.0 { self.weight.iter().sum::<f64>() / values } else { 0.0 }
@@ -192,7 +213,9 @@ pub fn evaluate(tally: &mut Tally, whole: Whole) -> Result<Evaluation, Evaluatio
     let exact = whole.full || share >= 0.9999;
     let zero_stored = if tally.zero > 0 { rows.mean_len() } else { 0.0 };
     let within = if exact { 0.0 } else { DEVIATIONS_WITHIN * within_noise(&rows, tally) };
-    let ratio = |packing: Option<usize>| -> Result<Ratio, NoAnswer> {
+    let ratio = |codec: Option<usize>| -> Result<Ratio, NoAnswer> {
+        let within = within + codec.map_or(0.0, |codec| DEVIATIONS_PACKING * rows.packing_noise(codec));
+        let packing = codec;
         let packing = packing.map_or_else(|| vec![1.0; ROWS + 1], |codec| rows.packing(codec));
         let counts: Vec<f64> = rows.weight.iter().zip(&packing).map(|(weight, packing)| weight * packing).collect();
         let stored: f64 = counts.iter().sum();
@@ -201,7 +224,8 @@ pub fn evaluate(tally: &mut Tally, whole: Whole) -> Result<Evaluation, Evaluatio
             return Ok(Ratio::Value((stored + zero_stored) / logical));
         }
         let common = counts[ROWS];
-        let total: f64 = counts[..ROWS].iter().zip(1..).map(|(count, places)| count * f64::from(places)).sum::<f64>() / share;
+        let total: f64 =
+            counts[..ROWS].iter().zip(1..).map(|(count, places)| count * f64::from(places)).sum::<f64>() / share;
         let least_event = 8.0 * rows.mean_len();
         let noise = rows.noise(least_event).iter().zip(&packing).map(|(noise, packing)| noise * packing).collect();
         let mut counts = counts;
@@ -212,7 +236,8 @@ pub fn evaluate(tally: &mut Tally, whole: Whole) -> Result<Evaluation, Evaluatio
         noise.truncate(used);
         let found = range(&Sample { counts, noise, share, total }, Slack::Noise(DEVIATIONS))?;
         let part = |distinct: f64| (distinct + common + zero_stored) / logical;
-        let low = (part(found.low) * (1.0 - within)).max((stored + zero_stored) / logical);
+        let least = if codec.is_none() { (stored + zero_stored) / logical } else { 0.0 };
+        let low = (part(found.low) * (1.0 - within)).max(least);
         let high = (part(found.high) * (1.0 + within)).min(1.0).max(low);
         Ok(Ratio::Range(low, high))
     };
@@ -235,7 +260,8 @@ fn within_noise(rows: &Rows, tally: &Tally) -> f64 {
         return 0.0;
     }
     let mean = mass / bytes as f64;
-    let off = |(cluster, bytes): (&u32, &u64)| rows.clusters.get(cluster).copied().unwrap_or(0.0) - mean * *bytes as f64;
+    let off =
+        |(cluster, bytes): (&u32, &u64)| rows.clusters.get(cluster).copied().unwrap_or(0.0) - mean * *bytes as f64;
     tally.clusters.iter().map(off).map(|off| off * off).sum::<f64>().sqrt() / mass
 }
 
@@ -316,7 +342,9 @@ mod tests {
         let passes: &[bool] = if mode == Mode::Base { &[true, false] } else { &[false] };
         for drawing in passes {
             for (cluster, chunks) in whole.iter().enumerate() {
-                if !share.has(seed, cluster as u64) || *drawing && !(Share { from: 0.0, to: base_part }).has(seed, cluster as u64) {
+                if !share.has(seed, cluster as u64)
+                    || *drawing && !(Share { from: 0.0, to: base_part }).has(seed, cluster as u64)
+                {
                     continue;
                 }
                 for value in chunks {

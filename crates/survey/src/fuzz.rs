@@ -47,7 +47,8 @@ pub fn tempfile() -> std::fs::File {
 }
 
 fn state_bytes() -> Vec<u8> {
-    let mut tallies = [Tally::new(Mode::Full, 1 << 20, &std::env::temp_dir()), Tally::new(Mode::Base, 0, &std::env::temp_dir())];
+    let mut tallies =
+        [Tally::new(Mode::Full, 1 << 20, &std::env::temp_dir()), Tally::new(Mode::Base, 0, &std::env::temp_dir())];
     for value in 0..20 {
         for tally in &mut tallies {
             tally.found(value, value as u32 % 3, 4096, true).expect("space");

@@ -258,7 +258,9 @@ mod tests {
         assert!(small.spilled() > 0 && large.spilled() == 0);
         let all = |incidences: &mut Incidences| {
             let mut all = Vec::new();
-            incidences.for_each(|found| all.push(((found.value, found.cluster), found.count))).expect("files are there");
+            incidences
+                .for_each(|found| all.push(((found.value, found.cluster), found.count)))
+                .expect("files are there");
             all
         };
         let expected: Vec<_> = model.into_iter().collect();

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The block of the score. It is that of ext4, xfs and btrfs by default.
 const BLOCK: u64 = 4096;
-/// Files that are looked at.
-const FILES_MAX: u64 = 20_000;
+/// Files that are looked at, after a full scan and after a sample.
+const FILES_MAX: [u64; 2] = [20_000, 2000];
 /// Extents of one file that are looked at.
 const EXTENTS_MAX: usize = 100_000;
 
@@ -57,14 +57,14 @@ pub fn score(extents: &[Extent], size: u64) -> (Score, u64) {
 }
 
 /// Looks at the files of a source.
-pub fn layout(source: &Source, seed: u64, stop: &AtomicBool) -> LayoutAnswer {
+pub fn layout(source: &Source, full: bool, seed: u64, stop: &AtomicBool) -> LayoutAnswer {
     let mut answer = LayoutAnswer::default();
     if source.kind == Kind::Device || source.kind == Kind::Trace {
         answer.notes.push("a device has no files".into());
         return answer;
     }
     let entries = &source.listing.entries;
-    let share = (FILES_MAX as f64 / entries.len().max(1) as f64).min(1.0);
+    let share = (FILES_MAX[usize::from(!full)] as f64 / entries.len().max(1) as f64).min(1.0);
     let mut total = Score::default();
     let (mut by_extents, mut by_size) = (BTreeMap::new(), BTreeMap::<u64, Score>::new());
     let mut sum = 0;
@@ -111,7 +111,9 @@ fn free(source: &Source, answer: &mut LayoutAnswer) {
         *range = (range.0 + 1, range.1 + len);
     });
     match told {
-        Ok(()) => answer.free_ranges = ranges.into_iter().map(|(bound, (count, bytes))| (bound, count, bytes)).collect(),
+        Ok(()) => {
+            answer.free_ranges = ranges.into_iter().map(|(bound, (count, bytes))| (bound, count, bytes)).collect()
+        }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             answer.notes.push("ranges of free space are shown to root alone".into());
         }

@@ -85,7 +85,9 @@ pub enum WalkError {
     #[error("{0}: {1}")]
     Root(PathBuf, io::Error),
     /// There are too many files.
-    #[error("the names of the files alone take more than {0} bytes; give more with --memory, or survey parts of the tree")]
+    #[error(
+        "the names of the files alone take more than {0} bytes; give more with --memory, or survey parts of the tree"
+    )]
     Memory(u64),
     /// Ctrl-C.
     #[error("interrupted")]
@@ -128,8 +130,17 @@ impl Listing {
     /// A single file or device.
     pub fn single(path: &Path, size: u64, data: u64, changed: i64) -> Listing {
         let mut listing = Listing { root: path.to_path_buf(), ..Listing::default() };
-        let entry =
-            Entry { directory: 0, name_at: 0, name_len: 0, sparse: data < size, size, data, changed, inode: 0, group: 0 };
+        let entry = Entry {
+            directory: 0,
+            name_at: 0,
+            name_len: 0,
+            sparse: data < size,
+            size,
+            data,
+            changed,
+            inode: 0,
+            group: 0,
+        };
         listing.entries.push(entry);
         listing
     }
@@ -177,7 +188,9 @@ impl Listing {
     /// [`crate::sample`].
     fn group(&mut self) {
         let most = (self.data_bytes() / 2000).max(256 << 10);
-        self.divide(most, |listing, entry| xxhash_rust::xxh3::xxh3_64(listing.name(entry.name_at, entry.name_len).as_bytes()));
+        self.divide(most, |listing, entry| {
+            xxhash_rust::xxh3::xxh3_64(listing.name(entry.name_at, entry.name_len).as_bytes())
+        });
         self.divide(2 * most, |listing, entry| xxhash_rust::xxh3::xxh3_64(listing.path(entry).as_os_str().as_bytes()));
     }
 
@@ -291,8 +304,7 @@ impl Walk<'_> {
         }
         let (name_at, name_len) = self.keep(name);
         let (changed, inode) = (metadata.mtime(), metadata.ino());
-        let entry =
-            Entry { directory, name_at, name_len, sparse: data < size, size, data, changed, inode, group: 0 };
+        let entry = Entry { directory, name_at, name_len, sparse: data < size, size, data, changed, inode, group: 0 };
         self.listing.entries.push(entry);
     }
 }

@@ -61,8 +61,13 @@ pub fn comparison_page(title: &str, comparison: &Comparison) -> String {
     let heads = ["scheme", "stored", "with metadata", "mean chunk", "index entries", "references", "queries"];
     table(&heads, rows, &mut body);
     let points = comparison.false_positives.iter().map(|(rate, ratio)| (100.0 * rate, 100.0 * ratio)).collect();
-    let plot = Plot::lines("Wrong answers of the index", Axis::new("wrong answers, %"), Axis::new("stored, %"), Label::Measured)
-        .with(Series::line("k-fixed, with metadata", points));
+    let plot = Plot::lines(
+        "Wrong answers of the index",
+        Axis::new("wrong answers, %"),
+        Axis::new("stored, %"),
+        Label::Measured,
+    )
+    .with(Series::line("k-fixed, with metadata", points));
     body += &plot.figure_html();
     page(title, &body)
 }
@@ -112,10 +117,12 @@ fn summary(answer: &Answer, body: &mut String) {
         );
     }
     if let Some(score) = answer.layout.score {
-        let _ = write!(body, "<li>{} of the blocks of files follow their predecessor on the device.</li>", percent(score));
+        let _ =
+            write!(body, "<li>{} of the blocks of files follow their predecessor on the device.</li>", percent(score));
     }
     if answer.unreadable.count > 0 {
-        let _ = write!(body, "<li><strong>{} things could not be read</strong>; see below.</li>", answer.unreadable.count);
+        let _ =
+            write!(body, "<li><strong>{} things could not be read</strong>; see below.</li>", answer.unreadable.count);
     }
     if answer.changed.count > 0 {
         let _ = write!(body, "<li>{} files changed under the scan; see below.</li>", answer.changed.count);
@@ -245,12 +252,18 @@ fn layout_part(layout: &LayoutAnswer, body: &mut String) {
         );
         let names = layout.files_by_extents.iter().map(|(extents, _)| format!("{extents}")).collect();
         let files = layout.files_by_extents.iter().map(|(_, files)| *files as f64).collect();
-        let plot = Plot::bars("Files by extents (up to)", names, Axis::new("files"), label).with(Series::bars("files", files));
+        let plot =
+            Plot::bars("Files by extents (up to)", names, Axis::new("files"), label).with(Series::bars("files", files));
         body.push_str(&plot.figure_html());
         if layout.score_by_size.len() > 1 {
             let points = layout.score_by_size.iter().map(|(size, score)| (*size as f64, *score)).collect();
-            let plot = Plot::lines("Layout score by size", Axis::log("size of the file, bytes"), Axis::new("score").from(0.0), label)
-                .with(Series::line("score", points));
+            let plot = Plot::lines(
+                "Layout score by size",
+                Axis::log("size of the file, bytes"),
+                Axis::new("score").from(0.0),
+                label,
+            )
+            .with(Series::line("score", points));
             body.push_str(&plot.figure_html());
         }
     }
@@ -258,8 +271,9 @@ fn layout_part(layout: &LayoutAnswer, body: &mut String) {
         let names = layout.free_ranges.iter().map(|(bound, ..)| Bytes(*bound).to_string()).collect();
         let total: u64 = layout.free_ranges.iter().map(|range| range.2).sum();
         let share = layout.free_ranges.iter().map(|range| 100.0 * range.2 as f64 / total.max(1) as f64).collect();
-        let plot = Plot::bars("Free space by length of range (up to)", names, Axis::new("share of it, %"), Label::Measured)
-            .with(Series::bars("free space", share));
+        let plot =
+            Plot::bars("Free space by length of range (up to)", names, Axis::new("share of it, %"), Label::Measured)
+                .with(Series::bars("free space", share));
         body.push_str(&plot.figure_html());
     }
 }
@@ -286,11 +300,20 @@ fn trace_part(trace: &TraceAnswer, body: &mut String) {
         number(trace.peak_to_mean)
     );
     if trace.impossible > 0 {
-        let _ = write!(body, "<p><strong>{} records are impossible</strong> (times, lengths or addresses beyond belief) and left out.</p>", trace.impossible);
+        let _ = write!(
+            body,
+            "<p><strong>{} records are impossible</strong> (times, lengths or addresses beyond belief) and left out.</p>",
+            trace.impossible
+        );
     }
     let label = if trace.reuse.exact { Label::Measured } else { Label::Sampled };
-    let mut plot = Plot::lines("Misses of a cache (LRU)", Axis::log("size of the cache, bytes"), Axis::new("misses, %").from(0.0), label)
-        .with(reuse_series("by address", &trace.reuse));
+    let mut plot = Plot::lines(
+        "Misses of a cache (LRU)",
+        Axis::log("size of the cache, bytes"),
+        Axis::new("misses, %").from(0.0),
+        label,
+    )
+    .with(reuse_series("by address", &trace.reuse));
     if let Some(similarity) = &trace.similarity {
         plot = plot.with(reuse_series("by content", &similarity.reuse));
     }
@@ -301,8 +324,9 @@ fn trace_part(trace: &TraceAnswer, body: &mut String) {
         .with(Series::bars("writes", trace.by_length.iter().map(|length| length.2 as f64).collect()));
     body.push_str(&plot.figure_html());
     if trace.dispersion.len() > 1 {
-        let plot = Plot::lines("Bursts", Axis::log("length of a bin, seconds"), Axis::log("variance / mean"), Label::Measured)
-            .with(Series::line("requests", trace.dispersion.clone()));
+        let plot =
+            Plot::lines("Bursts", Axis::log("length of a bin, seconds"), Axis::log("variance / mean"), Label::Measured)
+                .with(Series::line("requests", trace.dispersion.clone()));
         body.push_str(&plot.figure_html());
     }
 }

@@ -36,7 +36,9 @@ pub enum Qcow2Error {
         law: String,
     },
     /// A feature.
-    #[error("the qcow2 image uses {0}, which is not supported; `qemu-img convert -O raw` makes an image that can be read")]
+    #[error(
+        "the qcow2 image uses {0}, which is not supported; `qemu-img convert -O raw` makes an image that can be read"
+    )]
     Unsupported(&'static str),
 }
 
@@ -134,12 +136,20 @@ impl Qcow2 {
         let file_len = file.metadata()?.len();
         let mut bytes = [0; 112];
         let len = file.read_at(&mut bytes, 0)?;
-        let header = header(bytes.get(..len).unwrap_or_default())
-            .ok_or(Qcow2Error::Header { field: "length", value: len as u64, law: "the header is cut off".into() })?;
+        let header = header(bytes.get(..len).unwrap_or_default()).ok_or(Qcow2Error::Header {
+            field: "length",
+            value: len as u64,
+            law: "the header is cut off".into(),
+        })?;
         header.check()?;
         let l1_bytes = u64::from(header.l1_len) * 8;
         let end = header.l1_at.checked_add(l1_bytes).filter(|end| *end <= file_len);
-        law(end.is_some(), "l1_table_offset", header.l1_at, format!("the table ends within the file of {file_len} bytes"))?;
+        law(
+            end.is_some(),
+            "l1_table_offset",
+            header.l1_at,
+            format!("the table ends within the file of {file_len} bytes"),
+        )?;
         let l1 = read_table(&file, header.l1_at, l1_bytes as usize)?;
         let mut image = Qcow2 {
             file,
@@ -306,7 +316,10 @@ impl Qcow2 {
         let mut state = miniz_oxide::inflate::core::DecompressorOxide::new();
         let (status, _, written) = miniz_oxide::inflate::core::decompress(&mut state, &packed, &mut bytes, 0, flags);
         // Behind the stream is what fills the sector.
-        let done = matches!(status, miniz_oxide::inflate::TINFLStatus::Done | miniz_oxide::inflate::TINFLStatus::HasMoreOutput);
+        let done = matches!(
+            status,
+            miniz_oxide::inflate::TINFLStatus::Done | miniz_oxide::inflate::TINFLStatus::HasMoreOutput
+        );
         if !done {
             return Err(damaged(at, "it is no deflate stream"));
         }

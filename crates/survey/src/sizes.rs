@@ -169,7 +169,11 @@ impl Sizes {
                 .iter()
                 .map(|(power, amount)| bar(size_name(*power), Some(bound(*power)), amount))
                 .collect(),
-            by_age: self.by_age.iter().map(|(index, amount)| bar(age_name(*index), age_bound(*index), amount)).collect(),
+            by_age: self
+                .by_age
+                .iter()
+                .map(|(index, amount)| bar(age_name(*index), age_bound(*index), amount))
+                .collect(),
             by_depth: self
                 .by_depth
                 .iter()
@@ -227,7 +231,8 @@ mod tests {
     #[test]
     fn files_are_counted_where_they_belong() {
         let mut sizes = Sizes::default();
-        for (name, size, age) in [("a.TXT", 0, 10), ("b.txt", 1, DAY), ("c", 1024, -2 * DAY), (".d", 1 << 40, 1 << 40)] {
+        for (name, size, age) in [("a.TXT", 0, 10), ("b.txt", 1, DAY), ("c", 1024, -2 * DAY), (".d", 1 << 40, 1 << 40)]
+        {
             sizes.file(OsStr::new(name), size, size, size, age, 3);
         }
         let answer = sizes.answer();

@@ -134,14 +134,17 @@ pub fn decode(from: &mut impl Read, survey: &str, tallies: &mut [Tally]) -> Resu
 impl Study {
     /// All sums.
     pub fn numbers(&self) -> Vec<f64> {
-        let mut numbers = vec![self.blocks as f64, self.bytes as f64, self.entropy_bits, self.dense as f64, self.zero as f64];
+        let mut numbers =
+            vec![self.blocks as f64, self.bytes as f64, self.entropy_bits, self.dense as f64, self.zero as f64];
         numbers.extend(self.squares);
         numbers.extend(self.codecs.iter().flat_map(|codec| [codec.0 as f64, codec.1 as f64, codec.2 as f64]));
         numbers
     }
     /// The sums again; none if there are too few.
     pub fn from_numbers(numbers: &[f64]) -> Study {
-        let [blocks, bytes, entropy_bits, dense, zero, one, other, codecs @ ..] = numbers else { return Study::default() };
+        let [blocks, bytes, entropy_bits, dense, zero, one, other, codecs @ ..] = numbers else {
+            return Study::default();
+        };
         let mut study = Study {
             blocks: *blocks as u64,
             bytes: *bytes as u64,

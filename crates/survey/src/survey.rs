@@ -23,9 +23,9 @@ const SMALL: u64 = 256 << 20;
 /// Shares after which a survey without a budget looks whether its ranges are narrow enough; the paper needs 15 % at most.
 const STEPS: [f64; 8] = [0.01, 0.02, 0.03, 0.05, 0.07, 0.10, 0.15, 0.20];
 /// Bytes of chunks that are compressed for each chunking.
-const PACKED_BYTES: u64 = 24 << 20;
+const PACKED_BYTES: u64 = 12 << 20;
 /// Blocks that are compressed at all levels.
-const STUDIED: u64 = 192;
+const STUDIED: u64 = 128;
 /// Saving a state takes at most this share of the time.
 const SAVING: u32 = 20;
 /// States are saved so often at most.
@@ -97,7 +97,9 @@ pub enum SurveyError {
     #[error("{0}: {1}")]
     State(PathBuf, StateError),
     /// What was put aside.
-    #[error("what does not fit into memory cannot be put aside: {0}; name another place with TMPDIR, or give more --memory")]
+    #[error(
+        "what does not fit into memory cannot be put aside: {0}; name another place with TMPDIR, or give more --memory"
+    )]
     Aside(#[from] io::Error),
     /// The estimator.
     #[error(transparent)]
@@ -129,11 +131,11 @@ pub fn survey(
 ) -> Result<Answer, SurveyError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let began = Instant::now();
-    let source =
-        Source::open(path, now as i64, options.memory / 2, stop, &|files| status(Status::Walking(files)))?;
+    let source = Source::open(path, now as i64, options.memory / 2, stop, &|files| status(Status::Walking(files)))?;
     let total = source.listing.data_bytes();
     let full = options.full || options.budget.is_none() && total <= SMALL;
-    let unit_bytes = if full { FULL_UNIT } else { options.unit.unwrap_or_else(|| unit_bytes(path, &options.chunkings)) };
+    let unit_bytes =
+        if full { FULL_UNIT } else { options.unit.unwrap_or_else(|| unit_bytes(path, &options.chunkings)) };
     let expected = if full { total } else { (total as f64 * expected_share(options.budget, total)) as u64 };
     let plan = Plan {
         chunkings: options.chunkings.clone(),
@@ -405,7 +407,7 @@ impl Survey<'_> {
         mut notes: Vec<String>,
     ) -> Result<Answer, SurveyError> {
         (self.status)(Status::Layout);
-        let layout = layout(self.source, self.options.seed, self.stop);
+        let layout = layout(self.source, self.full, self.options.seed, self.stop);
         let listing = &self.source.listing;
         let mut unreadable = listing.unreadable.clone();
         unreadable.count += self.at.unreadable.count;
@@ -413,7 +415,9 @@ impl Survey<'_> {
         unreadable.first.truncate(crate::listing::NAMED_MAX);
         let spilled: u64 = self.tallies.iter().map(|tally| tally.incidences.spilled()).sum();
         if spilled > 0 {
-            notes.push(format!("{spilled} bytes were put aside in files, since memory was short; the answers are the same"));
+            notes.push(format!(
+                "{spilled} bytes were put aside in files, since memory was short; the answers are the same"
+            ));
         }
         let read_fraction = if self.full && self.at.logical >= self.total {
             1.0
@@ -438,7 +442,13 @@ impl Survey<'_> {
             seconds: self.seconds(),
             memory_peak_bytes: memory_peak(),
             spilled_bytes: spilled,
-            dedup: self.options.chunkings.iter().zip(&evaluations).map(|(chunking, found)| dedup(*chunking, found)).collect(),
+            dedup: self
+                .options
+                .chunkings
+                .iter()
+                .zip(&evaluations)
+                .map(|(chunking, found)| dedup(*chunking, found))
+                .collect(),
             compression: compression(&self.study),
             sizes: if self.source.kind == Kind::Tree || self.source.kind == Kind::Image {
                 listing.sizes.answer()

@@ -311,7 +311,9 @@ fn qcow2_images_of_qemu_are_read_back() {
     bytes[1 << 20..2 << 20].fill(7);
     bytes.extend(vec![0; 5 << 20]);
     directory.write("raw", &bytes);
-    for (name, arguments) in [("plain", vec![]), ("zlib", vec!["-c"]), ("zstd", vec!["-c", "-o", "compression_type=zstd"])] {
+    for (name, arguments) in
+        [("plain", vec![]), ("zlib", vec!["-c"]), ("zstd", vec!["-c", "-o", "compression_type=zstd"])]
+    {
         let to = directory.0.join(name);
         let mut command = std::process::Command::new("qemu-img");
         command.args(["convert", "-f", "raw", "-O", "qcow2"]).args(arguments).arg(directory.0.join("raw")).arg(&to);
@@ -337,9 +339,11 @@ fn what_cannot_be_read_is_named() {
     tree.write("good", &noise(1, 10_000));
     let answer = run(&tree.0, &options());
     assert_eq!(answer.unreadable.count, 0);
-    let error = survey(&tree.0.join("missing"), &options(), &|_| {}, &AtomicBool::new(false)).expect_err("nothing there");
+    let error =
+        survey(&tree.0.join("missing"), &options(), &|_| {}, &AtomicBool::new(false)).expect_err("nothing there");
     assert!(error.to_string().contains("missing"), "{error}");
-    let error = survey(Path::new("/dev/null"), &options(), &|_| {}, &AtomicBool::new(false)).expect_err("no block device");
+    let error =
+        survey(Path::new("/dev/null"), &options(), &|_| {}, &AtomicBool::new(false)).expect_err("no block device");
     assert!(error.to_string().contains("neither a directory"), "{error}");
     // A file that shrinks between walk and scan.
     let mut file = File::create(tree.0.join("grows")).expect("a file");

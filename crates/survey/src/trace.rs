@@ -247,7 +247,8 @@ impl Analyser {
     /// The next record.
     pub fn see(&mut self, request: &Request) {
         let first_ns = *self.first_ns.get_or_insert(request.at_ns);
-        let late = request.at_ns.saturating_sub(first_ns) > TIME_MAX_NS || first_ns.saturating_sub(request.at_ns) > TIME_MAX_NS;
+        let late = request.at_ns.saturating_sub(first_ns) > TIME_MAX_NS
+            || first_ns.saturating_sub(request.at_ns) > TIME_MAX_NS;
         let beyond = request.len > LEN_MAX || request.offset.checked_add(request.len).is_none();
         if late || beyond {
             self.answer.impossible += 1;
@@ -449,7 +450,9 @@ mod tests {
         assert_eq!(similarity.reuse.working_set_bytes, 100 * 4096);
         assert_eq!(answer.reuse.mean_distance, None);
         assert!((similarity.rewritten_share - 0.99).abs() < 1e-9);
-        for wrong in ["", "x 1 a 1 1 R 8 0 00112233445566778899", "1 1 a 1 1 X 8 0 0011223344556677", "1 1 a 1 1 R 8 0 zz"] {
+        for wrong in
+            ["", "x 1 a 1 1 R 8 0 00112233445566778899", "1 1 a 1 1 X 8 0 0011223344556677", "1 1 a 1 1 R 8 0 zz"]
+        {
             parse_line(wrong).expect_err(wrong);
         }
     }

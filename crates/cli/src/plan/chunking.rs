@@ -41,7 +41,8 @@ struct Compared {
 
 const SOURCE: &str = "Kruus, Ungureanu, Dubnicki: Bimodal Content Defined Chunking for Backup Streams, FAST 2010; Xia et al.: \
     FastCDC, ATC 2016";
-const DOMINANT: &str = "dominant assumption: what each stored chunk costs in metadata (--metadata); large costs favour large chunks";
+const DOMINANT: &str =
+    "dominant assumption: what each stored chunk costs in metadata (--metadata); large costs favour large chunks";
 const EXPLANATION: [&str; 4] = [
     "with metadata: (bytes of stored chunks + metadata * stored chunks) / logical bytes, which is 1 / DER' of the paper",
     "breaking-apart: big chunks beside a duplicate are cut into small ones; one question to the index for each big chunk",
@@ -53,12 +54,24 @@ impl fmt::Display for Compared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let comparison = &self.comparison;
         let (logical, metadata) = (Bytes(comparison.logical_bytes), comparison.metadata_bytes);
-        writeln!(f, "{logical} in {} versions, {metadata} bytes of metadata for each stored chunk\n", self.paths.len())?;
-        writeln!(f, "{:<32}{:>8}{:>15}{:>13}{:>15}{:>12}", "scheme", "stored", "with metadata", "mean chunk", "index entries", "queries")?;
+        writeln!(
+            f,
+            "{logical} in {} versions, {metadata} bytes of metadata for each stored chunk\n",
+            self.paths.len()
+        )?;
+        writeln!(
+            f,
+            "{:<32}{:>8}{:>15}{:>13}{:>15}{:>12}",
+            "scheme", "stored", "with metadata", "mean chunk", "index entries", "queries"
+        )?;
         for row in &comparison.rows {
             let (ratio, with) = (100.0 * row.ratio, 100.0 * row.ratio_with_metadata);
             let mean = Bytes(row.mean_chunk_bytes as u64).to_string();
-            writeln!(f, "{:<32}{ratio:>6.2} %{with:>13.2} %{mean:>13}{:>15}{:>12}", row.scheme, row.index_entries, row.queries)?;
+            writeln!(
+                f,
+                "{:<32}{ratio:>6.2} %{with:>13.2} %{mean:>13}{:>15}{:>12}",
+                row.scheme, row.index_entries, row.queries
+            )?;
         }
         writeln!(f, "\nleast is taken by {}", comparison.best)?;
         write!(f, "k-fixed when the index says wrongly that a chunk exists:")?;

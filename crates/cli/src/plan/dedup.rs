@@ -42,7 +42,8 @@ struct Inputs {
     mode: ashlar_survey::tally::Mode,
 }
 
-const SOURCE: &str = "Harnik, Khaitzin, Sotnikov: Estimating Unseen Deduplication, FAST 2016, algorithms 1 to 3, sections 3.1 to 3.4";
+const SOURCE: &str =
+    "Harnik, Khaitzin, Sotnikov: Estimating Unseen Deduplication, FAST 2016, algorithms 1 to 3, sections 3.1 to 3.4";
 const ASSUMPTIONS: [&str; 4] = [
     "what is read stands for what is not: units are chosen by a hash of size of file and offset",
     "the noise of the sample is that of the chunks that come and go together",

@@ -34,7 +34,8 @@ pub fn run(arguments: &Survey, output: &Output) -> Result<ExitCode, Failure> {
     if let Some(file) = &arguments.json_file {
         write(file, &serde_json::to_vec_pretty(&answer).unwrap_or_default())?;
     }
-    let troubles = answer.unreadable.count + answer.changed.count + answer.trace.as_ref().map_or(0, |trace| trace.impossible);
+    let troubles =
+        answer.unreadable.count + answer.changed.count + answer.trace.as_ref().map_or(0, |trace| trace.impossible);
     output.print(&text::Text(answer));
     Ok(ExitCode::from(u8::from(troubles > 0)))
 }
@@ -122,11 +123,16 @@ impl Bar {
                 let mut known = self.share.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 if *known != share {
                     *known = share;
-                    let template = "{bar:40} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left{msg}";
+                    let template =
+                        "{bar:40} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left{msg}";
                     let style = ProgressStyle::with_template(template);
                     self.bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
                     self.bar.reset();
-                    self.bar.set_message(if share < 1.0 { format!(" (up to {:.1} %)", 100.0 * share) } else { String::new() });
+                    self.bar.set_message(if share < 1.0 {
+                        format!(" (up to {:.1} %)", 100.0 * share)
+                    } else {
+                        String::new()
+                    });
                 }
                 self.bar.set_length(total);
                 self.bar.set_position(done);

@@ -54,9 +54,14 @@ fn data(f: &mut fmt::Formatter<'_>, answer: &Answer) -> fmt::Result {
     }
     let compression = &answer.compression;
     if compression.blocks > 0 {
-        writeln!(f, "\ncompression         stored / logical  MB/s (of a core)  back   ({} blocks of 64 KiB)", compression.blocks)?;
+        writeln!(
+            f,
+            "\ncompression         stored / logical  MB/s (of a core)  back   ({} blocks of 64 KiB)",
+            compression.blocks
+        )?;
         for codec in &compression.codecs {
-            let (ratio, there, back) = (codec.ratio.to_string(), number(codec.compress_mb_s), number(codec.decompress_mb_s));
+            let (ratio, there, back) =
+                (codec.ratio.to_string(), number(codec.compress_mb_s), number(codec.decompress_mb_s));
             writeln!(f, "{:<20}{ratio:<18}{there:<18}{back}", codec.codec)?;
         }
         writeln!(
@@ -87,14 +92,24 @@ fn data(f: &mut fmt::Formatter<'_>, answer: &Answer) -> fmt::Result {
         )?;
     }
     if let Some(score) = layout.score {
-        writeln!(f, "layout score        {score:.4}, {:.2} extents per file ({} files)", layout.extents_per_file, layout.files)?;
+        writeln!(
+            f,
+            "layout score        {score:.4}, {:.2} extents per file ({} files)",
+            layout.extents_per_file, layout.files
+        )?;
     }
     Ok(())
 }
 
 fn requests(f: &mut fmt::Formatter<'_>, trace: &TraceAnswer) -> fmt::Result {
     let TraceAnswer { reads, writes, .. } = trace;
-    writeln!(f, "\nrequests            {} in {} s, {:.1} % reads", trace.requests, number(trace.seconds), 100.0 * trace.read_share)?;
+    writeln!(
+        f,
+        "\nrequests            {} in {} s, {:.1} % reads",
+        trace.requests,
+        number(trace.seconds),
+        100.0 * trace.read_share
+    )?;
     for (name, kind) in [("reads", reads), ("writes", writes)] {
         let share = 100.0 * kind.sequential_share;
         writeln!(f, "{name:<20}{}, {}, {share:.1} % sequential", kind.requests, Bytes(kind.bytes))?;
@@ -109,13 +124,19 @@ fn requests(f: &mut fmt::Formatter<'_>, trace: &TraceAnswer) -> fmt::Result {
         writeln!(f, "copies              {copies} sectors per content that was read or written")?;
     }
     if trace.impossible > 0 {
-        writeln!(f, "impossible          {} records, left out: times, lengths or addresses beyond belief", trace.impossible)?;
+        writeln!(
+            f,
+            "impossible          {} records, left out: times, lengths or addresses beyond belief",
+            trace.impossible
+        )?;
     }
     Ok(())
 }
 
 fn reuse(f: &mut fmt::Formatter<'_>, name: &str, reuse: &Reuse) -> fmt::Result {
-    let distance = reuse.mean_distance.map_or("never again".into(), |distance| format!("again after {} references", number(distance)));
+    let distance = reuse
+        .mean_distance
+        .map_or("never again".into(), |distance| format!("again after {} references", number(distance)));
     writeln!(f, "{name:<20}working set {}, {distance}", Bytes(reuse.working_set_bytes))?;
     for part in [0.1, 0.5] {
         let size = (reuse.working_set_bytes as f64 * part) as u64;

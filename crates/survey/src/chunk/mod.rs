@@ -59,7 +59,8 @@ impl fmt::Display for Chunking {
 impl FromStr for Chunking {
     type Err = String;
     fn from_str(text: &str) -> Result<Chunking, String> {
-        let wrong = || format!("{text:?} is no chunking: write fixed:4KiB or cdc:16KiB, with a power of two from 4KiB to 1MiB");
+        let wrong =
+            || format!("{text:?} is no chunking: write fixed:4KiB or cdc:16KiB, with a power of two from 4KiB to 1MiB");
         let (kind, size) = text.split_once(':').ok_or_else(wrong)?;
         let size: Bytes = size.parse().map_err(|_| wrong())?;
         let bytes = u32::try_from(size.0).map_err(|_| wrong())?;

@@ -157,7 +157,8 @@ fn backups_pay_for_two_sizes() {
     let setting = Setting { metadata: 800, k: 8, seed: 1 };
     let found = compare(&versions, &setting);
     let row = |scheme: &str| found.rows.iter().find(|row| row.scheme == scheme).expect(scheme);
-    let (small, oracle, bimodal) = (row("small alone over 4 KiB"), row("oracle over 4 KiB"), row("k-fixed k=8 over 4 KiB"));
+    let (small, oracle, bimodal) =
+        (row("small alone over 4 KiB"), row("oracle over 4 KiB"), row("k-fixed k=8 over 4 KiB"));
     assert_eq!(small.ratio, oracle.ratio, "to the digit");
     assert!(oracle.mean_chunk_bytes > 5.0 * small.mean_chunk_bytes);
     // The baseline with the same ratio, between two of its sizes.

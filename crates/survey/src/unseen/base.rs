@@ -48,7 +48,8 @@ impl Base {
         let scale = |index: usize| occurrences / (index as f64 + 1.0) / self.draws.max(1) as f64;
         let counts = drawn.iter().enumerate().map(|(index, drawn)| *drawn as f64 * scale(index)).collect();
         // Draws are a Poisson number each; a value may be drawn as often as it occurs, and then counts so often.
-        let noise = drawn.iter().enumerate().map(|(index, drawn)| (*drawn as f64 + 1.0).sqrt() * scale(index)).collect();
+        let noise =
+            drawn.iter().enumerate().map(|(index, drawn)| (*drawn as f64 + 1.0).sqrt() * scale(index)).collect();
         (counts, noise)
     }
 }

@@ -137,8 +137,11 @@ impl Program<'_> {
         let fail = |what: String| NoAnswer { share: self.sample.share, what };
         let outcome = problem.solve().map_err(|error| fail(error.to_string()))?;
         let solution = outcome.into_solution().map_err(|_| fail("it was interrupted".into()))?;
-        let distinct =
-            shares.iter().zip(&self.mesh).map(|(share, &copies)| solution.var_value(*share) / copies as f64).sum::<f64>();
+        let distinct = shares
+            .iter()
+            .zip(&self.mesh)
+            .map(|(share, &copies)| solution.var_value(*share) / copies as f64)
+            .sum::<f64>();
         Ok((solution, distinct * self.sample.total))
     }
 }

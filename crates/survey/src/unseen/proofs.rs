@@ -40,8 +40,7 @@ fn runs(whole: &[u64], share: f64, slack: Slack, runs: u64) -> Runs {
     let truth = whole.iter().sum::<u64>() as f64 / total;
     let (mut inside, mut width) = (0, 0.0);
     for seed in 0..runs {
-        let Range { low, high, .. } =
-            range(&sample(&mut Chance::new(seed), whole, share), slack).expect("an answer");
+        let Range { low, high, .. } = range(&sample(&mut Chance::new(seed), whole, share), slack).expect("an answer");
         inside += usize::from(low / total <= truth && truth <= high / total);
         width += (high - low) / total / runs as f64;
     }

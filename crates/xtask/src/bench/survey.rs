@@ -136,19 +136,15 @@ impl Bench<'_> {
         let full = self.full(set)?;
         let mut all: Vec<Ranges> = Vec::new();
         for dedup in full["dedup"].as_array().into_iter().flatten() {
-            for what in ["ratio", "with_zstd_3"] {
-                let name = dedup["chunking"].as_str().unwrap_or_default();
-                let what = if what == "ratio" { name.to_string() } else { format!("{name}, zstd:3") };
-                let key = if what == name { "ratio" } else { "with_zstd_3" };
-                let truth = dedup[key]["value"].as_f64().ok_or("the full scan has no value")?;
-                all.push(Ranges { set: set.display().to_string(), what, truth, found: Vec::new() });
-            }
+            let what = dedup["chunking"].as_str().unwrap_or_default().to_string();
+            let truth = dedup["ratio"]["value"].as_f64().ok_or("the full scan has no value")?;
+            all.push(Ranges { set: set.display().to_string(), what, truth, found: Vec::new() });
         }
         for seed in 1..=self.options.seeds {
             eprintln!("{}: seed {seed} of {}", set.display(), self.options.seeds);
             let sample = self.run(set, &["--budget", &self.options.budget, "--seed", &seed.to_string()])?;
             let dedups = sample["dedup"].as_array().into_iter().flatten();
-            let found = dedups.flat_map(|dedup| [&dedup["ratio"], &dedup["with_zstd_3"]]);
+            let found = dedups.map(|dedup| &dedup["ratio"]);
             for (ranges, found) in all.iter_mut().zip(found) {
                 let bound = |name: &str| found[name].as_f64().or(found["value"].as_f64()).unwrap_or(f64::NAN);
                 ranges.found.push((bound("low"), bound("high")));
@@ -169,7 +165,8 @@ impl Bench<'_> {
         };
         eprintln!("{}: rates", set.display());
         cold()?;
-        let (sample_cold_s, _) = timed(&|| self.run(set, &["--budget", &self.options.budget, "--seed", "1", "--impolite"]))?;
+        let (sample_cold_s, _) =
+            timed(&|| self.run(set, &["--budget", &self.options.budget, "--seed", "1", "--impolite"]))?;
         cold()?;
         let (full_cold_s, answer) = timed(&|| self.full(set))?;
         let (full_warm_s, _) = timed(&|| self.full(set))?;
@@ -208,9 +205,9 @@ fn backup_into(program: &str, set: &Path, place: &Path) -> Result<f64, String> {
         let mut command = Command::new(program);
         command.env("RESTIC_PASSWORD", "bench").env("RESTIC_REPOSITORY", &repository).env("KOPIA_PASSWORD", "bench");
         command.env("KOPIA_CONFIG_PATH", place.join("config")).env("KOPIA_CHECK_FOR_UPDATES", "false");
-        command.args(["--cache-dir"].iter().filter(|_| program == "restic")).args(
-            Some(place.join("cache")).filter(|_| program == "restic"),
-        );
+        command
+            .args(["--cache-dir"].iter().filter(|_| program == "restic"))
+            .args(Some(place.join("cache")).filter(|_| program == "restic"));
         command.args(arguments);
         command
     };
@@ -221,7 +218,8 @@ fn backup_into(program: &str, set: &Path, place: &Path) -> Result<f64, String> {
         said(&mut command(&["repository", "create", "filesystem", "--path", &make]))?;
     }
     let began = Instant::now();
-    let arguments: &[&str] = if program == "restic" { &["backup", "--quiet", &path] } else { &["snapshot", "create", &path] };
+    let arguments: &[&str] =
+        if program == "restic" { &["backup", "--quiet", &path] } else { &["snapshot", "create", &path] };
     said(&mut command(arguments))?;
     Ok(began.elapsed().as_secs_f64())
 }
