@@ -10,11 +10,7 @@ pub fn root(target: f64, guess: f64, function: impl Fn(f64) -> (f64, f64)) -> f6
     let mut x = guess;
     for _ in 0..STEPS_MAX {
         let (value, slope) = function(x);
-        if value < target {
-            low = x
-        } else {
-            high = x
-        }
+        if value < target { low = x } else { high = x }
         let newton = x + (target - value) / slope;
         let inside = newton.is_finite() && newton > low && newton < high;
         let next = match () {

@@ -35,7 +35,8 @@ pub fn survey_page(answer: &Answer) -> String {
     }
     troubles(answer, &mut body);
     how(answer, &mut body);
-    page(&format!("Survey of {}", answer.path), &body)
+    let name = answer.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    page(&format!("Survey of {}", if name.is_empty() { "/" } else { name }), &body)
 }
 
 /// The page of a comparison of chunkers.
@@ -89,7 +90,9 @@ fn summary(answer: &Answer, body: &mut String) {
     let word = if answer.origin == Origin::Measured { "measured" } else { "sampled" };
     let _ = write!(
         body,
-        "<p>{} of data; {} was read ({word}, in {} s).</p><ul>",
+        "<style>td{{white-space:nowrap}}p{{overflow-wrap:anywhere}}</style><p>{}: {} of data; {} was read ({word}, in {} s).</p>\
+         <ul>",
+        escape(&answer.path),
         Bytes(answer.logical_bytes),
         percent(answer.read_fraction),
         number(answer.seconds)
@@ -206,6 +209,17 @@ fn bars(title: &str, bars: &[Bar], body: &mut String) {
     body.push_str(&plot.figure_html());
 }
 
+fn sizes_plot(bars: &[Bar]) -> Plot {
+    let total = |part: fn(&Bar) -> u64| bars.iter().map(part).sum::<u64>().max(1) as f64;
+    let line = |name: &str, part: fn(&Bar) -> u64| {
+        let point = |bar: &Bar| Some((bar.below? as f64, 100.0 * part(bar) as f64 / total(part)));
+        Series::line(name, bars.iter().filter_map(point).collect())
+    };
+    Plot::lines("Sizes", Axis::log("below so many bytes, and not below half"), Axis::new("share, %").from(0.0), Label::Measured)
+        .with(line("files", |bar| bar.files))
+        .with(line("bytes", |bar| bar.bytes))
+}
+
 fn sizes_part(answer: &Answer, body: &mut String) {
     let sizes = &answer.sizes;
     if sizes.files == 0 {
@@ -225,7 +239,7 @@ fn sizes_part(answer: &Answer, body: &mut String) {
         Bytes(sizes.allocated_bytes)
     );
     if sizes.files > 1 {
-        bars("Sizes", &sizes.by_size, body);
+        body.push_str(&sizes_plot(&sizes.by_size).figure_html());
         bars("Time since the last change", &sizes.by_age, body);
         bars("Directories above", &sizes.by_depth, body);
         let rows = sizes
