@@ -7,12 +7,32 @@
 //! | module | question |
 //! | --- | --- |
 //! | [`lsm`] | how many bytes a log-structured merge tree writes for each byte that it is given |
+//! | [`environment`] | how often disks fail by temperature and humidity, and what cooling is worth |
+//! | [`loss`] | how likely an array of drives loses data |
+//! | [`idr`] | which sectors codes inside one disk recover |
+//! | [`scrub`] | how long latent errors stay unseen |
+//! | [`endurance`] | how long flash lives under a load |
+//! | [`packing`] | what it saves to put small files together |
 
 mod common;
+//X pub mod endurance;
+pub mod environment;
+pub mod idr;
+pub mod loss;
 pub mod lsm;
+//X pub mod packing;
+//X pub mod scrub;
 mod solve;
+pub mod ssd;
 
 pub use common::{About, Estimate, Inputs, Predicted, Recorded, Refused, Sensitivity, Step};
 
 /// All estimators.
-pub static ESTIMATORS: &[&About] = &[&lsm::ABOUT];
+pub static ESTIMATORS: &[&About] = &[
+    &lsm::ABOUT,
+    //X &endurance::ABOUT,
+    &loss::ABOUT,
+    //X &scrub::ABOUT,
+    &environment::ABOUT,
+    //X &packing::ABOUT,
+];

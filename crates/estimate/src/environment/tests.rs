@@ -54,7 +54,12 @@ fn warmed_air_is_drier() {
 #[test]
 fn the_published_averages_need_another_split_for_each_site() {
     let climate = normal(24.5, 3.2, 43.0, 20.3);
-    let split = |corrosion, mechanical_afr, controller_afr| Parameters { corrosion, mechanical_afr, controller_afr, ..Parameters::default() };
+    let split = |corrosion, mechanical_afr, controller_afr| Parameters {
+        corrosion,
+        mechanical_afr,
+        controller_afr,
+        ..Parameters::default()
+    };
     let back = |parameters: Parameters| parameters.hazard(42.0, 13.0).all() * 100.0;
     let (copper, trained) = (split(CORROSION_COPPER, 0.010, 0.005), split(CORROSION_TRAINED, 0.0, 0.015));
     near(copper.mean(climate.clone()).all() * 100.0, 3.16, 0.06);
