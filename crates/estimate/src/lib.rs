@@ -15,24 +15,18 @@
 //! | [`packing`] | what it saves to put small files together |
 
 mod common;
-//X pub mod endurance;
+pub mod endurance;
 pub mod environment;
 pub mod idr;
 pub mod loss;
 pub mod lsm;
-//X pub mod packing;
-//X pub mod scrub;
+pub mod packing;
+pub mod scrub;
 mod solve;
 pub mod ssd;
 
 pub use common::{About, Estimate, Inputs, Predicted, Recorded, Refused, Sensitivity, Step};
 
 /// All estimators.
-pub static ESTIMATORS: &[&About] = &[
-    &lsm::ABOUT,
-    //X &endurance::ABOUT,
-    &loss::ABOUT,
-    //X &scrub::ABOUT,
-    &environment::ABOUT,
-    //X &packing::ABOUT,
-];
+pub static ESTIMATORS: &[&About] =
+    &[&lsm::ABOUT, &endurance::ABOUT, &loss::ABOUT, &scrub::ABOUT, &environment::ABOUT, &packing::ABOUT];

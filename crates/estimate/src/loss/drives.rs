@@ -5,8 +5,9 @@ use crate::environment::{Parameters, Series, seasonal};
 use crate::ssd::SsdModel;
 use std::str::FromStr;
 
-/// Hours of a month and of a year.
+/// Hours of a month.
 pub const MONTH: f64 = 730.5;
+/// Hours of a year.
 pub const YEAR: f64 = 12.0 * MONTH;
 
 /// Latent errors: they come in episodes, and only to some drives.

@@ -90,7 +90,8 @@ fn the_worst_case_is_as_much_too_high_as_in_the_paper() {
     };
     near(ratio(&uniform(1e8)), 1.8, 0.1);
     let skewed = ratio(&zipf(1e7));
-    assert!((3.0..3.8).contains(&skewed), "{skewed}");
+    // The paper has 3.5 against a real store, which wrote a little more than the model says.
+    assert!((3.3..3.9).contains(&skewed), "{skewed}");
 }
 
 #[test]
