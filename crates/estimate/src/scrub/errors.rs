@@ -2,7 +2,7 @@
 //!
 //! Departs: the paper takes its distributions of distance and time from plots of another paper. Here they are piecewise,
 //! through the points that both texts give: half of the errors of a cluster within 10 MB of its first, 80 % within 128 MB;
-//! 80 % within an hour of the one before.
+//! 80 % within an hour of the one before. Beyond these, a gigabyte and 300 hours are our limits.
 
 use ashlar_models::Chance;
 
@@ -11,7 +11,7 @@ pub const MONTH: f64 = 720.0;
 /// Most errors that follow the first of a cluster.
 const FOLLOWING_MAX: f64 = 100.0;
 /// Farthest that errors of a cluster lie from the first, bytes.
-const FAR: f64 = 1e10;
+const FAR: f64 = 1e9;
 /// Longest time between errors of a cluster, hours: so that most come in the first month.
 const LATE: f64 = 300.0;
 

@@ -18,7 +18,7 @@ pub enum Policy {
         /// Rate.
         rate: f64,
     },
-    /// Staggered; where an error is found, its whole region is read at once.
+    /// Staggered; where an error is found, 128 MB on either side are read at once, and the same around what is found there.
     Sweep {
         /// Rate.
         rate: f64,

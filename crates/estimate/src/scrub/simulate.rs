@@ -38,7 +38,7 @@ enum Mode {
     /// In passes: from which hour and which part of a pass on, and the rate.
     Pass { since: f64, part: f64, rate: f64 },
     /// Regions around a place, until an hour.
-    Around { since: f64, region: f64, rate: f64, until: f64 },
+    Around { since: f64, center: f64, rate: f64, until: f64 },
 }
 
 /// A disk that is being looked at.
@@ -149,8 +149,8 @@ impl Run<'_> {
                 let first = since + (self.disk.order.part(&self.policy, place) - part).rem_euclid(1.0) * pass;
                 if first >= self.now { first } else { first + ((self.now - first) / pass).ceil() * pass }
             }
-            Mode::Around { since, region, rate, until } => {
-                let distance = ((place / REGION).floor() - region).abs();
+            Mode::Around { since, center, rate, until } => {
+                let distance = ((place - center).abs() / REGION).round();
                 let at = since + 2.0 * distance * REGION / rate;
                 if at >= self.now && at < until { at } else { f64::INFINITY }
             }
@@ -166,19 +166,24 @@ impl Run<'_> {
     }
 
     fn find(&mut self, index: usize) {
-        let region = (self.found(index).place / REGION).floor();
+        let center = self.found(index).place;
         match self.policy {
             Policy::Sequential { .. } | Policy::Staggered { .. } => {}
             Policy::Sweep { .. } => {
-                // A region takes seconds; that it is read at once is no more than that too early.
-                while let Some(index) = self.unseen.iter().position(|error| (error.place / REGION).floor() == region) {
-                    self.found(index);
+                // Around each error that is found the same again. It takes seconds; that it is done at once is no more than
+                // that too early.
+                let mut swept = vec![center];
+                while let Some(place) = swept.pop() {
+                    let near = |error: &LatentError| (error.place - place).abs() <= REGION;
+                    while let Some(index) = self.unseen.iter().position(near) {
+                        swept.push(self.found(index).place);
+                    }
                 }
             }
             Policy::Adaptive(adaptive) => {
                 if let Mode::Pass { .. } = self.mode {
                     let until = self.now + adaptive.hours;
-                    self.mode = Mode::Around { since: self.now, region, rate: adaptive.fast, until };
+                    self.mode = Mode::Around { since: self.now, center, rate: adaptive.fast, until };
                 }
             }
         }
