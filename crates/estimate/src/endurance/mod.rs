@@ -292,22 +292,13 @@ fn changes(device: &Device) -> Vec<(String, Device)> {
         change(&mut changed);
         changed
     };
-    let mut changes = vec![
+    vec![
         ("blocks bear a tenth of the cycles".to_string(), with(&|d| d.cycles = (d.cycles / 10.0).max(1.0))),
         ("twice as much spare flash".into(), with(&|d| d.spare = (2.0 * d.spare).min(0.9))),
         ("twice as much is written".into(), with(&|d| d.written_per_day *= 2.0)),
         ("all writes are random".into(), with(&|d| d.random = 1.0)),
         ("no write is random".into(), with(&|d| d.random = 0.0)),
-    ];
-    for (translation, name) in Translation::ALL {
-        if translation != device.translation {
-            changes.push((
-                format!("translation is {name} and not {}", device.translation.name()),
-                with(&|d| d.translation = translation),
-            ));
-        }
-    }
-    changes
+    ]
 }
 
 fn inputs(device: &Device) -> Inputs {

@@ -209,7 +209,7 @@ fn predicted(site: &Site, afr: f64) -> Predicted {
     let base = site.parameters.mechanical_afr + site.parameters.controller_afr;
     let mut all = vec![afr];
     for corrosion in [CORROSION_COPPER, CORROSION_TRAINED] {
-        for part in [1.0 / 3.0, 0.5, 2.0 / 3.0] {
+        for part in [0.25, 0.5, 0.9] {
             all.push(site.afr(&Parameters {
                 corrosion,
                 mechanical_afr: base * part,
@@ -227,7 +227,7 @@ fn predicted(site: &Site, afr: f64) -> Predicted {
         high: high * 100.0,
         confidence: 0.5,
         range_from:
-            "both published sensitivities to humidity, and from a third to two thirds of the base rate for mechanics"
+            "both published sensitivities to humidity, and from a quarter to nine tenths of the base rate for mechanics"
                 .into(),
     }
 }

@@ -14,8 +14,8 @@ use ashlar_models::Chance;
 const AIM: f64 = 1.0;
 /// Histories of a round; the error is looked at between rounds.
 const ROUND: u64 = 500;
-/// Least rounds, so that the error itself is known.
-const ROUNDS_MIN: u64 = 4;
+/// Least rounds, so that the error itself is known: rates of batches have long tails.
+const ROUNDS_MIN: u64 = 20;
 
 /// How precise, and how long.
 #[derive(Clone, Copy, Debug)]
