@@ -17,6 +17,8 @@
 mod common;
 pub mod endurance;
 pub mod environment;
+#[cfg(test)]
+mod fuzz;
 pub mod idr;
 pub mod loss;
 pub mod lsm;
