@@ -125,7 +125,7 @@ fn nonsense_ends_with_2_and_says_what_would_do() {
         (vec!["loss", "--layout", "raid7:3"], "raid6:12"),
         (vec!["endurance", "--capacity", "1GB", "--written-per-day", "1GB", "--chip", "x"], "mlc-32gb-50nm"),
         (vec!["scrub", "--rate", "40GB"], "it must be from"),
-        (vec!["environment", "--history", bad], "row 1"),
+        (vec!["environment", "--history", bad], "row 2"),
         (vec!["packing", missing], "No such file"),
         (vec!["packing", bad], "row 2"),
     ] {
