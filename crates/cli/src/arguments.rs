@@ -459,11 +459,31 @@ pub enum DeviceCommand {
         /// Only this one: a name, or a file that ends in .toml.
         model: Option<String>,
     },
+    /// Say from the latency of writes how flash translates addresses: updates per log, log blocks, static wear levelling.
+    Probe(Probe),
     /// Run again the published tables that a model claims to reproduce; fails if one is missed.
     Calibrate {
         /// The model: a name, or a file that ends in .toml.
         model: String,
     },
+}
+
+#[derive(Args)]
+pub struct Probe {
+    /// A file or block device, whose beginning is overwritten; or the name of a model of a flash card.
+    pub target: String,
+    /// Agree that the first 16 strides of the target are overwritten.
+    #[arg(long)]
+    pub yes: bool,
+    /// Size of a write.
+    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
+    pub page: Bytes,
+    /// Distance of addresses that lie in different erase blocks.
+    #[arg(long, value_name = "SIZE", default_value = "4MiB")]
+    pub stride: Bytes,
+    /// Most writes.
+    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(10_000..=100_000_000))]
+    pub writes: u64,
 }
 
 #[derive(Subcommand)]

@@ -78,6 +78,7 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
         Command::Survey(survey) => survey::run(&survey, output),
         Command::Prove(command) => prove::run(command, output),
         Command::Device(DeviceCommand::Models { model }) => device::models(model.as_deref(), output),
+        Command::Device(DeviceCommand::Probe(arguments)) => device::probe(&arguments, output),
         Command::Device(DeviceCommand::Calibrate { model }) => device::calibrate(&model, output),
         Command::Device(DeviceCommand::Serve(arguments)) => device::serve(&arguments, output),
         Command::Device(DeviceCommand::Control { socket, command }) => device::control(&socket, &command, output),

@@ -150,7 +150,7 @@ impl<A> Estimate<A> {
     pub(crate) fn judge(&mut self, main: f64, changed: Vec<(String, f64)>) {
         let effect = |value: f64| if main == 0.0 { 0.0 } else { value / main - 1.0 };
         let judged = changed.into_iter().map(|(change, value)| Sensitivity { change, value, effect: effect(value) });
-        self.sensitivity = judged.filter(|one| one.effect.is_finite()).collect();
+        self.sensitivity = judged.filter(|one| one.effect.is_finite() && one.effect.abs() > 1e-9).collect();
         // A factor of two down weighs as much as a factor of two up.
         let weight = |one: &Sensitivity| (1.0 + one.effect).max(1e-300).ln().abs();
         self.sensitivity.sort_by(|one, other| weight(other).total_cmp(&weight(one)));

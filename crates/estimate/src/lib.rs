@@ -7,12 +7,28 @@
 //! | module | question |
 //! | --- | --- |
 //! | [`lsm`] | how many bytes a log-structured merge tree writes for each byte that it is given |
+//! | [`environment`] | how often disks fail by temperature and humidity, and what cooling is worth |
+//! | [`loss`] | how likely an array of drives loses data |
+//! | [`idr`] | which sectors codes inside one disk recover |
+//! | [`scrub`] | how long latent errors stay unseen |
+//! | [`endurance`] | how long flash lives under a load |
+//! | [`packing`] | what it saves to put small files together |
 
 mod common;
+pub mod endurance;
+pub mod environment;
+#[cfg(test)]
+mod fuzz;
+pub mod idr;
+pub mod loss;
 pub mod lsm;
+pub mod packing;
+pub mod scrub;
 mod solve;
+pub mod ssd;
 
 pub use common::{About, Estimate, Inputs, Predicted, Recorded, Refused, Sensitivity, Step};
 
 /// All estimators.
-pub static ESTIMATORS: &[&About] = &[&lsm::ABOUT];
+pub static ESTIMATORS: &[&About] =
+    &[&lsm::ABOUT, &endurance::ABOUT, &loss::ABOUT, &scrub::ABOUT, &environment::ABOUT, &packing::ABOUT];

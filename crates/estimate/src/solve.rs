@@ -10,7 +10,11 @@ pub fn root(target: f64, guess: f64, function: impl Fn(f64) -> (f64, f64)) -> f6
     let mut x = guess;
     for _ in 0..STEPS_MAX {
         let (value, slope) = function(x);
-        if value < target { low = x } else { high = x }
+        if value < target {
+            low = x
+        } else {
+            high = x
+        }
         let newton = x + (target - value) / slope;
         let inside = newton.is_finite() && newton > low && newton < high;
         let next = match () {
@@ -19,7 +23,7 @@ pub fn root(target: f64, guess: f64, function: impl Fn(f64) -> (f64, f64)) -> f6
             () if low == 0.0 => x / 4.0,
             () => (low + high) / 2.0,
         };
-        if (next - x).abs() <= 1e-13 * x || high - low <= 1e-15 * high {
+        if (next - x).abs() <= 1e-13 * x || high.is_finite() && high - low <= 1e-15 * high {
             return next;
         }
         x = next;

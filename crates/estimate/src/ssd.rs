@@ -83,8 +83,15 @@ mod tests {
             let ued = format!("{:.3}", model.ue_drives);
             text += &format!(
                 "{} {}k {} {} {:.2e} {r50}/{r95}/{r99} {bb:.1} ({median}/{mean}) {} {} {:.2} {}\n",
-                model.name, model.pe_limit / 1000, model.pe_mean, &ued[1..], model.ue_days, model.bad_chip_percent,
-                model.repaired_percent, model.replaced_percent, model.days_between_repairs
+                model.name,
+                model.pe_limit / 1000,
+                model.pe_mean,
+                &ued[1..],
+                model.ue_days,
+                model.bad_chip_percent,
+                model.repaired_percent,
+                model.replaced_percent,
+                model.days_between_repairs
             );
         }
         assert_eq!(text, PRINTED);

@@ -2,6 +2,7 @@
 
 mod control;
 mod models;
+mod probe;
 mod records;
 mod serve;
 mod trace;
@@ -10,6 +11,7 @@ pub use control::control;
 #[cfg(test)]
 pub use control::{Request as ControlRequest, command as control_command};
 pub use models::{calibrate, find, models};
+pub use probe::probe_target as probe;
 pub use records::{is_parquet, read_parquet};
 pub use serve::serve;
 pub use trace::trace;

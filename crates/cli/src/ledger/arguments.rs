@@ -40,7 +40,7 @@ pub enum LedgerCommand {
         /// Its unit, as in the prediction.
         #[arg(long, requires = "quantity")]
         unit: Option<String>,
-        /// How it was measured.
+        /// How it was measured; begin with `emulated` if an emulator or a simulation gave it.
         #[arg(long, default_value = "")]
         how: String,
     },

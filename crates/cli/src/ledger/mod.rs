@@ -46,7 +46,9 @@ impl fmt::Display for Records {
                     writeln!(f, "{} {value}({low} to {high}) {}, {kind}, {}", p.quantity, p.unit, p.subject)?;
                 }
                 Record::Measurement(m) => {
-                    writeln!(f, "{} {} {}, measured, {}", m.quantity, number(m.value), m.unit, m.subject)?;
+                    // What an emulator or a simulation gave is not called measured.
+                    let origin = if m.how.starts_with("emulated") { "emulated" } else { "measured" };
+                    writeln!(f, "{} {} {}, {origin}, {}", m.quantity, number(m.value), m.unit, m.subject)?;
                 }
             }
         }

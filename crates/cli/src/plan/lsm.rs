@@ -39,7 +39,7 @@ pub fn run(arguments: &Lsm, output: &Output) -> Result<ExitCode, Failure> {
             quantity: predicted.quantity.clone(),
             unit: predicted.unit.clone(),
             value,
-            how: format!("item-level simulation, seed {}", arguments.seed),
+            how: format!("emulated: item-level simulation, seed {}", arguments.seed),
         };
         if let Err(error) = Ledger::open_default().and_then(|ledger| ledger.measure(measurement)) {
             output.say(format!("ashlar: what was simulated is not in the ledger: {error}"));

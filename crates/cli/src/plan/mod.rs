@@ -3,7 +3,12 @@
 pub mod arguments;
 mod chunking;
 mod dedup;
+mod endurance;
+mod environment;
+mod loss;
 mod lsm;
+mod packing;
+mod scrub;
 
 use crate::ledger;
 use crate::output::{Failure, Output};
@@ -11,9 +16,13 @@ use arguments::{Common, EstimateCommand, PlanCommand};
 use ashlar_estimate::{About, Estimate, Predicted, Recorded, Refused};
 use ashlar_ledger::{Kind, Prediction};
 use ashlar_report::Plot;
+use indicatif::{ProgressBar, ProgressStyle};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
+use std::fs::File;
+use std::io::{BufRead, BufReader, IsTerminal};
+use std::path::Path;
 use std::process::ExitCode;
 
 impl From<Refused> for Failure {
@@ -29,6 +38,11 @@ pub fn run(command: PlanCommand, output: &Output) -> Result<ExitCode, Failure> {
         EstimateCommand::Lsm(arguments) => lsm::run(&arguments, output),
         EstimateCommand::Dedup(arguments) => dedup::run(&arguments, output),
         EstimateCommand::Chunking(arguments) => chunking::run(&arguments, output),
+        EstimateCommand::Endurance(arguments) => endurance::run(&arguments, output),
+        EstimateCommand::Loss(arguments) => loss::run(&arguments, output),
+        EstimateCommand::Scrub(arguments) => scrub::run(&arguments, output),
+        EstimateCommand::Environment(arguments) => environment::run(&arguments, output),
+        EstimateCommand::Packing(arguments) => packing::run(&arguments, output),
     }
 }
 
@@ -75,4 +89,27 @@ fn prediction<A>(estimate: &Estimate<A>, one: &Predicted) -> Prediction {
         inputs: estimate.inputs.clone(),
         fingerprint: String::new(),
     }
+}
+
+/// A file for reading, or standard input if it is named `-`.
+fn input(path: &Path) -> Result<Box<dyn BufRead>, Failure> {
+    if path == Path::new("-") {
+        return Ok(Box::new(BufReader::new(std::io::stdin())));
+    }
+    let file = File::open(path).map_err(|error| Failure::new(format!("{}: {error}", path.display())).with_code(2))?;
+    Ok(Box::new(BufReader::new(file)))
+}
+
+/// What a refusal of a file's contents is about.
+fn of_file(path: &Path) -> impl Fn(Refused) -> Failure {
+    move |refused| Failure::new(format!("{}: {refused}", path.display())).with_code(2)
+}
+
+/// A line that says what is being simulated, on a terminal.
+fn spinner(output: &Output) -> ProgressBar {
+    if output.json || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}");
+    ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
 }

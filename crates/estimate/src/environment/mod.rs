@@ -82,8 +82,17 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = |yes: bool, word: &'static str| if yes { word } else { "" };
         let (temperature, humidity) = (number(self.temperature), number(self.humidity));
-        writeln!(f, "at the disk: {temperature} degrees, {humidity} % humidity on average{}{}", word(self.hot, ", hot"), word(self.humid, ", humid"))?;
-        writeln!(f, "failures in a year: {:.2} %, of mechanics {:.2} %, of controllers {:.2} %", self.afr_percent, self.mechanical_percent, self.controller_percent)?;
+        writeln!(
+            f,
+            "at the disk: {temperature} degrees, {humidity} % humidity on average{}{}",
+            word(self.hot, ", hot"),
+            word(self.humid, ", humid")
+        )?;
+        writeln!(
+            f,
+            "failures in a year: {:.2} %, of mechanics {:.2} %, of controllers {:.2} %",
+            self.afr_percent, self.mechanical_percent, self.controller_percent
+        )?;
         writeln!(f, "in the worst twelfth of the time {:.1} times as many", self.worst_month_ratio)?;
         writeln!(f, "{:<14}{:>10}{:>10}{:>10}{:>10}", "$ per watt", "build", "run", "disks", "total")?;
         for Cost { cooling, capex, opex, disks, total } in &self.cooling {
@@ -124,8 +133,10 @@ pub fn estimate(site: &Site) -> Result<Estimate<Answer>, Refused> {
     let afr = hazard.all();
     let count = site.series.len() as f64;
     let (sum_t, sum_rh) = site.at_disk().fold((0.0, 0.0), |(t, rh), one| (t + one.0, rh + one.1));
-    let part = |holds: &dyn Fn(&(f64, f64)) -> bool| site.series.iter().filter(|one| holds(one)).count() as f64 / count >= 0.1;
-    let mut rates: Vec<f64> = site.at_disk().map(|(celsius, percent)| parameters.hazard(celsius, percent).all()).collect();
+    let part =
+        |holds: &dyn Fn(&(f64, f64)) -> bool| site.series.iter().filter(|one| holds(one)).count() as f64 / count >= 0.1;
+    let mut rates: Vec<f64> =
+        site.at_disk().map(|(celsius, percent)| parameters.hazard(celsius, percent).all()).collect();
     rates.sort_by(|one, other| other.total_cmp(one));
     let worst = &rates[..rates.len().div_ceil(12)];
     let answer = Answer {
@@ -156,7 +167,11 @@ pub fn estimate(site: &Site) -> Result<Estimate<Answer>, Refused> {
     estimate.predictions = vec![predicted(site, afr)];
     estimate.assumptions = vec![
         "the rate of a moment depends on that moment alone: corrosion does not add up".into(),
-        format!("at 20 degrees and 30 % humidity {} % a year fail by mechanics and {} % by controllers; the split is not published", parameters.mechanical_afr * 100.0, parameters.controller_afr * 100.0),
+        format!(
+            "at 20 degrees and 30 % humidity {} % a year fail by mechanics and {} % by controllers; the split is not published",
+            parameters.mechanical_afr * 100.0,
+            parameters.controller_afr * 100.0
+        ),
         "what holds for one site's disks of 2010 to 2014 holds for these; no infant mortality, no batches".into(),
         "disks see the air of the inlet, unless a disk temperature is given".into(),
     ];
@@ -169,17 +184,22 @@ pub fn estimate(site: &Site) -> Result<Estimate<Answer>, Refused> {
         let series = site.at_disk().map(|(celsius, percent)| (celsius + more, (percent + wetter).min(100.0)));
         parameters.mean(series).all() * 100.0
     };
-    estimate.judge(afr * 100.0, vec![
-        changed("sensitivity to humidity 0.0652 (trained) instead of what was given", &|p| p.corrosion = CORROSION_TRAINED),
-        changed("all failures at base conditions are of controllers", &|p| {
-            (p.controller_afr, p.mechanical_afr) = (p.controller_afr + p.mechanical_afr, 0.0);
-        }),
-        changed("all failures at base conditions are of mechanics", &|p| {
-            (p.mechanical_afr, p.controller_afr) = (p.controller_afr + p.mechanical_afr, 0.0);
-        }),
-        ("five degrees more".into(), hotter(5.0, 0.0)),
-        ("ten percent of humidity more".into(), hotter(0.0, 10.0)),
-    ]);
+    estimate.judge(
+        afr * 100.0,
+        vec![
+            changed("sensitivity to humidity 0.0652 (trained) instead of what was given", &|p| {
+                p.corrosion = CORROSION_TRAINED
+            }),
+            changed("all failures at base conditions are of controllers", &|p| {
+                (p.controller_afr, p.mechanical_afr) = (p.controller_afr + p.mechanical_afr, 0.0);
+            }),
+            changed("all failures at base conditions are of mechanics", &|p| {
+                (p.mechanical_afr, p.controller_afr) = (p.controller_afr + p.mechanical_afr, 0.0);
+            }),
+            ("five degrees more".into(), hotter(5.0, 0.0)),
+            ("ten percent of humidity more".into(), hotter(0.0, 10.0)),
+        ],
+    );
     estimate.explanation = steps(site, &estimate.answer);
     Ok(estimate)
 }
@@ -189,8 +209,13 @@ fn predicted(site: &Site, afr: f64) -> Predicted {
     let base = site.parameters.mechanical_afr + site.parameters.controller_afr;
     let mut all = vec![afr];
     for corrosion in [CORROSION_COPPER, CORROSION_TRAINED] {
-        for part in [1.0 / 3.0, 0.5, 2.0 / 3.0] {
-            all.push(site.afr(&Parameters { corrosion, mechanical_afr: base * part, controller_afr: base * (1.0 - part), ..site.parameters }));
+        for part in [0.25, 0.5, 0.9] {
+            all.push(site.afr(&Parameters {
+                corrosion,
+                mechanical_afr: base * part,
+                controller_afr: base * (1.0 - part),
+                ..site.parameters
+            }));
         }
     }
     let (low, high) = all.iter().fold((f64::MAX, 0.0), |(low, high), one| (f64::min(low, *one), f64::max(high, *one)));
@@ -201,7 +226,9 @@ fn predicted(site: &Site, afr: f64) -> Predicted {
         low: low * 100.0,
         high: high * 100.0,
         confidence: 0.5,
-        range_from: "both published sensitivities to humidity, and from a third to two thirds of the base rate for mechanics".into(),
+        range_from:
+            "both published sensitivities to humidity, and from a quarter to nine tenths of the base rate for mechanics"
+                .into(),
     }
 }
 
@@ -209,10 +236,31 @@ fn steps(site: &Site, answer: &Answer) -> Vec<Step> {
     let step = |formula: &str, numbers: String| Step { formula: formula.into(), numbers };
     let (parameters, t, rh) = (&site.parameters, answer.temperature, answer.humidity);
     vec![
-        step("AF_T at the mean temperature", format!("exp({} / 8.62e-5 x (1/{} - 1/{})) = {:.4}", parameters.activation_ev, number(273.15 + parameters.base_temperature), number(273.15 + t), parameters.by_temperature(t))),
-        step("AF_RH at the mean humidity", format!("exp({} x ({} - {})) = {:.4}", parameters.corrosion, number(rh), parameters.base_humidity, parameters.by_humidity(rh))),
+        step(
+            "AF_T at the mean temperature",
+            format!(
+                "exp({} / 8.62e-5 x (1/{} - 1/{})) = {:.4}",
+                parameters.activation_ev,
+                number(273.15 + parameters.base_temperature),
+                number(273.15 + t),
+                parameters.by_temperature(t)
+            ),
+        ),
+        step(
+            "AF_RH at the mean humidity",
+            format!(
+                "exp({} x ({} - {})) = {:.4}",
+                parameters.corrosion,
+                number(rh),
+                parameters.base_humidity,
+                parameters.by_humidity(rh)
+            ),
+        ),
         step("mean of AF_T over the history x mechanical rate", format!("{:.4} % a year", answer.mechanical_percent)),
-        step("mean of AF_T AF_RH over the history x controller rate", format!("{:.4} % a year", answer.controller_percent)),
+        step(
+            "mean of AF_T AF_RH over the history x controller rate",
+            format!("{:.4} % a year", answer.controller_percent),
+        ),
         step("the sum", format!("{:.4} % a year", answer.afr_percent)),
     ]
 }
@@ -220,10 +268,16 @@ fn steps(site: &Site, answer: &Answer) -> Vec<Step> {
 /// Failure rates by humidity at three temperatures.
 pub fn figure(estimate: &Estimate<Answer>, parameters: &Parameters) -> Plot {
     let title = format!("Disks that fail in a year; this site: {} %", number(estimate.answer.afr_percent));
-    let mut plot = Plot::lines(title, Axis::new("relative humidity, percent"), Axis::log("percent of disks a year"), Origin::Modelled);
+    let mut plot = Plot::lines(
+        title,
+        Axis::new("relative humidity, percent"),
+        Axis::log("percent of disks a year"),
+        Origin::Modelled,
+    );
     for celsius in [20.0, 30.0, 40.0] {
         let at = |percent: u32| (f64::from(percent), parameters.hazard(celsius, f64::from(percent)).all() * 100.0);
-        plot = plot.with(ashlar_report::Series::line(format!("{celsius} °C"), (2..=18).map(|place| at(place * 5)).collect()));
+        plot = plot
+            .with(ashlar_report::Series::line(format!("{celsius} °C"), (2..=18).map(|place| at(place * 5)).collect()));
     }
     plot
 }

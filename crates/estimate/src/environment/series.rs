@@ -21,7 +21,9 @@ pub fn read(mut input: impl BufRead) -> Result<Series, Refused> {
         line.clear();
         let taken = std::io::Read::take(&mut input, ROW_LEN_MAX).read_until(b'\n', &mut line);
         let refuse = |what: &str| {
-            Refused(format!("row {number}: {what}; write rows as 2026-01-31T12:00,24.5,43, with degrees Celsius and percent at the end"))
+            Refused(format!(
+                "row {number}: {what}; write rows as 2026-01-31T12:00,24.5,43, with degrees Celsius and percent at the end"
+            ))
         };
         if taken.map_err(|error| refuse(&error.to_string()))? == 0 {
             break;
@@ -47,7 +49,10 @@ pub fn read(mut input: impl BufRead) -> Result<Series, Refused> {
         }
     }
     if series.is_empty() {
-        return Err(Refused("there are no rows; write rows as 2026-01-31T12:00,24.5,43, with degrees Celsius and percent at the end".into()));
+        return Err(Refused(
+            "there are no rows; write rows as 2026-01-31T12:00,24.5,43, with degrees Celsius and percent at the end"
+                .into(),
+        ));
     }
     Ok(series)
 }
@@ -84,7 +89,8 @@ pub fn quantile(probability: f64) -> f64 {
 /// The probability that a standard normal number lies below `x` (Abramowitz and Stegun 26.2.17, error below 1e-7).
 fn below(x: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.231_641_9 * x.abs());
-    let sum = t * (0.319_381_530 + t * (-0.356_563_782 + t * (1.781_477_937 + t * (-1.821_255_978 + t * 1.330_274_429))));
+    let sum =
+        t * (0.319_381_530 + t * (-0.356_563_782 + t * (1.781_477_937 + t * (-1.821_255_978 + t * 1.330_274_429))));
     let tail = (-x * x / 2.0).exp() / std::f64::consts::TAU.sqrt() * sum;
     if x > 0.0 { 1.0 - tail } else { tail }
 }

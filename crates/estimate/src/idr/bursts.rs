@@ -86,7 +86,8 @@ impl DriveModel {
     fn mean_length(&self) -> f64 {
         // Of a Pareto distribution from 2 to the limit, cut: a/(1-a) (G^(1-a) - 2^(1-a)) / (2^-a - G^-a).
         let a = self.length;
-        let mean = a / (1.0 - a) * (COUNT_MAX.powf(1.0 - a) - 2f64.powf(1.0 - a)) / (2f64.powf(-a) - COUNT_MAX.powf(-a));
+        let mean =
+            a / (1.0 - a) * (COUNT_MAX.powf(1.0 - a) - 2f64.powf(1.0 - a)) / (2f64.powf(-a) - COUNT_MAX.powf(-a));
         self.single + (1.0 - self.single) * mean
     }
 }

@@ -43,7 +43,9 @@ impl Code {
     pub fn validate(self) -> Result<Code, Refused> {
         let refuse = |why: String| Err(Refused(format!("{self} is no code: {why}")));
         match self {
-            Code::Cdp { prime } if prime < 3 || prime > 61 || !is_prime(prime) => refuse(format!("{prime} is no prime from 3 to 61")),
+            Code::Cdp { prime } if prime < 3 || prime > 61 || !is_prime(prime) => {
+                refuse(format!("{prime} is no prime from 3 to 61"))
+            }
             Code::Ipc { data, parity } if parity == 0 || !data.is_multiple_of(parity) => {
                 refuse("data must be a multiple of parity sectors".into())
             }
@@ -80,10 +82,18 @@ impl Code {
     pub fn unrecovered(self, lost: &[u32]) -> u32 {
         let count = lost.len() as u32;
         match self {
-            Code::Spc { .. } | Code::Mds { .. } => if count > self.parity() { count } else { 0 },
+            Code::Spc { .. } | Code::Mds { .. } => {
+                if count > self.parity() {
+                    count
+                } else {
+                    0
+                }
+            }
             Code::Ipc { parity, .. } => {
                 let column = |place: &u32| place % parity;
-                lost.iter().filter(|place| lost.iter().filter(|other| column(other) == column(place)).count() > 1).count() as u32
+                lost.iter()
+                    .filter(|place| lost.iter().filter(|other| column(other) == column(place)).count() > 1)
+                    .count() as u32
             }
             Code::Cdp { prime } => peel(prime, lost),
         }
@@ -103,7 +113,8 @@ fn peel(prime: u32, lost: &[u32]) -> u32 {
         (diagonal < rows).then_some(diagonal)
     };
     let mut counts = vec![0u32; 2 * rows as usize];
-    let groups = |place: u32| row(place).map(|row| row as usize).into_iter().chain(diagonal(place).map(|d| (rows + d) as usize));
+    let groups =
+        |place: u32| row(place).map(|row| row as usize).into_iter().chain(diagonal(place).map(|d| (rows + d) as usize));
     unknown.iter().for_each(|place| groups(*place).for_each(|group| counts[group] += 1));
     while let Some(solved) = unknown.iter().position(|place| groups(*place).any(|group| counts[group] == 1)) {
         groups(unknown.swap_remove(solved)).for_each(|group| counts[group] -= 1);
@@ -112,7 +123,8 @@ fn peel(prime: u32, lost: &[u32]) -> u32 {
 }
 
 fn is_prime(number: u32) -> bool {
-    number > 1 && (2..number).take_while(|divisor| divisor * divisor <= number).all(|divisor| !number.is_multiple_of(divisor))
+    number > 1
+        && (2..number).take_while(|divisor| divisor * divisor <= number).all(|divisor| !number.is_multiple_of(divisor))
 }
 
 impl fmt::Display for Code {

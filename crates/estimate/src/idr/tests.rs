@@ -46,14 +46,21 @@ fn cdp_recovers_any_two_columns_and_ipc_any_short_burst() {
         let column = |column: u32| (column * (prime - 1)..(column + 1) * (prime - 1)).collect::<Vec<u32>>();
         for one in 0..=prime {
             for other in 0..one {
-                assert_eq!(Code::Cdp { prime }.unrecovered(&[column(one), column(other)].concat()), 0, "{prime}: {one}, {other}");
+                assert_eq!(
+                    Code::Cdp { prime }.unrecovered(&[column(one), column(other)].concat()),
+                    0,
+                    "{prime}: {one}, {other}"
+                );
             }
         }
     }
     let code = Code::Ipc { data: 56, parity: 7 };
     for from in 0..code.segment() - 7 {
         assert_eq!(code.unrecovered(&(from..from + 7).collect::<Vec<u32>>()), 0);
-        assert_eq!(code.unrecovered(&(from..from + 8).collect::<Vec<u32>>()), if from + 8 > code.segment() { 0 } else { 2 });
+        assert_eq!(
+            code.unrecovered(&(from..from + 8).collect::<Vec<u32>>()),
+            if from + 8 > code.segment() { 0 } else { 2 }
+        );
     }
 }
 
@@ -119,7 +126,18 @@ fn bursts_rank_the_codes_and_their_absence_hides_it() {
 
 #[test]
 fn what_is_no_code_is_refused() {
-    for text in ["", "cdp:4", "cdp:67", "cdp:x", "spc:8+2", "ipc:10+4", "mds:0+1", "mds:8+0", "mds:4000000000+4000000000", "rs:8+2"] {
+    for text in [
+        "",
+        "cdp:4",
+        "cdp:67",
+        "cdp:x",
+        "spc:8+2",
+        "ipc:10+4",
+        "mds:0+1",
+        "mds:8+0",
+        "mds:4000000000+4000000000",
+        "rs:8+2",
+    ] {
         Code::from_str(text).expect_err(text);
     }
     for text in ["spc:8+1", "mds:16+2", "ipc:56+7", "cdp:23"] {

@@ -29,10 +29,19 @@ pub fn steps(workload: &Workload, keys: &impl Keys, answer: &Answer) -> Vec<Step
                 let (unique, next) = (keys.unique(interval), size(level + 1));
                 let merged = keys.merge(unique, next);
                 step(
-                    &format!("level {level} to {}: I += DInterval(Size_{level}); [Merge(Unique(I), Size_{}) + Unique(I)] / I", level + 1, level + 1),
+                    &format!(
+                        "level {level} to {}: I += DInterval(Size_{level}); [Merge(Unique(I), Size_{}) + Unique(I)] / I",
+                        level + 1,
+                        level + 1
+                    ),
                     format!(
                         "I = {} (DInterval({}) = {}); [{} + {}] / I = {:.4}",
-                        number(interval), number(size(level)), number(more), number(merged), number(unique), (merged + unique) / interval
+                        number(interval),
+                        number(size(level)),
+                        number(more),
+                        number(merged),
+                        number(unique),
+                        (merged + unique) / interval
                     ),
                 );
             }
@@ -49,7 +58,10 @@ pub fn steps(workload: &Workload, keys: &impl Keys, answer: &Answer) -> Vec<Step
         }
         Design::Universal => step(
             "sizes of tables, simulated with Merge until every key was written ten times",
-            format!("{:.4} for compaction", answer.write_amplification.levels.last().map_or(0.0, |level| level.write_amplification)),
+            format!(
+                "{:.4} for compaction",
+                answer.write_amplification.levels.last().map_or(0.0, |level| level.write_amplification)
+            ),
         ),
     }
     let tree: f64 = answer.write_amplification.levels.iter().map(|level| level.write_amplification).sum();
@@ -59,7 +71,11 @@ pub fn steps(workload: &Workload, keys: &impl Keys, answer: &Answer) -> Vec<Step
             "[tree (key + pointer) + value / (1 - fill)] / item",
             format!(
                 "[{tree:.4} x ({} + {POINTER}) + {} / (1 - {})] / {} = {:.4}",
-                apart.key, workload.item - apart.key, apart.fill, workload.item, answer.write_amplification.total
+                apart.key,
+                workload.item - apart.key,
+                apart.fill,
+                workload.item,
+                answer.write_amplification.total
             ),
         );
     }

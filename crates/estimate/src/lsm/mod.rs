@@ -65,8 +65,12 @@ pub enum Design {
 }
 
 impl Design {
-    const ALL: [(Design, &str); 4] =
-        [(Design::LevelDb, "leveldb"), (Design::Cola, "cola"), (Design::Samt, "samt"), (Design::Universal, "universal")];
+    const ALL: [(Design, &str); 4] = [
+        (Design::LevelDb, "leveldb"),
+        (Design::Cola, "cola"),
+        (Design::Samt, "samt"),
+        (Design::Universal, "universal"),
+    ];
 
     fn name(self) -> &'static str {
         Design::ALL.iter().find(|(design, _)| *design == self).map_or("", |(_, name)| name)
@@ -77,7 +81,9 @@ impl FromStr for Design {
     type Err = String;
     fn from_str(text: &str) -> Result<Design, String> {
         let found = Design::ALL.iter().find(|(_, name)| *name == text);
-        found.map(|(design, _)| *design).ok_or_else(|| format!("{text:?} is no design; there are leveldb, cola, samt and universal"))
+        found
+            .map(|(design, _)| *design)
+            .ok_or_else(|| format!("{text:?} is no design; there are leveldb, cola, samt and universal"))
     }
 }
 
@@ -118,7 +124,17 @@ impl Workload {
     pub fn new(design: Design, keys: f64, item: f64, distribution: Distribution) -> Workload {
         let growth = if matches!(design, Design::Cola | Design::Samt) { 2 } else { 10 };
         let (memtable, level1) = (f64::from(4 << 20), f64::from(10 << 20));
-        Workload { design, keys, item, distribution, memtable, level1, growth, universal: Universal::default(), apart: None }
+        Workload {
+            design,
+            keys,
+            item,
+            distribution,
+            memtable,
+            level1,
+            growth,
+            universal: Universal::default(),
+            apart: None,
+        }
     }
 
     /// Bytes of an item in the tree.
@@ -194,7 +210,8 @@ impl Workload {
     /// What the ledger knows this by.
     pub fn subject(&self) -> String {
         let inputs = self.inputs().into_iter().filter(|(name, _)| name != "design");
-        let inputs: Vec<String> = inputs.map(|(name, value)| format!("{name}={}", value.to_string().trim_matches('"'))).collect();
+        let inputs: Vec<String> =
+            inputs.map(|(name, value)| format!("{name}={}", value.to_string().trim_matches('"'))).collect();
         format!("lsm {} {}", self.design.name(), inputs.join(" "))
     }
 
@@ -294,7 +311,9 @@ impl fmt::Display for Answer {
         }
         let other = best.map_or(String::new(), |best| format!("{:.3}", best.total));
         writeln!(f, "{:<22}{:>10.3}{other:>14}", "total", self.write_amplification.total)?;
-        let sizes = |sizes: &[f64]| sizes.iter().map(|size| format!("{:.1} MiB", size / 1048576.0)).collect::<Vec<_>>().join(", ");
+        let sizes = |sizes: &[f64]| {
+            sizes.iter().map(|size| format!("{:.1} MiB", size / 1048576.0)).collect::<Vec<_>>().join(", ")
+        };
         if let Some(optimized) = &self.optimized {
             writeln!(f, "sizes of levels: {}", sizes(&self.sizes))?;
             writeln!(f, "best sizes:      {} ({} evaluations)", sizes(&optimized.sizes), optimized.evaluations)?;
@@ -314,7 +333,11 @@ pub fn estimate(workload: &Workload) -> Result<Estimate<Answer>, Refused> {
     workload.validate()?;
     let popularity = Popularity::new(workload.keys, workload.distribution)?;
     let coarse = Curve::new(&Popularity::grouped(workload.keys, workload.distribution, RATIO_COARSE)?);
-    let tree = if workload.design == Design::Universal { workload.parts(&Curve::new(&popularity)) } else { workload.parts(&popularity) };
+    let tree = if workload.design == Design::Universal {
+        workload.parts(&Curve::new(&popularity))
+    } else {
+        workload.parts(&popularity)
+    };
     let (bytes, sizes) = (workload.tree_item(), workload.level_items());
     let leveled = workload.design == Design::LevelDb;
     let optimized = (leveled && !sizes.is_empty()).then(|| {
@@ -345,7 +368,8 @@ pub fn estimate(workload: &Workload) -> Result<Estimate<Answer>, Refused> {
     let changed = changes(workload).into_iter().filter_map(|(change, other)| {
         let keys = Popularity::grouped(other.keys, other.distribution, RATIO_COARSE).ok()?;
         other.validate().ok()?;
-        let parts = if other.design == Design::Universal { other.parts(&Curve::new(&keys)) } else { other.parts(&keys) };
+        let parts =
+            if other.design == Design::Universal { other.parts(&Curve::new(&keys)) } else { other.parts(&keys) };
         Some((change, other.whole(total_of(&parts))))
     });
     estimate.judge(total, changed.collect());
@@ -358,7 +382,9 @@ fn total_of(parts: &Parts) -> f64 {
 }
 
 fn amplification(workload: &Workload, parts: &Parts) -> WriteAmplification {
-    let levels = parts.iter().map(|(name, write_amplification)| Level { name: name.clone(), write_amplification: *write_amplification });
+    let levels = parts
+        .iter()
+        .map(|(name, write_amplification)| Level { name: name.clone(), write_amplification: *write_amplification });
     WriteAmplification { levels: levels.collect(), total: workload.whole(total_of(parts)) }
 }
 
@@ -372,7 +398,15 @@ fn predicted(quantity: &str, workload: &Workload, value: f64) -> Predicted {
         Design::Cola | Design::Samt => (0.10, "a guess: the paper compares these models with no store"),
     };
     let (low, high) = (value * (1.0 - part), value * (1.0 + part));
-    Predicted { quantity: quantity.into(), unit: "bytes/byte".into(), value, low, high, confidence: 0.9, range_from: from.into() }
+    Predicted {
+        quantity: quantity.into(),
+        unit: "bytes/byte".into(),
+        value,
+        low,
+        high,
+        confidence: 0.9,
+        range_from: from.into(),
+    }
 }
 
 fn assumptions(workload: &Workload) -> Vec<String> {
@@ -382,7 +416,9 @@ fn assumptions(workload: &Workload) -> Vec<String> {
         "only writes count: what compaction reads is not in the number".into(),
     ];
     match workload.design {
-        Design::LevelDb => assumptions.push("tables of a level are compacted in turn, four tables of level 0 at once".into()),
+        Design::LevelDb => {
+            assumptions.push("tables of a level are compacted in turn, four tables of level 0 at once".into())
+        }
         Design::Universal => assumptions.push("ten writes of each key, from one table with all keys".into()),
         Design::Cola | Design::Samt => assumptions.push("as many levels as ceil(log_r(keys / memtable))".into()),
     }
@@ -406,10 +442,16 @@ fn changes(workload: &Workload) -> Vec<(String, Workload)> {
     ];
     match workload.distribution {
         Distribution::Uniform => {
-            changes.push(("popularity: zipf:0.99 instead of uniform".into(), with(&|w| w.distribution = Distribution::Zipf(0.99))));
+            changes.push((
+                "popularity: zipf:0.99 instead of uniform".into(),
+                with(&|w| w.distribution = Distribution::Zipf(0.99)),
+            ));
         }
         Distribution::Zipf(skew) => {
-            changes.push(("popularity: uniform instead of Zipf".into(), with(&|w| w.distribution = Distribution::Uniform)));
+            changes.push((
+                "popularity: uniform instead of Zipf".into(),
+                with(&|w| w.distribution = Distribution::Uniform),
+            ));
             let more = (skew + 0.1).min(3.0);
             changes.push((format!("popularity: zipf:{more:.2}"), with(&|w| w.distribution = Distribution::Zipf(more))));
         }
@@ -419,13 +461,21 @@ fn changes(workload: &Workload) -> Vec<(String, Workload)> {
             changes.push(("a growth factor half as large".into(), with(&|w| w.growth = (w.growth / 2).max(2))));
             changes.push(("level 1 four times as large".into(), with(&|w| w.level1 *= 4.0)));
         }
-        Design::Cola | Design::Samt => changes.push(("a growth factor twice as large".into(), with(&|w| w.growth *= 2))),
-        Design::Universal => changes.push(("a trigger of half as many tables".into(), with(&|w| w.universal.trigger = (w.universal.trigger / 2).max(2)))),
+        Design::Cola | Design::Samt => {
+            changes.push(("a growth factor twice as large".into(), with(&|w| w.growth *= 2)))
+        }
+        Design::Universal => changes.push((
+            "a trigger of half as many tables".into(),
+            with(&|w| w.universal.trigger = (w.universal.trigger / 2).max(2)),
+        )),
     }
     if workload.apart.is_some() {
-        changes.push(("segments of the log of values half as full".into(), with(&|w| {
-            w.apart = w.apart.map(|apart| Apart { fill: apart.fill / 2.0, ..apart });
-        })));
+        changes.push((
+            "segments of the log of values half as full".into(),
+            with(&|w| {
+                w.apart = w.apart.map(|apart| Apart { fill: apart.fill / 2.0, ..apart });
+            }),
+        ));
     }
     changes
 }

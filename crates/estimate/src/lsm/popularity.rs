@@ -24,7 +24,8 @@ pub enum Distribution {
 impl FromStr for Distribution {
     type Err = String;
     fn from_str(text: &str) -> Result<Distribution, String> {
-        let refuse = || format!("{text:?} is no distribution: write uniform, or zipf:S with S from 0.01 to 3, as in zipf:0.99");
+        let refuse =
+            || format!("{text:?} is no distribution: write uniform, or zipf:S with S from 0.01 to 3, as in zipf:0.99");
         if text == "uniform" {
             return Ok(Distribution::Uniform);
         }
@@ -97,7 +98,9 @@ impl Popularity {
         counts.retain(|count| *count > 0);
         crate::common::within("the number of keys", counts.len() as f64, 2.0, KEYS_MAX)?;
         counts.sort_unstable();
-        let sums = counts.chunk_by(|one, other| one == other).map(|same| (same.len() as f64, same.len() as f64 * same[0] as f64));
+        let sums = counts
+            .chunk_by(|one, other| one == other)
+            .map(|same| (same.len() as f64, same.len() as f64 * same[0] as f64));
         Ok(Popularity::from_sums(counts.len() as f64, sums.collect()))
     }
 
@@ -178,7 +181,11 @@ fn zipf(keys: f64, skew: f64, ratio: f64) -> Vec<(f64, f64)> {
     let mut from = 1.0;
     while from <= keys {
         let end = (from * ratio).floor().max(from + 1.0).min(keys + 1.0);
-        let sum = if from < 64.0 { (from as u64..end as u64).map(|i| (i as f64).powf(-skew)).sum() } else { sum(from, end, skew) };
+        let sum = if from < 64.0 {
+            (from as u64..end as u64).map(|i| (i as f64).powf(-skew)).sum()
+        } else {
+            sum(from, end, skew)
+        };
         groups.push((end - from, sum));
         from = end;
     }

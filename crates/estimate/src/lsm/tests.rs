@@ -90,7 +90,8 @@ fn the_worst_case_is_as_much_too_high_as_in_the_paper() {
     };
     near(ratio(&uniform(1e8)), 1.8, 0.1);
     let skewed = ratio(&zipf(1e7));
-    assert!((3.0..3.8).contains(&skewed), "{skewed}");
+    // The paper has 3.5 against a real store, which wrote a little more than the model says.
+    assert!((3.3..3.9).contains(&skewed), "{skewed}");
 }
 
 #[test]
@@ -110,20 +111,24 @@ fn curves_meet_what_they_were_made_of() {
 fn unique_is_what_chance_gives() {
     let keys = 2000;
     let popularity = zipf(2000.0);
-    let sums: Vec<f64> = (1..=keys).scan(0.0, |sum, rank| {
-        *sum += f64::from(rank).powf(-0.99);
-        Some(*sum)
-    }).collect();
+    let sums: Vec<f64> = (1..=keys)
+        .scan(0.0, |sum, rank| {
+            *sum += f64::from(rank).powf(-0.99);
+            Some(*sum)
+        })
+        .collect();
     let mut chance = Chance::new(1);
     for requests in [100, 1000, 10_000] {
-        let counts: Vec<f64> = (0..200).map(|_| {
-            let mut seen = vec![false; keys as usize];
-            for _ in 0..requests {
-                let place = chance.unit() * sums[keys as usize - 1];
-                seen[sums.partition_point(|sum| *sum <= place)] = true;
-            }
-            seen.iter().filter(|seen| **seen).count() as f64
-        }).collect();
+        let counts: Vec<f64> = (0..200)
+            .map(|_| {
+                let mut seen = vec![false; keys as usize];
+                for _ in 0..requests {
+                    let place = chance.unit() * sums[keys as usize - 1];
+                    seen[sums.partition_point(|sum| *sum <= place)] = true;
+                }
+                seen.iter().filter(|seen| **seen).count() as f64
+            })
+            .collect();
         let mean = counts.iter().sum::<f64>() / 200.0;
         let variance = counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / 199.0;
         near(mean, popularity.unique(f64::from(requests)), 3.5 * (variance / 200.0).sqrt());
