@@ -145,7 +145,7 @@ pub struct LayoutAnswer {
 }
 
 /// The answers.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Answer {
     /// What was surveyed.
     pub path: String,
@@ -179,6 +179,9 @@ pub struct Answer {
     pub compression: CompressionAnswer,
     /// Sizes, ages, kinds.
     pub sizes: SizesAnswer,
+    /// What it would save to put small files together. Modelled, from sizes in steps of 512 bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packing: Option<ashlar_estimate::packing::Answer>,
     /// Places on the device.
     pub layout: LayoutAnswer,
     /// Of a trace: how it asks.

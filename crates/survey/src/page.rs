@@ -242,6 +242,18 @@ fn sizes_part(answer: &Answer, body: &mut String) {
         body.push_str(&sizes_plot(&sizes.by_size).figure_html());
         bars("Time since the last change", &sizes.by_age, body);
         bars("Directories above", &sizes.by_depth, body);
+        if let Some(packing) = &answer.packing {
+            let rows = [
+                ("bytes of blocks", packing.before.block_bytes, packing.after.block_bytes),
+                ("inodes", packing.before.inodes, packing.after.inodes),
+                ("PUT requests", packing.before.put_requests, packing.after.put_requests),
+                ("their price, $", packing.before.put_dollars, packing.after.put_dollars),
+            ];
+            body.push_str("<h3>Small files put together</h3>");
+            let rows = rows.into_iter().map(|(what, before, after)| vec![what.into(), number(before), number(after)]);
+            table(&["", "each by itself", "together"], rows, body);
+            body.push_str("<p class=\"origin\">modelled; see <code>ashlar plan estimate packing</code></p>");
+        }
         let rows = sizes
             .by_extension
             .iter()

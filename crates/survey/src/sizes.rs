@@ -140,6 +140,16 @@ impl Sizes {
         self.by_extension.entry(if known { extension } else { "(other)".into() }).or_default().add(size);
     }
 
+    /// What it would save to put small files together, by the defaults of that estimator. Files of 1 MiB and more count with
+    /// the mean of their power of two.
+    pub fn packing(&self) -> Option<ashlar_estimate::packing::Answer> {
+        let mut histogram = ashlar_estimate::packing::Histogram::default();
+        self.small.iter().for_each(|(size, count)| histogram.add(u64::from(*size), *count));
+        let large = self.by_size.iter().filter(|(power, amount)| **power > 20 && amount.files > 0);
+        large.for_each(|(_, amount)| histogram.add(amount.bytes / amount.files, amount.files));
+        (self.files > 1).then(|| ashlar_estimate::packing::Packing::default().pack(&histogram))
+    }
+
     /// The answer.
     pub fn answer(&self) -> SizesAnswer {
         let bar = |what: String, below, amount: &Amount| Bar { what, below, files: amount.files, bytes: amount.bytes };

@@ -455,6 +455,7 @@ impl Survey<'_> {
             } else {
                 crate::sizes::SizesAnswer::default()
             },
+            packing: if self.source.kind == Kind::Tree { listing.sizes.packing() } else { None },
             layout,
             trace: None,
             unreadable,

@@ -91,6 +91,17 @@ fn data(f: &mut fmt::Formatter<'_>, answer: &Answer) -> fmt::Result {
             100.0 * sizes.sparse_share
         )?;
     }
+    if let Some(packing) = &answer.packing {
+        let (before, after) = (packing.before, packing.after);
+        let saved = |before: f64, after: f64| 100.0 * (1.0 - after / before.max(1.0));
+        writeln!(
+            f,
+            "small files packed  {:.1} % fewer blocks, {:.1} % fewer inodes, {:.1} % fewer PUT requests (modelled)",
+            saved(before.blocks, after.blocks),
+            saved(before.inodes, after.inodes),
+            saved(before.put_requests, after.put_requests)
+        )?;
+    }
     if let Some(score) = layout.score {
         writeln!(
             f,

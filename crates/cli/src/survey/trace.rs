@@ -59,6 +59,7 @@ pub fn answer(path: &Path, reading: &Reading) -> Result<Answer, Failure> {
         dedup: Vec::new(),
         compression: CompressionAnswer::default(),
         sizes: SizesAnswer::default(),
+        packing: None,
         layout: LayoutAnswer::default(),
         trace: Some(analyser.finish()),
         unreadable: Troubles::default(),
