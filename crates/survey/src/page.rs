@@ -376,6 +376,9 @@ fn list(title: &str, troubles: &Troubles, body: &mut String) {
 }
 
 fn how(answer: &Answer, body: &mut String) {
+    if answer.trace.is_some() {
+        return;
+    }
     let _ = write!(
         body,
         "<h2>How this was found</h2><p>Seed {}, units of {}, {} of {} read; most memory {}.</p><ul>",

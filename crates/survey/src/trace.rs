@@ -322,11 +322,13 @@ impl Analyser {
         let (mut counts, mut width_ns) = (self.bins.counts, self.bins.width_ns);
         let mean = |counts: &[u64]| share(counts.iter().sum(), counts.len() as u64);
         answer.peak_to_mean = counts.iter().max().map_or(0.0, |peak| *peak as f64 / mean(&counts).max(1e-9));
+        // The last bin is not full.
+        counts.pop();
         while counts.len() >= 8 {
             let mean = mean(&counts);
             let variance = counts.iter().map(|count| (*count as f64 - mean).powi(2)).sum::<f64>() / counts.len() as f64;
             answer.dispersion.push((width_ns as f64 / 1e9, variance / mean.max(1e-9)));
-            counts = halved(&counts);
+            counts = counts.chunks_exact(2).map(|pair| pair.iter().sum()).collect();
             width_ns *= 2;
         }
         answer.reuse = reuse(&self.blocks);
@@ -410,7 +412,7 @@ mod tests {
                 analyser.see(&request(number * 1_000_000, Ask::Flush, 0, 0));
             }
         }
-        (0..500).for_each(|number| analyser.see(&request(1_000_000_000, Ask::Read, (number * 37 % 1000) * 8192, 4096)));
+        (0..500).for_each(|number| analyser.see(&request(500_000_000, Ask::Read, (number * 37 % 1000) * 8192, 4096)));
         let answer = analyser.finish();
         assert_eq!((answer.reads.requests, answer.writes.requests, answer.flushes), (500, 1000, 100));
         assert!((answer.writes.sequential_share - 0.999).abs() < 1e-9);
