@@ -215,9 +215,14 @@ fn sizes_plot(bars: &[Bar]) -> Plot {
         let point = |bar: &Bar| Some((bar.below? as f64, 100.0 * part(bar) as f64 / total(part)));
         Series::line(name, bars.iter().filter_map(point).collect())
     };
-    Plot::lines("Sizes", Axis::log("below so many bytes, and not below half"), Axis::new("share, %").from(0.0), Label::Measured)
-        .with(line("files", |bar| bar.files))
-        .with(line("bytes", |bar| bar.bytes))
+    Plot::lines(
+        "Sizes",
+        Axis::log("below so many bytes, and not below half"),
+        Axis::new("share, %").from(0.0),
+        Label::Measured,
+    )
+    .with(line("files", |bar| bar.files))
+    .with(line("bytes", |bar| bar.bytes))
 }
 
 fn sizes_part(answer: &Answer, body: &mut String) {

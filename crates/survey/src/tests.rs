@@ -252,13 +252,13 @@ pub fn qcow2_image(seed: u64) -> Vec<u8> {
     put(&mut image, 40, &(cluster as u64).to_be_bytes());
     put(&mut image, 100, &104u32.to_be_bytes());
     // The L1 table has one entry, and the L2 table is the third cluster.
-    put(&mut image, cluster, &(2 * cluster as u64 | 1 << 63).to_be_bytes());
+    put(&mut image, cluster, &((2 * cluster as u64) | (1 << 63)).to_be_bytes());
     for number in 0..256usize {
         let entry = match chance.below(4) {
             0 => {
                 let at = image.len() as u64;
                 image.extend(noise(number as u64, cluster));
-                at | 1 << 63
+                at | (1 << 63)
             }
             1 => 1,
             _ => 0,
@@ -270,7 +270,7 @@ pub fn qcow2_image(seed: u64) -> Vec<u8> {
     let at = image.len() as u64;
     image.extend(packed);
     image.resize(image.len().next_multiple_of(cluster), 0);
-    put(&mut image, 2 * cluster + 8 * 255, &(1u64 << 62 | at).to_be_bytes());
+    put(&mut image, 2 * cluster + 8 * 255, &((1u64 << 62) | at).to_be_bytes());
     image
 }
 
