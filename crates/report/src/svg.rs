@@ -43,9 +43,9 @@ impl Plot {
         } else {
             drawing.bars(&mut svg)
         }
-        let _ = write!(
+        let _ = writeln!(
             svg,
-            "<text class=\"o\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text></svg>\n",
+            "<text class=\"o\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text></svg>",
             WIDTH - RIGHT,
             height - 6.0,
             self.origin.word()

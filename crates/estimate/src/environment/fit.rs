@@ -26,7 +26,8 @@ pub fn linear(points: &[(f64, f64)]) -> Option<Fit> {
 
 /// Fits a exp(b x), by the logarithms of rates that are above zero.
 pub fn exponential(points: &[(f64, f64)]) -> Option<Fit> {
-    let logs: Vec<(f64, f64)> = points.iter().filter(|point| point.1 > 0.0).map(|point| (point.0, point.1.ln())).collect();
+    let logs: Vec<(f64, f64)> =
+        points.iter().filter(|point| point.1 > 0.0).map(|point| (point.0, point.1.ln())).collect();
     let Fit { a: b, b: log, .. } = linear(&logs)?;
     let a = log.exp();
     Some(Fit { a, b, explained: explained(points, |x| a * (b * x).exp()) })
@@ -67,7 +68,9 @@ fn means(points: &[(f64, f64)]) -> (f64, f64) {
 
 fn explained(points: &[(f64, f64)], curve: impl Fn(f64) -> f64) -> f64 {
     let (_, mean) = means(points);
-    let (left, all) = points.iter().fold((0.0, 0.0), |(left, all), (x, y)| (left + (y - curve(*x)).powi(2), all + (y - mean).powi(2)));
+    let (left, all) = points
+        .iter()
+        .fold((0.0, 0.0), |(left, all), (x, y)| (left + (y - curve(*x)).powi(2), all + (y - mean).powi(2)));
     1.0 - left / all
 }
 
@@ -104,10 +107,12 @@ mod tests {
             let season = -(std::f64::consts::TAU * f64::from(month) / 12.0).cos();
             // Warmer months come a little before the humid ones.
             let warm = -(std::f64::consts::TAU * (f64::from(month) + 2.5) / 12.0).cos();
-            let days: Vec<(f64, f64)> = (0..30).map(|_| {
-                let humidity = 43.0 + 24.0 * season + 6.0 * chance.normal();
-                (24.5 + 2.5 * warm + chance.normal(), humidity.clamp(5.0, 95.0))
-            }).collect();
+            let days: Vec<(f64, f64)> = (0..30)
+                .map(|_| {
+                    let humidity = 43.0 + 24.0 * season + 6.0 * chance.normal();
+                    (24.5 + 2.5 * warm + chance.normal(), humidity.clamp(5.0, 95.0))
+                })
+                .collect();
             let mean = |of: fn(&(f64, f64)) -> f64| days.iter().map(of).sum::<f64>() / 30.0;
             let (temperature, humidity) = (mean(|day| day.0), mean(|day| day.1));
             let deviation = (days.iter().map(|day| (day.1 - humidity).powi(2)).sum::<f64>() / 30.0).sqrt();

@@ -118,14 +118,16 @@ fn sweeping_beats_sequential_reading_and_adapting_beats_seldom_passes() {
     for (error_rate, weight) in [(1e-13, 3.0), (1e-14, 1.0), (1e-15, 1.0)] {
         let question = by_use(error_rate, weight);
         let rate = 4.0 * GB;
-        let (sequential, sweep) = (judge(&question, Policy::Sequential { rate }), judge(&question, Policy::Sweep { rate }));
+        let (sequential, sweep) =
+            (judge(&question, Policy::Sequential { rate }), judge(&question, Policy::Sweep { rate }));
         let gain = 1.0 - sweep.delay_hours / sequential.delay_hours;
         assert!((0.3..0.7).contains(&gain), "{error_rate}: {gain}");
         // The last error of a cluster may lie far off, so the time with any error gains little (the paper has 10 %).
         let gain = 1.0 - sweep.mlet / sequential.mlet;
         assert!((-0.03..0.2).contains(&gain), "{error_rate}: {gain}");
         // Reading on from the error to regions around it gains what the paper has, up to 30 %.
-        let around = judge(&question, Policy::Adaptive(adaptive(rate, question.rate_max, question.disk.order.capacity)));
+        let around =
+            judge(&question, Policy::Adaptive(adaptive(rate, question.rate_max, question.disk.order.capacity)));
         let gain = 1.0 - around.mlet / sequential.mlet;
         assert!((0.1..0.4).contains(&gain), "{error_rate}: {gain}");
     }
