@@ -88,9 +88,22 @@ fn every_estimator_answers_records_explains_and_draws() {
 #[test]
 fn lsm_has_the_document_that_scripts_read() {
     let scratch = Scratch::new("lsm");
-    let arguments = ["plan", "estimate", "lsm", "--design", "leveldb", "--keys", "100000000", "--item", "1000", "--distribution", "uniform"];
+    let arguments = [
+        "plan",
+        "estimate",
+        "lsm",
+        "--design",
+        "leveldb",
+        "--keys",
+        "100000000",
+        "--item",
+        "1000",
+        "--distribution",
+        "uniform",
+    ];
     let answer = scratch.json(&arguments);
-    let near = |value: &Value, expected: f64| assert!((value.as_f64().expect("a number") - expected).abs() < 0.01, "{value}");
+    let near =
+        |value: &Value, expected: f64| assert!((value.as_f64().expect("a number") - expected).abs() < 0.01, "{value}");
     near(&answer["write_amplification"]["total"], 25.83);
     near(&answer["write_amplification"]["levels"][3]["write_amplification"], 4.776);
     near(&answer["optimized"]["write_amplification"]["total"], 23.671);
@@ -105,7 +118,10 @@ fn what_was_measured_is_scored() {
     assert_eq!(scratch.json(&["ledger", "score"])["scored"], Value::Array(Vec::new()));
     scratch.json(&["ledger", "measure", &id, "--value", "13.1", "--how", "a test"]);
     let score = scratch.json(&["ledger", "score"]);
-    assert_eq!((&score["scored"][0]["prediction"], &score["scored"][0]["inside"]), (&Value::from(id), &Value::from(true)));
+    assert_eq!(
+        (&score["scored"][0]["prediction"], &score["scored"][0]["inside"]),
+        (&Value::from(id), &Value::from(true))
+    );
     assert_eq!(score["models"][0]["model"], "lsm");
     assert_eq!(scratch.json(&["ledger", "--limit", "2"])["records"].as_array().map(Vec::len), Some(2));
 }

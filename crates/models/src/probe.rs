@@ -47,12 +47,14 @@ impl Timed for Virtual<'_> {
     }
 }
 
-/// The commonest distance of neighbouring positions at which `holds`.
+/// The distance of neighbouring positions at which `holds`, if at least half of them have the same: chance has no period.
 fn period(values: &[u64], holds: impl Fn(u64) -> bool) -> Option<u64> {
     let positions: Vec<usize> = (0..values.len()).filter(|&index| holds(values[index])).collect();
     let mut distances: Vec<usize> = positions.windows(2).map(|pair| pair[1] - pair[0]).collect();
     distances.sort_unstable();
-    distances.get(distances.len() / 2).map(|&distance| distance as u64)
+    let median = *distances.get(distances.len() / 2)?;
+    let same = distances.iter().filter(|distance| **distance == median).count();
+    (2 * same >= distances.len()).then_some(median as u64)
 }
 
 /// Writes patterns to a model, and says what it found. It takes some 100,000 page writes.

@@ -43,9 +43,9 @@ impl Plot {
         } else {
             drawing.bars(&mut svg)
         }
-        let _ = write!(
+        let _ = writeln!(
             svg,
-            "<text class=\"o\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text></svg>\n",
+            "<text class=\"o\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text></svg>",
             WIDTH - RIGHT,
             height - 6.0,
             self.origin.word()
@@ -96,7 +96,10 @@ impl Drawing<'_> {
             [point.y, low, high]
         });
         let x = plot.x.scale(points().map(|point| point.x));
-        let y = plot.y.scale(heights);
+        // Bars have no zero to stand on where the axis is logarithmic: the shortest must still be seen.
+        let least = points().map(|point| point.y).fold(f64::INFINITY, f64::min) / 3.0;
+        let foot = (plot.y.log && !plot.categories.is_empty() && least.is_finite()).then_some(least);
+        let y = plot.y.scale(heights.chain(foot));
         Drawing { plot, x, y, top: TOP + legend, bottom: HEIGHT + legend - BOTTOM }
     }
 

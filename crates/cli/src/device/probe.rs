@@ -76,7 +76,13 @@ pub fn probe_target(arguments: &Probe, output: &Output) -> Result<ExitCode, Fail
         return Ok(code);
     }
     let Probe { target, page, stride, .. } = arguments;
-    if page.0 < 512 || page.0 > 1 << 20 || !page.0.is_power_of_two() || stride.0 < page.0 || stride.0 % page.0 != 0 || stride.0 > 1 << 40 {
+    if page.0 < 512
+        || page.0 > 1 << 20
+        || !page.0.is_power_of_two()
+        || stride.0 < page.0
+        || stride.0 % page.0 != 0
+        || stride.0 > 1 << 40
+    {
         let what = "a page is a power of two from 512 bytes to 1 MiB, and a stride is a multiple of it, at most 1 TiB";
         return Err(Failure::new(what).with_code(2));
     }

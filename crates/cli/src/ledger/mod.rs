@@ -93,19 +93,41 @@ struct Scores(Score);
 impl fmt::Display for Scores {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Scores(score) = self;
-        for Scored { prediction, subject, quantity, value, low, high, measured, inside, relative_error, .. } in &score.scored {
+        for Scored { prediction, subject, quantity, value, low, high, measured, inside, relative_error, .. } in
+            &score.scored
+        {
             let error = relative_error.map_or(String::new(), |error| format!(", error {:+.1} %", error * 100.0));
             let value = value.map_or(String::new(), |value| format!("{} ", number(value)));
             let (low, high, measured) = (number(*low), number(*high), number(*measured));
             let mark = if *inside { "inside " } else { "OUTSIDE" };
-            writeln!(f, "{prediction}  {mark} {quantity} {value}({low} to {high}), measured {measured}{error}, {subject}")?;
+            writeln!(
+                f,
+                "{prediction}  {mark} {quantity} {value}({low} to {high}), measured {measured}{error}, {subject}"
+            )?;
         }
-        writeln!(f, "\n{:<16}{:>8}{:>12}{:>10}{:>8}{:>10}{:>12}{:>12}", "model", "version", "predictions", "measured", "inside", "claimed", "mean error", "worst")?;
-        for ModelScore { model, model_version, predictions, measured, inside, inside_claimed, mean_absolute_error, worst_error } in &score.models {
+        writeln!(
+            f,
+            "\n{:<16}{:>8}{:>12}{:>10}{:>8}{:>10}{:>12}{:>12}",
+            "model", "version", "predictions", "measured", "inside", "claimed", "mean error", "worst"
+        )?;
+        for ModelScore {
+            model,
+            model_version,
+            predictions,
+            measured,
+            inside,
+            inside_claimed,
+            mean_absolute_error,
+            worst_error,
+        } in &score.models
+        {
             let percent = |error: &Option<f64>| error.map_or("-".into(), |error| format!("{:.1} %", error * 100.0));
             let claimed = format!("{inside_claimed:.1}");
             let (mean, worst) = (percent(mean_absolute_error), percent(worst_error));
-            writeln!(f, "{model:<16}{model_version:>8}{predictions:>12}{measured:>10}{inside:>8}{claimed:>10}{mean:>12}{worst:>12}")?;
+            writeln!(
+                f,
+                "{model:<16}{model_version:>8}{predictions:>12}{measured:>10}{inside:>8}{claimed:>10}{mean:>12}{worst:>12}"
+            )?;
         }
         if score.unjoined > 0 {
             writeln!(f, "{} measurements that no prediction waited for", score.unjoined)?;

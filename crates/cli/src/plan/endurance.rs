@@ -16,9 +16,14 @@ pub fn run(arguments: &Endurance, output: &Output) -> Result<ExitCode, Failure> 
         Some(name) => {
             let chip = Chip::find(name).ok_or_else(|| {
                 let names: Vec<&str> = CHIPS.iter().map(|chip| chip.name).collect();
-                Failure::new(format!("{name:?} is no chip that was measured; there are {}", names.join(", "))).with_code(2)
+                Failure::new(format!("{name:?} is no chip that was measured; there are {}", names.join(", ")))
+                    .with_code(2)
             })?;
-            (chip.mean, chip.deviation / chip.mean, format!("measured on {} at 25 degrees, continuously (Table 2)", chip.name))
+            (
+                chip.mean,
+                chip.deviation / chip.mean,
+                format!("measured on {} at 25 degrees, continuously (Table 2)", chip.name),
+            )
         }
     };
     let device = Device {

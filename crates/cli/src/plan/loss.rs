@@ -45,11 +45,15 @@ fn question(arguments: &Loss) -> Result<Question, Failure> {
         let sane = [(temperature, -40.0..=100.0), (humidity, 0.0..=100.0)];
         if let Some((value, range)) = sane.into_iter().find(|(value, range)| !range.contains(value)) {
             let (from, to) = (range.start(), range.end());
-            return Err(Failure::new(format!("no machine room has {value}: it must be from {from} to {to}")).with_code(2));
+            return Err(
+                Failure::new(format!("no machine room has {value}: it must be from {from} to {to}")).with_code(2)
+            );
         }
         let (warmer, wetter) = (arguments.temperature_swing, arguments.humidity_swing);
         if !(0.0..=40.0).contains(&warmer) || !(0.0..=100.0).contains(&wetter) {
-            return Err(Failure::new("the swing of temperature is from 0 to 40, that of humidity from 0 to 100").with_code(2));
+            return Err(
+                Failure::new("the swing of temperature is from 0 to 40, that of humidity from 0 to 100").with_code(2)
+            );
         }
         drives = drives.in_climate(temperature, warmer, humidity, wetter);
     }

@@ -9,6 +9,7 @@
 //! to humidity that the paper has.
 
 mod cost;
+pub mod fit;
 mod hazard;
 mod series;
 #[cfg(test)]

@@ -43,7 +43,7 @@ impl Code {
     pub fn validate(self) -> Result<Code, Refused> {
         let refuse = |why: String| Err(Refused(format!("{self} is no code: {why}")));
         match self {
-            Code::Cdp { prime } if prime < 3 || prime > 61 || !is_prime(prime) => {
+            Code::Cdp { prime } if !(3..=61).contains(&prime) || !is_prime(prime) => {
                 refuse(format!("{prime} is no prime from 3 to 61"))
             }
             Code::Ipc { data, parity } if parity == 0 || !data.is_multiple_of(parity) => {

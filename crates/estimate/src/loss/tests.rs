@@ -116,6 +116,16 @@ fn published_parts_of_disks_with_latent_errors_come_out() {
 }
 
 #[test]
+fn flash_has_as_many_drives_and_days_with_errors_as_the_field_study() {
+    for model in crate::ssd::SSD_MODELS {
+        let latent = Latent::flash(model);
+        let hours = model.years * 365.0 * 24.0;
+        assert!((latent.any(hours) / model.ue_drives - 1.0).abs() < 0.1, "{}", model.name);
+        assert!((latent.prone * latent.rate * 24.0 / model.ue_days - 1.0).abs() < 1e-9, "{}", model.name);
+    }
+}
+
+#[test]
 fn an_estimate_ranks_and_says_what_matters() {
     let layouts =
         ["raid6:8", "raid5:8", "mirror:2", "single+cdp:11", "single"].map(|text| text.parse().expect("a layout"));

@@ -66,8 +66,8 @@ impl Question {
         let disk = Disk {
             class,
             order: Order { capacity: 500.0 * GB, segment: 1e6 },
-            written: GB,
-            read: 2.0 * GB,
+            written: 0.1 * GB,
+            read: 0.2 * GB,
             hours: 24.0 * 720.0,
         };
         Question { disk, rate: 4.0 * GB, rate_max: 20.0 * GB, disks: 20_000, seed: 0 }

@@ -115,13 +115,21 @@ fn the_best_rate_rises_with_the_weight_of_reads_and_with_reliability() {
 
 #[test]
 fn sweeping_beats_sequential_reading_and_adapting_beats_seldom_passes() {
-    for error_rate in [1e-13, 1e-14, 1e-15] {
-        let question = by_use(error_rate, 3.0);
+    for (error_rate, weight) in [(1e-13, 3.0), (1e-14, 1.0), (1e-15, 1.0)] {
+        let question = by_use(error_rate, weight);
         let rate = 4.0 * GB;
         let (sequential, sweep) =
             (judge(&question, Policy::Sequential { rate }), judge(&question, Policy::Sweep { rate }));
+        let gain = 1.0 - sweep.delay_hours / sequential.delay_hours;
+        assert!((0.3..0.7).contains(&gain), "{error_rate}: {gain}");
+        // The last error of a cluster may lie far off, so the time with any error gains little (the paper has 10 %).
         let gain = 1.0 - sweep.mlet / sequential.mlet;
-        assert!((0.03..0.4).contains(&gain), "{error_rate}: {gain}");
+        assert!((-0.03..0.2).contains(&gain), "{error_rate}: {gain}");
+        // Reading on from the error to regions around it gains what the paper has, up to 30 %.
+        let around =
+            judge(&question, Policy::Adaptive(adaptive(rate, question.rate_max, question.disk.order.capacity)));
+        let gain = 1.0 - around.mlet / sequential.mlet;
+        assert!((0.1..0.4).contains(&gain), "{error_rate}: {gain}");
     }
     let question = by_use(1e-14, 3.0);
     let monthly = judge(&question, Policy::Sequential { rate: question.disk.order.capacity / 720.0 }).mlet;
@@ -135,7 +143,7 @@ fn an_estimate_is_complete_and_refuses_nonsense() {
     let done = estimate(&question, &mut |_| true).expect("estimated");
     assert_eq!((done.answer.given.len(), done.answer.best.len()), (4, 3));
     assert!(!done.dominant_assumption.is_empty() && figure(&done).svg().contains("sweep"));
-    assert!(done.answer.best[1].mlet <= done.answer.best[0].mlet);
+    assert!(done.answer.best[0].mlet <= done.answer.given[0].mlet);
     for bad in [
         Question { rate: 0.0, ..question.clone() },
         Question { rate_max: 1.0, ..question.clone() },
