@@ -1,5 +1,7 @@
 //! What can be said on the command line.
 
+pub use crate::ledger::arguments::LedgerArguments;
+pub use crate::plan::arguments::PlanCommand;
 use ashlar_faults::Fault;
 use ashlar_nbd::Address;
 use ashlar_units::Bytes;
@@ -43,6 +45,10 @@ pub enum Command {
     /// Snapshots: file systems as they were.
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
+    /// What do I have? Duplicates, compressibility, sizes, layout or access of a tree, a device, an image or a trace, on any
+    /// file system, from a part of it. Exit code 1 when something could not be read or changed, 2 when there is no answer.
+    /// See docs/survey.md.
+    Survey(Box<crate::survey::arguments::Survey>),
     /// Try to make the software lose data.
     #[command(subcommand)]
     Prove(ProveCommand),
@@ -52,12 +58,17 @@ pub enum Command {
     /// Experiments in virtual time.
     #[command(subcommand)]
     Lab(LabCommand),
+    /// What should hold the data: predictions, each with its range.
+    #[command(subcommand)]
+    Plan(PlanCommand),
+    /// Every prediction that was made, and what was later measured.
+    Ledger(LedgerArguments),
     /// List the layers that a stack file can use, or show one with its parameters.
     Layers {
         /// The layer.
         name: Option<String>,
     },
-    /// Explain a layer, a rule, a fault, all faults (`faults`), or a command.
+    /// Explain a layer, a rule, a fault, all faults (`faults`), an estimator, or a command.
     Explain {
         /// Its name.
         name: String,
@@ -448,11 +459,31 @@ pub enum DeviceCommand {
         /// Only this one: a name, or a file that ends in .toml.
         model: Option<String>,
     },
+    /// Say from the latency of writes how flash translates addresses: updates per log, log blocks, static wear levelling.
+    Probe(Probe),
     /// Run again the published tables that a model claims to reproduce; fails if one is missed.
     Calibrate {
         /// The model: a name, or a file that ends in .toml.
         model: String,
     },
+}
+
+#[derive(Args)]
+pub struct Probe {
+    /// A file or block device, whose beginning is overwritten; or the name of a model of a flash card.
+    pub target: String,
+    /// Agree that the first 16 strides of the target are overwritten.
+    #[arg(long)]
+    pub yes: bool,
+    /// Size of a write.
+    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
+    pub page: Bytes,
+    /// Distance of addresses that lie in different erase blocks.
+    #[arg(long, value_name = "SIZE", default_value = "4MiB")]
+    pub stride: Bytes,
+    /// Most writes.
+    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(10_000..=100_000_000))]
+    pub writes: u64,
 }
 
 #[derive(Subcommand)]
@@ -510,7 +541,7 @@ pub struct Prove {
 }
 
 /// Reads `90`, `90s`, `10m` or `2h`.
-fn duration(text: &str) -> Result<std::time::Duration, String> {
+pub fn duration(text: &str) -> Result<std::time::Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let factor = match unit {

@@ -59,7 +59,7 @@ pub fn layers(name: Option<&str>, output: &Output) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// `ashlar explain NAME`: a layer, a rule, a fault, or a command.
+/// `ashlar explain NAME`: a layer, a rule, a fault, an estimator, or a command.
 pub fn explain(name: &str, output: &Output) -> Result<ExitCode, Failure> {
     if let Some(code) = output.schema::<Explanation>() {
         return Ok(code);
@@ -68,8 +68,10 @@ pub fn explain(name: &str, output: &Output) -> Result<ExitCode, Failure> {
     let rule = Rule::ALL.iter().find(|(_, known, _)| *known == name);
     let faults = ashlar_faults::KINDS.iter().filter(|kind| name == "faults" || kind.name == name);
     let faults: String = faults.map(|kind| format!("{}\n    {}\n", kind.what, kind.usage())).collect();
+    let estimator = ashlar_estimate::ESTIMATORS.iter().find(|estimator| estimator.name == name);
     let text = match (layer, rule) {
         _ if !faults.is_empty() => faults,
+        _ if estimator.is_some() => estimator.map(|about| crate::plan::about(about)).unwrap_or_default(),
         (Some(layer), _) => Layers(vec![layer]).to_string(),
         (None, Some((_, name, what))) => format!(
             "The rule {name} of the pool: {what}.\n`ashlar prove pool --without {name}` breaks it on purpose, and must find \
@@ -79,7 +81,7 @@ pub fn explain(name: &str, output: &Output) -> Result<ExitCode, Failure> {
             let mut command = Arguments::command();
             let found = command.find_subcommand_mut(name);
             let found = found.ok_or_else(|| {
-                Failure::new(format!("{name:?} is no layer, rule, fault or command; see `ashlar layers`, `ashlar prove pool --rules` and `ashlar help`"))
+                Failure::new(format!("{name:?} is no layer, rule, fault, estimator or command; see `ashlar layers`, `ashlar prove pool --rules`, `ashlar plan estimate --help` and `ashlar help`"))
             })?;
             found.render_long_help().to_string()
         }

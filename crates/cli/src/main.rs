@@ -13,11 +13,14 @@ mod framing;
 #[cfg(test)]
 mod fuzz;
 mod lab;
+mod ledger;
 mod output;
+mod plan;
 mod prove;
 mod request;
 mod schedule;
 mod session;
+mod survey;
 mod up;
 
 use crate::arguments::{Arguments, Command, DeviceCommand, FsCommand, LabCommand, PoolCommand, SnapshotCommand};
@@ -34,7 +37,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::parse_from(survey::arguments::with_json_file(std::env::args_os()));
     let output = Output::new(arguments.json, arguments.json_schema);
     match run(arguments, &output) {
         Ok(code) => code,
@@ -72,13 +75,17 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
                 Request::SnapshotMount { name, at }
             }
         }),
+        Command::Survey(survey) => survey::run(&survey, output),
         Command::Prove(command) => prove::run(command, output),
         Command::Device(DeviceCommand::Models { model }) => device::models(model.as_deref(), output),
+        Command::Device(DeviceCommand::Probe(arguments)) => device::probe(&arguments, output),
         Command::Device(DeviceCommand::Calibrate { model }) => device::calibrate(&model, output),
         Command::Device(DeviceCommand::Serve(arguments)) => device::serve(&arguments, output),
         Command::Device(DeviceCommand::Control { socket, command }) => device::control(&socket, &command, output),
         Command::Device(DeviceCommand::Trace { socket, output: file }) => device::trace(&socket, &file, output),
         Command::Lab(LabCommand::Replay(arguments)) => lab::replay(&arguments, output),
+        Command::Plan(command) => plan::run(command, output),
+        Command::Ledger(arguments) => ledger::run(&arguments, output),
         Command::Layers { name } => explain::layers(name.as_deref(), output),
         Command::Explain { name } => explain::explain(&name, output),
         Command::Completions { shell } => {

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Something went wrong; the text says what, where and how to mend it.
@@ -59,18 +60,14 @@ impl Output {
     /// Prints the schema of `T` if that is what was asked for.
     pub fn schema<T: JsonSchema>(&self) -> Option<ExitCode> {
         self.schema.then(|| {
-            println!("{}", serde_json::to_string_pretty(&schemars::schema_for!(T)).unwrap_or_default());
+            put(&document(&schemars::schema_for!(T)));
             ExitCode::SUCCESS
         })
     }
 
     /// Prints a result.
     pub fn print<T: Serialize + fmt::Display>(&self, value: &T) {
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(value).unwrap_or_default());
-        } else {
-            print!("{value}");
-        }
+        put(&if self.json { document(value) } else { value.to_string() });
     }
 
     /// Says something to people on standard error.
@@ -83,11 +80,24 @@ impl Output {
     /// Prints a failure and gives the exit code.
     pub fn fail(&self, failure: &Failure) -> ExitCode {
         if self.json {
-            let document = ErrorDocument { error: &failure.message };
-            println!("{}", serde_json::to_string_pretty(&document).unwrap_or_default());
+            put(&document(&ErrorDocument { error: &failure.message }));
         } else {
             eprintln!("ashlar: {failure}");
         }
         ExitCode::from(failure.code)
+    }
+}
+
+fn document<T: Serialize>(value: &T) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
+}
+
+/// Writes to standard output. Who reads it may stop early, as `head` does; other failures are told.
+fn put(text: &str) {
+    let mut output = std::io::stdout().lock();
+    if let Err(error) = output.write_all(text.as_bytes()).and_then(|()| output.flush())
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        eprintln!("ashlar: cannot write to standard output: {error}");
     }
 }

@@ -36,6 +36,8 @@ enum Bench {
     Library(bench::LibraryOptions),
     /// A pool with very many files: making, opening, finding, listing, checking them, and the memory that it takes.
     Scale(bench::ScaleOptions),
+    /// Surveys of real sets: ranges beside the truth, what a sample costs, and rates beside backup programs.
+    Survey(bench::SurveyOptions),
 }
 
 fn main() -> ExitCode {
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         Task::Bench(Bench::Devices(options)) => bench::devices(&options),
         Task::Bench(Bench::Library(options)) => bench::library(&options),
         Task::Bench(Bench::Scale(options)) => bench::scale(&options),
+        Task::Bench(Bench::Survey(options)) => bench::survey(&options),
         Task::Soak { budget, only, list } => soak::soak(&budget, only.as_deref(), list),
     };
     match done {

@@ -36,6 +36,17 @@ const SCHEDULES: [(&str, &str); 9] = [
     ("pool", "random"),
     ("pool", "pct"),
 ];
+/// Commands that judge a model and take minutes: exit code 0 or it has failed. They run once, whatever the budget.
+const CHECKS: [&[&str]; 5] = [
+    // Model against item-level simulation (FAST'16, section 4.6), beyond what tests have time for.
+    &["plan", "estimate", "lsm", "--keys", "3300000", "--simulate"],
+    &["plan", "estimate", "lsm", "--keys", "3300000", "--distribution", "zipf:0.99", "--simulate"],
+    &["plan", "estimate", "lsm", "--keys", "10000000", "--simulate"],
+    // A hundred thousand disks, as in the paper on scrubbing (FAST'10, section 5).
+    &["plan", "estimate", "scrub", "--disks", "100000"],
+    // Rare losses with a tight error.
+    &["plan", "estimate", "loss", "--layout", "raid6:12", "--layout", "rs:10+4", "--error", "1"],
+];
 /// Clock ticks of `/proc/PID/stat` in a second, on every machine that Linux runs on today.
 const TICKS: u64 = 100;
 
@@ -47,6 +58,8 @@ enum Task {
     Exploration(&'static str),
     /// `ashlar prove schedule HARNESS --scheduler SCHEDULER`.
     Schedule(&'static str, &'static str),
+    /// One of [`CHECKS`].
+    Check(&'static [&'static str]),
 }
 
 impl fmt::Display for Task {
@@ -55,6 +68,7 @@ impl fmt::Display for Task {
             Task::Target { package, test, .. } => write!(f, "{package} {test}"),
             Task::Exploration(subject) => write!(f, "prove {subject}"),
             Task::Schedule(harness, scheduler) => write!(f, "prove schedule {harness} {scheduler}"),
+            Task::Check(arguments) => f.write_str(&arguments.join(" ")),
         }
     }
 }
@@ -64,6 +78,7 @@ pub fn soak(budget: &str, only: Option<&str>, list: bool) -> Result<(), String> 
     let budget = duration(budget)?;
     let mut tasks = targets()?;
     tasks.extend(SCHEDULES.map(|(harness, scheduler)| Task::Schedule(harness, scheduler)));
+    tasks.extend(CHECKS.map(Task::Check));
     tasks.extend(["pool", "files", "faults"].map(Task::Exploration));
     // Killing the program needs root and /dev/fuse.
     let own = std::fs::metadata("/proc/self").map_err(|error| error.to_string())?;
@@ -98,6 +113,7 @@ pub fn soak(budget: &str, only: Option<&str>, list: bool) -> Result<(), String> 
                 let how = ["--scheduler", scheduler, "--iterations", EXECUTIONS, "-o", &trace];
                 explore(ashlar, &[&["schedule", harness], &how[..]].concat(), share)
             }
+            (Task::Check(arguments), Some(ashlar)) => check(ashlar, arguments),
             (_, None) => Err("the program was not built".into()),
         };
         match outcome {
@@ -237,6 +253,16 @@ fn explore(ashlar: &Path, subject: &[&str], share: Duration) -> Result<String, S
     let ran = ran.map_err(|error| format!("{}: {error}", ashlar.display()))?;
     let text = String::from_utf8_lossy(&ran.stdout).trim_end().replace('\n', ", ");
     if ran.status.success() { Ok(text) } else { Err(text) }
+}
+
+/// Runs a command with a ledger of its own.
+fn check(ashlar: &Path, arguments: &[&str]) -> Result<String, String> {
+    let ledger = std::env::temp_dir().join(format!("ashlar-soak-{}-ledger.jsonl", std::process::id()));
+    let ran = Command::new(ashlar).args(arguments).env("ASHLAR_LEDGER", &ledger).output();
+    let ran = ran.map_err(|error| format!("{}: {error}", ashlar.display()))?;
+    let _ = std::fs::remove_file(&ledger);
+    let text = String::from_utf8_lossy(&ran.stdout) + String::from_utf8_lossy(&ran.stderr);
+    if ran.status.success() { Ok("it holds".into()) } else { Err(text.into_owned()) }
 }
 
 /// Reads `90s`, `10m` or `2h`.

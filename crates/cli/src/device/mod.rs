@@ -2,6 +2,7 @@
 
 mod control;
 mod models;
+mod probe;
 mod records;
 mod serve;
 mod trace;
@@ -10,6 +11,7 @@ pub use control::control;
 #[cfg(test)]
 pub use control::{Request as ControlRequest, command as control_command};
 pub use models::{calibrate, find, models};
+pub use probe::probe_target as probe;
 pub use records::{is_parquet, read_parquet};
 pub use serve::serve;
 pub use trace::trace;
@@ -19,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Becomes true when somebody asks this process to stop.
-fn on_signal() -> Result<Arc<AtomicBool>, Failure> {
+pub fn on_signal() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, stop.clone()).map_err(|error| Failure::new(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Benchmarks: file systems side by side, and the library by itself.
+//! Benchmarks: file systems side by side, the library by itself, and surveys.
 
 mod contender;
 mod devices;
@@ -9,11 +9,13 @@ mod requests;
 mod rows;
 mod scratch;
 mod steps;
+mod survey;
 mod table;
 
 pub use devices::{Options as DevicesOptions, devices};
 pub use files::{Options as FilesOptions, files};
 pub use library::{Options as LibraryOptions, ScaleOptions, library, scale};
+pub use survey::{Options as SurveyOptions, survey};
 
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,0 +1,205 @@
+//! What the kernel tells about files and file systems, and how politely a thread asks: calls that no safe crate wraps.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Extents or ranges that one call returns.
+const BATCH: usize = 128;
+/// `FS_IOC_FIEMAP`: `_IOWR('f', 11, struct fiemap)`, of which 32 bytes are the header.
+const FIEMAP: libc::Ioctl = 0xc020_660b_u32 as libc::Ioctl;
+/// `FS_IOC_GETFSMAP`: `_IOWR('X', 59, struct fsmap_head)`, 192 bytes with the two keys.
+const GETFSMAP: libc::Ioctl = 0xc0c0_583b_u32 as libc::Ioctl;
+const EXTENT_LAST: u32 = 1;
+const SPECIAL_OWNER: u32 = 0x10;
+const MAP_LAST: u32 = 0x20;
+/// `FMR_OWN_FREE` of ext4 and xfs: `FMR_OWNER(0, 1)`.
+const OWNER_FREE: u64 = 1;
+
+/// A range of a file that lies in one piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// First byte in the file.
+    pub logical: u64,
+    /// First byte on the device. (On btrfs, in its own space of addresses.)
+    pub physical: u64,
+    /// Bytes.
+    pub len: u64,
+    /// As `FIEMAP_EXTENT_…` has them.
+    pub flags: u32,
+}
+
+impl Extent {
+    /// Its place is not known: not yet allocated, or beside metadata in an inode.
+    pub fn is_placeless(&self) -> bool {
+        self.flags & (0x2 | 0x4 | 0x200) != 0
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct RawExtent {
+    logical: u64,
+    physical: u64,
+    length: u64,
+    reserved64: [u64; 2],
+    flags: u32,
+    reserved: [u32; 3],
+}
+
+#[repr(C)]
+struct RawExtents {
+    start: u64,
+    length: u64,
+    flags: u32,
+    mapped: u32,
+    count: u32,
+    reserved: u32,
+    extents: [RawExtent; BATCH],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct RawRange {
+    device: u32,
+    flags: u32,
+    physical: u64,
+    owner: u64,
+    offset: u64,
+    length: u64,
+    reserved: [u64; 3],
+}
+
+#[repr(C)]
+struct RawRanges {
+    iflags: u32,
+    oflags: u32,
+    count: u32,
+    entries: u32,
+    reserved: [u64; 6],
+    low: RawRange,
+    high: RawRange,
+    ranges: [RawRange; BATCH],
+}
+
+const _: () = assert!(size_of::<RawExtents>() == 32 + 56 * BATCH && size_of::<RawRanges>() == 192 + 64 * BATCH);
+
+/// The extents of a file, in its order; at most `max`. An error of kind `Unsupported` where the file system cannot tell.
+pub fn extents(file: impl AsFd, max: usize) -> io::Result<Vec<Extent>> {
+    let mut found: Vec<Extent> = Vec::new();
+    let mut start = 0;
+    while found.len() < max {
+        let mut request = RawExtents {
+            start,
+            length: u64::MAX - start,
+            flags: 0,
+            mapped: 0,
+            count: BATCH as u32,
+            reserved: 0,
+            extents: [RawExtent::default(); BATCH],
+        };
+        // SAFETY: the pointer is to a writable structure of the layout that the request names, with room for `count` extents.
+        let done = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), FIEMAP, &raw mut request) };
+        if done < 0 {
+            return Err(unsupported(io::Error::last_os_error()));
+        }
+        let mapped = &request.extents[..(request.mapped as usize).min(BATCH)];
+        for raw in mapped {
+            found.push(Extent { logical: raw.logical, physical: raw.physical, len: raw.length, flags: raw.flags });
+        }
+        match mapped.last() {
+            Some(last) if last.flags & EXTENT_LAST == 0 && last.logical.saturating_add(last.length) > start => {
+                start = last.logical.saturating_add(last.length);
+            }
+            _ => break,
+        }
+    }
+    found.truncate(max);
+    Ok(found)
+}
+
+/// Calls `each` with offset and length of every free range of the file system that holds `file`. Needs root. An error of
+/// kind `Unsupported` where the file system cannot tell.
+pub fn free_ranges(file: impl AsFd, mut each: impl FnMut(u64, u64)) -> io::Result<()> {
+    let all = RawRange {
+        device: u32::MAX,
+        flags: u32::MAX,
+        physical: u64::MAX,
+        owner: u64::MAX,
+        offset: u64::MAX,
+        ..RawRange::default()
+    };
+    let mut low = RawRange::default();
+    loop {
+        let mut request = RawRanges {
+            iflags: 0,
+            oflags: 0,
+            count: BATCH as u32,
+            entries: 0,
+            reserved: [0; 6],
+            low,
+            high: all,
+            ranges: [RawRange::default(); BATCH],
+        };
+        // SAFETY: the pointer is to a writable structure of the layout that the request names, with room for `count` ranges.
+        let done = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), GETFSMAP, &raw mut request) };
+        if done < 0 {
+            return Err(unsupported(io::Error::last_os_error()));
+        }
+        let ranges = &request.ranges[..(request.entries as usize).min(BATCH)];
+        for range in ranges {
+            if range.flags & SPECIAL_OWNER != 0 && range.owner == OWNER_FREE {
+                each(range.physical, range.length);
+            }
+        }
+        match ranges.last() {
+            // The kernel goes on after what the low key names.
+            Some(last) if last.flags & MAP_LAST == 0 => low = RawRange { reserved: [0; 3], ..*last },
+            _ => return Ok(()),
+        }
+    }
+}
+
+fn unsupported(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP | libc::ENOTTY | libc::EINVAL) => io::Error::new(io::ErrorKind::Unsupported, error),
+        _ => error,
+    }
+}
+
+/// From now on the requests of this thread wait for those of all others.
+pub fn be_idle() -> io::Result<()> {
+    const WHO_PROCESS: libc::c_int = 1;
+    const CLASS_IDLE: libc::c_int = 3 << 13;
+    // SAFETY: the call has no memory arguments; zero is the calling thread.
+    let done = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, CLASS_IDLE) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::Write;
+
+    #[test]
+    fn extents_cover_a_file_where_the_file_system_tells() {
+        let path = std::env::temp_dir().join(format!("ashlar-extents-{}", std::process::id()));
+        let mut file = File::create(&path).expect("a file");
+        file.write_all(&vec![7; 1 << 20]).expect("space");
+        file.sync_all().expect("a disk");
+        match extents(&file, 1000) {
+            Ok(found) => assert_eq!(found.iter().map(|extent| extent.len).sum::<u64>(), 1 << 20, "{found:?}"),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{error}"),
+        }
+        let mut free = 0;
+        match free_ranges(&file, |_, len| free += len) {
+            Ok(()) => assert!(free > 0),
+            Err(error) => {
+                let expected = [io::ErrorKind::Unsupported, io::ErrorKind::PermissionDenied];
+                assert!(expected.contains(&error.kind()), "{error}");
+            }
+        }
+        be_idle().expect("every thread may be idle");
+        std::fs::remove_file(&path).expect("it is ours");
+    }
+}

@@ -1,0 +1,158 @@
+//! The values of the paper.
+
+use super::*;
+
+#[track_caller]
+fn near(value: f64, expected: f64, tolerance: f64) {
+    assert!((value - expected).abs() <= tolerance, "{value} and not {expected}");
+}
+
+fn device(translation: Translation) -> Device {
+    Device {
+        translation,
+        capacity: 64e9,
+        spare: 0.07,
+        page: 4096.0,
+        pages: 64.0,
+        zones: 4.0,
+        cycles: 3000.0,
+        cycles_deviation: 0.1,
+        cycles_from: "a test".into(),
+        written_per_day: 20e9,
+        random: 1.0,
+        seed: 1,
+    }
+}
+
+/// A ring of blocks, erased one after another, without arithmetic.
+fn ring(limits: &[u64]) -> u64 {
+    let mut list: std::collections::VecDeque<(u64, u64)> = limits.iter().map(|limit| (*limit, 0)).collect();
+    let mut writes = 0;
+    while list.len() > 1 {
+        let Some((limit, erased)) = list.pop_front() else { break };
+        writes += 1;
+        if erased + 1 < limit {
+            list.push_back((limit, erased + 1));
+        }
+    }
+    writes
+}
+
+#[test]
+fn one_address_dies_after_the_free_list_went_round() {
+    assert_eq!(rotation(&[1000; 7]), 6999);
+    let mut chance = Chance::new(1);
+    for _ in 0..200 {
+        let limits: Vec<u64> = (0..2 + chance.below(7)).map(|_| 1 + chance.below(30)).collect();
+        assert_eq!(rotation(&limits), ring(&limits), "{limits:?}");
+    }
+}
+
+#[test]
+fn order_saves_seeks_and_erasures_as_in_figure_14() {
+    let tracks =
+        |from: u64, order: &[u64]| order.iter().fold((from, 0), |(at, sum), next| (*next, sum + at.abs_diff(*next))).1;
+    let requests = [70, 10, 50].repeat(4);
+    assert_eq!(tracks(35, &requests), 495);
+    // The elevator goes up first, and then down.
+    let mut up = requests.clone();
+    up.sort_unstable_by_key(|track| (*track < 35, *track));
+    assert_eq!(tracks(35, &up), 95);
+    let writes = [70, 10, 50, 70, 10, 50];
+    assert_eq!(erasures(&writes, 2), 4);
+    assert_eq!(grouped(&writes), [70, 70, 10, 10, 50, 50]);
+    assert_eq!(erasures(&grouped(&writes), 2), 1);
+}
+
+#[test]
+fn devices_of_table_5() {
+    // (blocks of a zone, free, pages, cycles) as capacity and spare.
+    let of = |translation, zone: f64, free: f64, pages: f64, cycles: f64| {
+        let (page, spare) = (4096.0, free / zone);
+        let capacity = zone * (1.0 - spare) * page * pages;
+        let device = Device {
+            translation,
+            capacity,
+            spare,
+            page,
+            pages,
+            zones: 1.0,
+            cycles,
+            random: 0.0,
+            ..device(translation)
+        };
+        let (low, high, _) = device.writes();
+        (low, high)
+    };
+    let (low, high) = of(Translation::Generic, 256.0, 6.0, 32.0, 1e7);
+    near(low / 6e7, 1.0, 1e-9);
+    near(high / 6e7, 1.0, 1e-9);
+    let (low, high) = of(Translation::LogBlock, 2048.0, 30.0, 64.0, 1e6);
+    near(low / 3e7, 1.0, 1e-9);
+    near(high / 1.92e9, 1.0, 1e-9);
+    let (low, _) = of(Translation::Levelled, 1024.0, 4.0, 64.0, 1e6);
+    near(low / 6.5536e10, 1.0, 1e-9);
+}
+
+#[test]
+fn a_log_block_device_dies_between_its_bounds() {
+    // 63 updates of one page, then data and log are merged into a free block and both erased.
+    let (free, cycles) = (30usize, 1000u64);
+    let mut list: std::collections::VecDeque<u64> = vec![0; free].into();
+    let mut writes = 0u64;
+    let (mut data, mut log) = (0, 0);
+    let mut worn = 0;
+    while worn < free {
+        let Some(next) = list.pop_front() else { break };
+        writes += 63;
+        for erased in [&mut data, &mut log] {
+            *erased += 1;
+        }
+        let old = [data, log];
+        data = next;
+        for erased in old {
+            if erased < cycles { list.push_back(erased) } else { worn += 1 }
+        }
+        let Some(next) = list.pop_front() else { break };
+        log = next;
+    }
+    let (low, high) = predict(Wear::LogBlock, free as f64, 64.0, cycles as f64, 2048.0);
+    assert!(low < writes as f64 && (writes as f64) < high, "{low} {writes} {high}");
+}
+
+#[test]
+fn chips_are_drawn_within_what_was_seen() {
+    let mut chance = Chance::new(1);
+    for chip in CHIPS {
+        let drawn: Vec<f64> = (0..2000).map(|_| chip.sample(&mut chance)).collect();
+        assert!(drawn.iter().all(|cycles| chip.least <= *cycles && *cycles <= chip.most), "{}", chip.name);
+        near(drawn.iter().sum::<f64>() / 2000.0 / chip.mean, 1.0, 0.12);
+        assert_eq!(Chip::find(chip.name), Some(chip));
+    }
+}
+
+#[test]
+fn estimates_follow_spare_flash_and_randomness() {
+    let years = |change: &dyn Fn(&mut Device)| {
+        let mut device = device(Translation::Page);
+        change(&mut device);
+        estimate(&device).expect("estimated").answer.years
+    };
+    let base = years(&|_| ());
+    assert!(years(&|d| d.spare = 0.28) > 2.0 * base && years(&|d| d.random = 0.0) > 3.0 * base);
+    near(years(&|d| d.written_per_day *= 2.0) / base, 0.5, 1e-9);
+    for (translation, _) in Translation::ALL {
+        let device = device(translation);
+        let done = estimate(&device).expect("estimated");
+        let predicted = &done.predictions[0];
+        assert!(predicted.low <= predicted.value && predicted.value <= predicted.high);
+        assert!(!done.dominant_assumption.is_empty() && figure(&done, &device).svg().contains("modelled"));
+    }
+    for bad in [
+        Device { cycles: 0.0, ..device(Translation::Page) },
+        Device { spare: 1.0, ..device(Translation::Page) },
+        Device { capacity: f64::NAN, ..device(Translation::Page) },
+    ] {
+        estimate(&bad).expect_err("nonsense");
+    }
+}

@@ -1,0 +1,431 @@
+//! One stretch of bytes, looked at in every way at once.
+//!
+//! A chunk belongs to the stretch in which it begins. Content-defined chunks of a stretch in the middle of a file count from
+//! the first cut on, and the last one is read to its end, beyond the stretch; so of the chunks of a file each belongs to
+//! exactly one stretch, whatever its length, once the cuts have met those of the whole file.
+
+use crate::chunk::cdc::{Cutter, Params};
+use crate::chunk::fixed::{BLOCK, Block, Joiner, block};
+use crate::chunk::{Chunking, Digests, digest, gear};
+use crate::compress::{Packed, Packer, Study};
+use crate::sample::mix;
+use std::io;
+
+/// Bytes that are read at once.
+const READ: usize = 1 << 20;
+/// Bytes that are read at once beyond the end, for the last chunks.
+const READ_ON: usize = 64 << 10;
+
+/// What to look at.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The chunkings.
+    pub chunkings: Vec<Chunking>,
+    /// One chunk in so many is compressed, by its digest: the same for equal chunks. None if zero.
+    pub pack_every: u64,
+    /// One 64 KiB in so many is compressed at several levels, and its entropy taken. None if zero.
+    pub study_every: u64,
+}
+
+/// A chunk that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its digest.
+    pub value: u64,
+    /// Its bytes.
+    pub len: u32,
+}
+
+/// What a stretch holds.
+#[derive(Default, Debug)]
+pub struct Outcome {
+    /// Bytes of data in it: holes do not count.
+    pub logical: u64,
+    /// Bytes that were read for it, more than once where it ends within a chunk.
+    pub read: u64,
+    /// For each chunking.
+    pub chunks: Vec<Chunks>,
+    /// Chunks that were compressed.
+    pub packed: Vec<(usize, Packed)>,
+    /// What compressing at several levels gave.
+    pub study: Study,
+}
+
+/// Chunks of one kind in a stretch.
+#[derive(Default, Clone, Debug)]
+pub struct Chunks {
+    /// Those that are not all zeros.
+    pub found: Vec<Found>,
+    /// Bytes of all of them, those of zeros included.
+    pub bytes: u64,
+    /// Bytes of zeros.
+    pub zero: u64,
+}
+
+/// Reads at an offset; returns fewer bytes only at the end.
+pub trait ReadAt {
+    /// Fills `to` from `offset` on as far as there is something.
+    fn read_at(&mut self, offset: u64, to: &mut [u8]) -> io::Result<usize>;
+}
+
+/// A stretch of a file without holes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// First byte, a multiple of 4 KiB.
+    pub from: u64,
+    /// Chunks that begin from here on are not its own.
+    pub to: u64,
+    /// Where the data end: the end of the file, or a hole.
+    pub data_end: u64,
+    /// Data begin here: nothing is before it, or a hole is.
+    pub begins: bool,
+    /// Decides which blocks are studied.
+    pub salt: u64,
+}
+
+/// Looks at stretches; reused, since its buffers are large.
+pub struct Analyser {
+    plan: Plan,
+    window: Vec<u8>,
+    /// Offset of the window's first byte.
+    base: u64,
+    /// Where reading goes on.
+    reached: u64,
+    packer: Packer,
+}
+
+struct Fixed {
+    index: usize,
+    start: u64,
+    joiner: Joiner,
+}
+
+struct Defined {
+    index: usize,
+    cutter: Cutter,
+    /// Where the chunk under way begins.
+    start: u64,
+    /// Its pieces: digests and lengths.
+    pieces: Vec<(u64, u32)>,
+    /// A cut was met.
+    synchronised: bool,
+}
+
+impl Analyser {
+    /// An analyser with empty buffers.
+    pub fn new(plan: &Plan) -> Analyser {
+        Analyser { plan: plan.clone(), window: Vec::new(), base: 0, reached: 0, packer: Packer::new() }
+    }
+
+    /// Looks at a stretch and adds what it finds to `outcome`.
+    pub fn stretch(&mut self, from: &mut impl ReadAt, stretch: &Stretch, outcome: &mut Outcome) -> io::Result<()> {
+        outcome.chunks.resize(self.plan.chunkings.len(), Chunks::default());
+        let mut fixed = Vec::new();
+        let mut defined = Vec::new();
+        for (index, chunking) in self.plan.chunkings.iter().enumerate() {
+            match *chunking {
+                Chunking::Fixed(bytes) => {
+                    fixed.push(Fixed { index, start: stretch.from, joiner: Joiner::new(bytes) });
+                }
+                Chunking::Cdc(mean) => defined.push(Defined {
+                    index,
+                    cutter: Cutter::new(Params::fast(mean)),
+                    start: stretch.from,
+                    pieces: Vec::new(),
+                    synchronised: stretch.begins,
+                }),
+            }
+        }
+        self.window.clear();
+        self.base = stretch.from;
+        let (mut next, mut piece_at, mut data_end) = (stretch.from, stretch.from, stretch.data_end);
+        while next < data_end && (next < stretch.to || defined.iter().any(|chunks| chunks.start < stretch.to)) {
+            let step = if next < stretch.to { (stretch.to - next).min(READ as u64) } else { READ_ON as u64 };
+            self.reached = next;
+            let got = self.fill(from, next, step.min(data_end - next) as usize)?;
+            if got == 0 {
+                // It became shorter.
+                data_end = next;
+                break;
+            }
+            outcome.read += got as u64;
+            let end = next + got as u64;
+            let own_end = end.min(stretch.to);
+            if next < own_end {
+                outcome.logical += own_end - next;
+                self.blocks(&mut fixed, next, own_end, stretch.salt, outcome);
+                if own_end == stretch.to.min(data_end) {
+                    // Here, while their bytes are at hand.
+                    self.finish_blocks(&mut fixed, outcome);
+                }
+            }
+            next = end;
+            if !defined.is_empty() {
+                piece_at = self.pieces(&mut defined, piece_at, next == data_end, stretch, outcome);
+                self.forget(defined.iter().map(|chunks| chunks.start).min().unwrap_or(next).min(piece_at));
+            } else {
+                self.forget(own_end - own_end % (1 << 20));
+            }
+        }
+        self.finish_blocks(&mut fixed, outcome);
+        if data_end < stretch.data_end && !defined.is_empty() {
+            self.pieces(&mut defined, piece_at, true, stretch, outcome);
+        }
+        Ok(())
+    }
+
+    /// Where the last read began: what failed, if one did.
+    pub fn reached(&self) -> u64 {
+        self.reached
+    }
+
+    /// Appends to the window what is at `offset`.
+    fn fill(&mut self, from: &mut impl ReadAt, offset: u64, len: usize) -> io::Result<usize> {
+        let had = self.window.len();
+        self.window.resize(had + len, 0);
+        let mut got = 0;
+        while got < len {
+            match from.read_at(offset + got as u64, &mut self.window[had + got..]) {
+                Ok(0) => break,
+                Ok(more) => got += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.reached = offset + got as u64;
+                    self.window.truncate(had);
+                    return Err(error);
+                }
+            }
+        }
+        self.window.truncate(had + got);
+        Ok(got)
+    }
+
+    /// Drops what is before `offset`, unless that is too little to be worth it.
+    fn forget(&mut self, offset: u64) {
+        let gone = (offset.saturating_sub(self.base) as usize).min(self.window.len());
+        if gone >= 1 << 16 || gone == self.window.len() {
+            self.window.drain(..gone);
+            self.base += gone as u64;
+        }
+    }
+
+    fn bytes(&self, start: u64, len: u32) -> &[u8] {
+        let from = start.saturating_sub(self.base) as usize;
+        self.window.get(from..from + len as usize).unwrap_or_default()
+    }
+
+    fn blocks(&mut self, fixed: &mut [Fixed], from: u64, to: u64, salt: u64, outcome: &mut Outcome) {
+        let mut at = from;
+        while at < to {
+            let len = (to - at).min(BLOCK as u64);
+            let every = self.plan.study_every;
+            if every > 0 && at.is_multiple_of(Study::BLOCK as u64) && mix(salt, at).is_multiple_of(every) {
+                self.study(at, to, outcome);
+            }
+            if !fixed.is_empty() {
+                let block = block(self.bytes(at, len as u32));
+                for fixed in &mut *fixed {
+                    if let Some(block) = fixed.joiner.push(block) {
+                        self.add_block(fixed.index, fixed.start, &block, outcome);
+                        fixed.start += u64::from(block.len);
+                    }
+                }
+            }
+            at += len;
+        }
+    }
+
+    fn finish_blocks(&mut self, fixed: &mut [Fixed], outcome: &mut Outcome) {
+        for fixed in fixed {
+            if let Some(block) = fixed.joiner.finish() {
+                self.add_block(fixed.index, fixed.start, &block, outcome);
+            }
+        }
+    }
+
+    fn study(&mut self, at: u64, to: u64, outcome: &mut Outcome) {
+        let len = (to - at).min(Study::BLOCK as u64) as u32;
+        let from = at.saturating_sub(self.base) as usize;
+        let bytes = self.window.get(from..from + len as usize).unwrap_or_default();
+        self.packer.study(bytes, &mut outcome.study);
+    }
+
+    fn add_block(&mut self, index: usize, start: u64, block: &Block, outcome: &mut Outcome) {
+        let chunks = &mut outcome.chunks[index];
+        chunks.bytes += u64::from(block.len);
+        if block.zero {
+            chunks.zero += u64::from(block.len);
+            return;
+        }
+        chunks.found.push(Found { value: block.digest, len: block.len });
+        self.pack(index, start, block.digest, block.len, outcome);
+    }
+
+    fn pack(&mut self, index: usize, start: u64, value: u64, len: u32, outcome: &mut Outcome) {
+        if self.plan.pack_every == 0 || !(value >> 7).is_multiple_of(self.plan.pack_every) {
+            return;
+        }
+        let Some(from) = start.checked_sub(self.base) else { return };
+        let from = from as usize;
+        if let Some(bytes) = self.window.get(from..from + len as usize) {
+            outcome.packed.push((index, self.packer.pack(value, bytes)));
+        }
+    }
+
+    /// Cuts pieces from `at` on; returns where the next one begins.
+    fn pieces(&mut self, all: &mut [Defined], at: u64, ends: bool, stretch: &Stretch, outcome: &mut Outcome) -> u64 {
+        let mut at = at;
+        loop {
+            let rest = self.window.get((at - self.base) as usize..).unwrap_or_default();
+            if rest.is_empty() || rest.len() < gear::PIECE_MAX && !ends {
+                break;
+            }
+            let (len, level) = gear::first_piece(rest);
+            let value = digest(&rest[..len]);
+            at += len as u64;
+            for defined in &mut *all {
+                defined.pieces.push((value, len as u32));
+                let mut cuts = [(0u32, false); 8];
+                let mut count = 0;
+                defined.cutter.push(len as u32, level, |len, natural| {
+                    if let Some(cut) = cuts.get_mut(count) {
+                        *cut = (len, natural);
+                        count += 1;
+                    }
+                });
+                for &(len, natural) in cuts.iter().take(count) {
+                    self.add_defined(defined, len, natural, stretch, outcome);
+                }
+            }
+        }
+        if ends {
+            for defined in all {
+                if let Some(len) = defined.cutter.finish() {
+                    self.add_defined(defined, len, true, stretch, outcome);
+                }
+                defined.start = stretch.to;
+            }
+        }
+        at
+    }
+
+    fn add_defined(
+        &mut self,
+        defined: &mut Defined,
+        len: u32,
+        natural: bool,
+        stretch: &Stretch,
+        outcome: &mut Outcome,
+    ) {
+        let (mut digests, mut sum, mut count) = (Digests::default(), 0, 0);
+        for (value, piece) in &defined.pieces {
+            if sum >= len {
+                break;
+            }
+            digests.push(*value);
+            sum += piece;
+            count += 1;
+        }
+        defined.pieces.drain(..count);
+        let start = defined.start;
+        defined.start += u64::from(len);
+        let counts = defined.synchronised;
+        defined.synchronised |= natural;
+        if !counts || start >= stretch.to {
+            return;
+        }
+        let zero = self.bytes(start, len).first() == Some(&0) && self.bytes(start, len).iter().all(|&byte| byte == 0);
+        let value = digests.take();
+        let chunks = &mut outcome.chunks[defined.index];
+        chunks.bytes += u64::from(len);
+        if zero {
+            chunks.zero += u64::from(len);
+            return;
+        }
+        chunks.found.push(Found { value, len });
+        self.pack(defined.index, start, value, len, outcome);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ashlar_models::Chance;
+
+    impl ReadAt for &[u8] {
+        fn read_at(&mut self, offset: u64, to: &mut [u8]) -> io::Result<usize> {
+            let rest = self.get(offset as usize..).unwrap_or_default();
+            let len = rest.len().min(to.len());
+            to[..len].copy_from_slice(&rest[..len]);
+            Ok(len)
+        }
+    }
+
+    fn plan(chunkings: &[Chunking]) -> Plan {
+        Plan { chunkings: chunkings.to_vec(), pack_every: 0, study_every: 0 }
+    }
+
+    fn noise(seed: u64, len: usize) -> Vec<u8> {
+        let mut chance = Chance::new(seed);
+        (0..len).map(|_| chance.below(256) as u8).collect()
+    }
+
+    #[test]
+    fn stretches_of_a_file_find_what_the_whole_file_does() {
+        let mut bytes = noise(1, 3_333_333);
+        bytes[500_000..900_000].fill(0);
+        let plan = plan(&Chunking::DEFAULT);
+        let mut analyser = Analyser::new(&plan);
+        let end = bytes.len() as u64;
+        let (mut whole, mut parts) = (Outcome::default(), Outcome::default());
+        let stretch = Stretch { from: 0, to: end, data_end: end, begins: true, salt: 0 };
+        analyser.stretch(&mut bytes.as_slice(), &stretch, &mut whole).expect("memory");
+        for from in (0..end).step_by(1 << 18) {
+            let stretch = Stretch { from, to: (from + (1 << 18)).min(end), data_end: end, begins: from == 0, salt: 0 };
+            analyser.stretch(&mut bytes.as_slice(), &stretch, &mut parts).expect("memory");
+        }
+        assert_eq!((whole.logical, whole.read), (end, end));
+        for (index, chunking) in plan.chunkings.iter().enumerate() {
+            let (whole, parts) = (&whole.chunks[index], &parts.chunks[index]);
+            assert_eq!(whole.bytes, end, "{chunking}");
+            if matches!(chunking, Chunking::Fixed(_)) {
+                assert_eq!((&whole.found, whole.zero), (&parts.found, parts.zero), "{chunking}");
+            } else {
+                // Stretches may miss a chunk each until they have met the cuts of the whole.
+                let missing = whole.found.iter().filter(|found| !parts.found.contains(found)).count();
+                let wrong = parts.found.iter().filter(|found| !whole.found.contains(found)).count();
+                assert!(
+                    missing <= 13 && wrong <= 13,
+                    "{chunking}: {missing} missing, {wrong} wrong of {}",
+                    whole.found.len()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_are_those_of_the_bytes() {
+        let bytes = [noise(1, 4096), noise(2, 4096), noise(1, 4096), vec![0; 4096], noise(3, 10)].concat();
+        let plan = plan(&[Chunking::Fixed(4096)]);
+        let mut outcome = Outcome::default();
+        let end = bytes.len() as u64;
+        let stretch = Stretch { from: 0, to: end, data_end: end, begins: true, salt: 0 };
+        Analyser::new(&plan).stretch(&mut bytes.as_slice(), &stretch, &mut outcome).expect("memory");
+        let chunks = &outcome.chunks[0];
+        assert_eq!((chunks.bytes, chunks.zero, chunks.found.len()), (end, 4096, 4));
+        assert_eq!(chunks.found[0], chunks.found[2]);
+        assert_ne!(chunks.found[0], chunks.found[1]);
+        assert_eq!(chunks.found[3], Found { value: digest(&bytes[16384..]), len: 10 });
+    }
+
+    #[test]
+    fn a_file_that_became_shorter_ends_where_it_ends() {
+        let bytes = noise(1, 100_000);
+        let plan = plan(&Chunking::DEFAULT);
+        let mut outcome = Outcome::default();
+        let stretch = Stretch { from: 0, to: 1 << 20, data_end: 1 << 20, begins: true, salt: 0 };
+        Analyser::new(&plan).stretch(&mut bytes.as_slice(), &stretch, &mut outcome).expect("memory");
+        assert_eq!(outcome.logical, 100_000);
+        assert!(outcome.chunks.iter().all(|chunks| chunks.bytes == 100_000));
+    }
+}

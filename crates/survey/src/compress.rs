@@ -1,0 +1,214 @@
+//! How well data compress, and how fast.
+
+use std::time::Instant;
+
+/// Bytes of a chunk after compression; never more than before, since a store keeps what does not shrink as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packed {
+    /// Digest of the chunk.
+    pub value: u64,
+    /// Its bytes.
+    pub len: u32,
+    /// With lz4.
+    pub lz4: u32,
+    /// With zstd at level 3.
+    pub zstd: u32,
+}
+
+/// One way to compress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    /// LZ4, its fast form.
+    Lz4,
+    /// Zstandard at a level.
+    Zstd(i32),
+}
+
+impl Codec {
+    /// Those that are compared.
+    pub const ALL: [Codec; 4] = [Codec::Lz4, Codec::Zstd(1), Codec::Zstd(3), Codec::Zstd(9)];
+
+    /// Its name, as the pool takes it.
+    pub fn name(self) -> String {
+        match self {
+            Codec::Lz4 => "lz4".into(),
+            Codec::Zstd(level) => format!("zstd:{level}"),
+        }
+    }
+}
+
+/// Sums over the blocks that were compressed at every level.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Study {
+    /// Blocks.
+    pub blocks: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// For each of [`Codec::ALL`]: bytes after compression, nanoseconds for compressing, nanoseconds for the way back.
+    pub codecs: [(u64, u64, u64); Codec::ALL.len()],
+    /// Sum of entropy in bits per byte, times bytes.
+    pub entropy_bits: f64,
+    /// Bytes in blocks that no codec shrinks by 3 %, and whose bytes are spread evenly: compressed or encrypted already.
+    pub dense: u64,
+    /// Bytes in blocks of zeros.
+    pub zero: u64,
+    /// Sums of squares of compressed bytes of lz4 and of zstd at level 3, for the error of the means.
+    pub squares: [f64; 2],
+}
+
+impl Study {
+    /// Bytes of a block: what the pool compresses at once is half of it, what backup programs do is more.
+    pub const BLOCK: usize = 64 << 10;
+
+    /// Adds another one.
+    pub fn add(&mut self, other: &Study) {
+        self.blocks += other.blocks;
+        self.bytes += other.bytes;
+        for (sum, more) in self.codecs.iter_mut().zip(&other.codecs) {
+            *sum = (sum.0 + more.0, sum.1 + more.1, sum.2 + more.2);
+        }
+        self.entropy_bits += other.entropy_bits;
+        self.dense += other.dense;
+        self.zero += other.zero;
+        self.squares[0] += other.squares[0];
+        self.squares[1] += other.squares[1];
+    }
+}
+
+/// Compressors with their buffers.
+pub struct Packer {
+    zstd: Vec<(i32, zstd::bulk::Compressor<'static>)>,
+    unpack: Option<zstd::bulk::Decompressor<'static>>,
+    buffer: Vec<u8>,
+}
+
+/// Entropy of single bytes, in bits.
+pub fn entropy(bytes: &[u8]) -> f64 {
+    let mut counts = [0u64; 256];
+    bytes.iter().for_each(|&byte| counts[usize::from(byte)] += 1);
+    let total = bytes.len() as f64;
+    let part = |count: &u64| {
+        let share = *count as f64 / total;
+        -share * share.log2()
+    };
+    counts.iter().filter(|count| **count > 0).map(part).sum()
+}
+
+impl Packer {
+    /// Buffers are made when they are used.
+    pub fn new() -> Packer {
+        Packer { zstd: Vec::new(), unpack: None, buffer: Vec::new() }
+    }
+
+    /// Compresses; the result is in the buffer. `None` if it did not shrink.
+    fn compress(&mut self, codec: Codec, bytes: &[u8]) -> Option<usize> {
+        self.buffer.resize(
+            lz4_flex::block::get_maximum_output_size(bytes.len()).max(zstd::zstd_safe::compress_bound(bytes.len())),
+            0,
+        );
+        let len = match codec {
+            Codec::Lz4 => lz4_flex::block::compress_into(bytes, &mut self.buffer).ok()?,
+            Codec::Zstd(level) => {
+                if !self.zstd.iter().any(|(known, _)| *known == level) {
+                    self.zstd.push((level, zstd::bulk::Compressor::new(level).ok()?));
+                }
+                let (_, compressor) = self.zstd.iter_mut().find(|(known, _)| *known == level)?;
+                compressor.compress_to_buffer(bytes, self.buffer.as_mut_slice()).ok()?
+            }
+        };
+        (len < bytes.len()).then_some(len)
+    }
+
+    fn decompress(&mut self, codec: Codec, packed: usize, to: &mut [u8]) -> bool {
+        let packed = &self.buffer[..packed];
+        match codec {
+            Codec::Lz4 => lz4_flex::block::decompress_into(packed, to).is_ok(),
+            Codec::Zstd(_) => {
+                if self.unpack.is_none() {
+                    self.unpack = zstd::bulk::Decompressor::new().ok();
+                }
+                self.unpack.as_mut().is_some_and(|unpack| unpack.decompress_to_buffer(packed, to).is_ok())
+            }
+        }
+    }
+
+    /// Compresses a chunk with the two codecs that are combined with deduplication.
+    pub fn pack(&mut self, value: u64, bytes: &[u8]) -> Packed {
+        let len = bytes.len();
+        let lz4 = self.compress(Codec::Lz4, bytes).unwrap_or(len) as u32;
+        let zstd = self.compress(Codec::Zstd(3), bytes).unwrap_or(len) as u32;
+        Packed { value, len: len as u32, lz4, zstd }
+    }
+
+    /// Compresses a block with every codec and adds up what came of it.
+    pub fn study(&mut self, bytes: &[u8], study: &mut Study) {
+        if bytes.is_empty() {
+            return;
+        }
+        let len = bytes.len() as u64;
+        study.blocks += 1;
+        study.bytes += len;
+        if bytes.iter().all(|&byte| byte == 0) {
+            study.zero += len;
+        }
+        let entropy = entropy(bytes);
+        study.entropy_bits += entropy * len as f64;
+        let mut least = len;
+        let mut back = vec![0; bytes.len()];
+        for (index, codec) in Codec::ALL.into_iter().enumerate() {
+            let began = Instant::now();
+            let packed = self.compress(codec, bytes);
+            let packing_ns = began.elapsed().as_nanos() as u64;
+            let began = Instant::now();
+            if let Some(packed) = packed {
+                self.decompress(codec, packed, &mut back);
+            }
+            let unpacking_ns = began.elapsed().as_nanos() as u64;
+            let packed = packed.map_or(len, |packed| packed as u64);
+            let sum = &mut study.codecs[index];
+            *sum = (sum.0 + packed, sum.1 + packing_ns, sum.2 + unpacking_ns);
+            least = least.min(packed);
+            if let Some(square) = [0, 2].iter().position(|known| *known == index) {
+                study.squares[square] += (packed * packed) as f64;
+            }
+        }
+        if least as f64 > 0.97 * len as f64 && entropy > 7.5 {
+            study.dense += len;
+        }
+    }
+}
+
+impl Default for Packer {
+    fn default() -> Packer {
+        Packer::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ashlar_models::Chance;
+
+    #[test]
+    fn noise_is_dense_and_text_is_not() {
+        let mut chance = Chance::new(1);
+        let noise: Vec<u8> = (0..Study::BLOCK).map(|_| chance.below(256) as u8).collect();
+        let text = b"a stone is cut to fit the stone beside it; ".repeat(1525);
+        let mut packer = Packer::new();
+        let (mut of_noise, mut of_text) = (Study::default(), Study::default());
+        packer.study(&noise, &mut of_noise);
+        packer.study(&text[..Study::BLOCK], &mut of_text);
+        assert_eq!((of_noise.dense, of_text.dense), (Study::BLOCK as u64, 0));
+        assert!(of_noise.codecs.iter().all(|codec| codec.0 == Study::BLOCK as u64), "{of_noise:?}");
+        assert!(of_text.codecs.iter().all(|codec| codec.0 < 2000), "{of_text:?}");
+        assert!(of_noise.entropy_bits / Study::BLOCK as f64 > 7.99);
+    }
+
+    #[test]
+    fn entropy_of_known_bytes() {
+        assert_eq!(entropy(&[7; 100]), 0.0);
+        assert_eq!(entropy(&[0, 1, 2, 3]), 2.0);
+        let all: Vec<u8> = (0..=255).collect();
+        assert_eq!(entropy(&all), 8.0);
+    }
+}

@@ -1,0 +1,386 @@
+//! From what was found in a sample to ranges of ratios.
+//!
+//! A ratio is stored bytes by logical bytes. Logical are all bytes but those of holes, each file once whatever its number of
+//! names. The sample is one of clusters ([`crate::sample`]); a value counts in each cluster that holds it, once. So there
+//! are three parts: zeros, which are stored once; copies within clusters, which the sample counts; and values that clusters
+//! share, which [`crate::unseen`] estimates.
+//!
+//! The noise of the histogram is measured. Chunks that lie side by side in the same clusters come into the sample together,
+//! so they count as one event however many they are: the variance of a number of the histogram is the sum of the squares
+//! of its events. (An independent chunk is an event of its own, and this is then the variance of a Poisson number.)
+
+use crate::incidence::Incidences;
+use crate::sample::mix;
+use crate::tally::{Base, PackedValue, Tally};
+use crate::unseen::{NoAnswer, Sample, Slack, range};
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+
+/// Values in more clusters than this are common: each is in the sample for certain, and its mass is what the sample shows.
+const ROWS: usize = 60;
+/// Standard deviations that an explanation may miss a number of the histogram by.
+const DEVIATIONS: f64 = 2.5;
+/// Standard deviations of the share of copies within clusters.
+const DEVIATIONS_WITHIN: f64 = 2.0;
+
+/// Standard deviations of the mean ratio of compression: more, since neighbours compress alike.
+const DEVIATIONS_PACKING: f64 = 3.0;
+
+/// A ratio: a range from a sample, or the value itself from everything.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ratio {
+    /// Between these.
+    Range(f64, f64),
+    /// This.
+    Value(f64),
+}
+
+impl Ratio {
+    /// Bounds.
+    pub fn bounds(self) -> (f64, f64) {
+        match self {
+            Ratio::Range(low, high) => (low, high),
+            Ratio::Value(value) => (value, value),
+        }
+    }
+    /// From the lower bound to the upper.
+    pub fn width(self) -> f64 {
+        let (low, high) = self.bounds();
+        high - low
+    }
+}
+
+/// What is known about one chunking.
+#[derive(Clone, Debug)]
+pub struct Evaluation {
+    /// Stored by logical bytes.
+    pub dedup: Ratio,
+    /// The same with what is stored compressed by lz4, and by zstd at level 3.
+    pub compressed: [Ratio; 2],
+    /// Share of the logical bytes that are chunks of zeros.
+    pub zeros: f64,
+    /// Chunks that would be indexed.
+    pub chunks: Ratio,
+    /// Mean length of a chunk in bytes.
+    pub mean_len: f64,
+    /// Distinct values by the number of places where they were seen: of one, two, … the last of that many or more.
+    pub by_copies: Vec<f64>,
+}
+
+impl Evaluation {
+    /// Nothing was in the sample.
+    fn unknown() -> Evaluation {
+        let any = Ratio::Range(0.0, 1.0);
+        let (chunks, by_copies) = (Ratio::Range(0.0, 0.0), vec![0.0; ROWS + 1]);
+        Evaluation { dedup: any, compressed: [any; 2], zeros: 0.0, chunks, mean_len: 0.0, by_copies }
+    }
+}
+
+/// Why there is none.
+#[derive(Debug, thiserror::Error)]
+pub enum EvaluationError {
+    /// A file of spilled incidences.
+    #[error("what was put aside cannot be read: {0}")]
+    Spilled(#[from] io::Error),
+    /// The estimator.
+    #[error(transparent)]
+    NoAnswer(#[from] NoAnswer),
+}
+
+/// Weight, weight after lz4, and after zstd, of the values in a row that were compressed.
+type Packed = [f64; 3];
+
+/// The histogram and its noise.
+#[derive(Default)]
+struct Rows {
+    weight: Vec<f64>,
+    values: Vec<f64>,
+    packed: Vec<Packed>,
+    /// Over all compressed values: sums of squares of lengths, and for each codec of squares and of products with lengths.
+    packed_squares: [f64; 5],
+    /// Events by what clusters they are in: row and weight.
+    events: BTreeMap<u64, (usize, f64)>,
+    /// Mass of the common values: weight times clusters.
+    common_mass: f64,
+    /// Bytes of all incidences of each cluster, for the noise of their share.
+    clusters: BTreeMap<u32, f64>,
+}
+
+impl Rows {
+    fn new() -> Rows {
+        let zeros = vec![0.0; ROWS + 1];
+        Rows { weight: zeros.clone(), values: zeros, packed: vec![[0.0; 3]; ROWS + 1], ..Rows::default() }
+    }
+
+    /// A value in `places` clusters; `signature` depends on which. A drawn value stands for `factor` values.
+    fn add(&mut self, places: usize, signature: u64, len: f64, factor: f64, packed: Option<&PackedValue>) {
+        let row = places.saturating_sub(1).min(ROWS);
+        let weight = len * factor;
+        self.weight[row] += weight;
+        self.values[row] += factor;
+        if let Some(packed) = packed {
+            let sum = &mut self.packed[row];
+            let [len, lz4, zstd] = [packed.len, packed.lz4, packed.zstd].map(f64::from);
+            *sum = [sum[0] + len, sum[1] + lz4, sum[2] + zstd];
+            let squares = &mut self.packed_squares;
+            for (sum, more) in squares.iter_mut().zip([len * len, lz4 * lz4, lz4 * len, zstd * zstd, zstd * len]) {
+                *sum += more;
+            }
+        }
+        if row == ROWS {
+            self.common_mass += weight * places as f64;
+        } else if row > 0 {
+            let event = self.events.entry(signature).or_insert((row, 0.0));
+            event.1 += weight;
+        }
+    }
+
+    /// Standard deviations of all rows, and the size of an event.
+    fn noise(&self, least_event: f64) -> Vec<f64> {
+        let mut variance = vec![0.0; ROWS];
+        let (mut squares, mut sum) = (0.0, 0.0);
+        for (row, weight) in self.events.values() {
+            variance[*row] += weight * weight;
+            squares += weight * weight;
+            sum += weight;
+        }
+        // What was not seen may still be there: an event more of the usual size.
+        let event = if sum > 0.0 { squares / sum } else { least_event };
+        // The first row is what is left of a mass that is known, so it errs as the others do.
+        variance[0] = (1..ROWS).map(|row| variance[row] * ((row + 1) * (row + 1)) as f64).sum::<f64>();
+        variance.iter().map(|variance| (variance + event * event).sqrt()).collect()
+    }
+
+    /// Mean ratio of compression in a row; of all rows where the row has none.
+    fn packing(&self, codec: usize) -> Vec<f64> {
+        let ratio = |packed: Packed| if packed[0] > 0.0 { packed[codec + 1] / packed[0] } else { f64::NAN };
+        let join = |rows: &[Packed]| {
+            rows.iter().fold([0.0; 3], |sum, row| [sum[0] + row[0], sum[1] + row[1], sum[2] + row[2]])
+        };
+        let all = ratio(join(&self.packed));
+        let shared = ratio(join(&self.packed[1..]));
+        let pick = |row: usize| {
+            let own = ratio(self.packed[row]);
+            // A handful of chunks say little about a row.
+            let known = self.packed[row][0] >= 32.0 * self.mean_len();
+            [own, shared, all, 1.0].into_iter().skip(usize::from(!known)).find(|ratio| ratio.is_finite()).unwrap_or(1.0)
+        };
+        (0..=ROWS).map(pick).collect()
+    }
+
+    /// Relative standard deviation of the mean ratio of compression.
+    fn packing_noise(&self, codec: usize) -> f64 {
+        let [len, packed] = [0, codec + 1].map(|index| self.packed.iter().map(|row| row[index]).sum::<f64>());
+        if packed <= 0.0 {
+            return 0.0;
+        }
+        let ratio = packed / len;
+        let [lens, squares, products] = [0, 2 * codec + 1, 2 * codec + 2].map(|index| self.packed_squares[index]);
+        (squares - 2.0 * ratio * products + ratio * ratio * lens).max(0.0).sqrt() / packed
+    }
+
+    fn mean_len(&self) -> f64 {
+        let values: f64 = self.values.iter().sum();
+        if values > 0.0 { self.weight.iter().sum::<f64>() / values } else { 0.0 }
+    }
+}
+
+/// What the sample is of.
+#[derive(Clone, Copy, Debug)]
+pub struct Whole {
+    /// Logical bytes of everything.
+    pub logical: u64,
+    /// All of it was read.
+    pub full: bool,
+}
+
+/// Ratios of a chunking from what was found.
+pub fn evaluate(tally: &mut Tally, whole: Whole) -> Result<Evaluation, EvaluationError> {
+    let mut rows = Rows::new();
+    let mut seen = tally.bytes as f64;
+    let mut zero_share = if seen > 0.0 { tally.zero as f64 / seen } else { 0.0 };
+    match &mut tally.base {
+        Some(base) => base_rows(base, seen, &tally.packed, &mut rows),
+        None => all_rows(&mut tally.incidences, whole.full, &tally.packed, &mut rows)?,
+    }
+    if seen == 0.0 && whole.logical > 0 && !whole.full {
+        return Ok(Evaluation::unknown());
+    }
+    if seen == 0.0 {
+        (seen, zero_share) = (1.0, 0.0);
+    }
+    let share = if whole.full { 1.0 } else { (seen / whole.logical.max(1) as f64).min(1.0) };
+    let exact = whole.full || share >= 0.9999;
+    let zero_stored = if tally.zero > 0 { rows.mean_len() } else { 0.0 };
+    let within = if exact { 0.0 } else { DEVIATIONS_WITHIN * within_noise(&rows, tally) };
+    let ratio = |codec: Option<usize>| -> Result<Ratio, NoAnswer> {
+        let within = within + codec.map_or(0.0, |codec| DEVIATIONS_PACKING * rows.packing_noise(codec));
+        let packing = codec;
+        let packing = packing.map_or_else(|| vec![1.0; ROWS + 1], |codec| rows.packing(codec));
+        let counts: Vec<f64> = rows.weight.iter().zip(&packing).map(|(weight, packing)| weight * packing).collect();
+        let stored: f64 = counts.iter().sum();
+        let logical = seen / share;
+        if exact {
+            return Ok(Ratio::Value((stored + zero_stored) / logical));
+        }
+        let common = counts[ROWS];
+        let total: f64 =
+            counts[..ROWS].iter().zip(1..).map(|(count, places)| count * f64::from(places)).sum::<f64>() / share;
+        let least_event = 8.0 * rows.mean_len();
+        let noise = rows.noise(least_event).iter().zip(&packing).map(|(noise, packing)| noise * packing).collect();
+        let mut counts = counts;
+        counts.truncate(ROWS);
+        let used = counts.iter().rposition(|count| *count > 0.0).map_or(1, |row| row + 2).min(ROWS);
+        let mut noise: Vec<f64> = noise;
+        counts.truncate(used);
+        noise.truncate(used);
+        let found = range(&Sample { counts, noise, share, total }, Slack::Noise(DEVIATIONS))?;
+        let part = |distinct: f64| (distinct + common + zero_stored) / logical;
+        let least = if codec.is_none() { (stored + zero_stored) / logical } else { 0.0 };
+        let low = (part(found.low) * (1.0 - within)).max(least);
+        let high = (part(found.high) * (1.0 + within)).min(1.0).max(low);
+        Ok(Ratio::Range(low, high))
+    };
+    let dedup = ratio(None)?;
+    let compressed = [ratio(Some(0))?, ratio(Some(1))?];
+    let mean_len = rows.mean_len();
+    let count = |ratio: f64| if mean_len > 0.0 { ratio * whole.logical as f64 / mean_len } else { 0.0 };
+    let chunks = match dedup {
+        Ratio::Value(value) => Ratio::Value(count(value)),
+        Ratio::Range(low, high) => Ratio::Range(count(low), count(high)),
+    };
+    Ok(Evaluation { dedup, compressed, zeros: zero_share, chunks, mean_len, by_copies: rows.values })
+}
+
+/// Relative standard deviation of the share of bytes that are no copies within their cluster, and not zero.
+fn within_noise(rows: &Rows, tally: &Tally) -> f64 {
+    let mass: f64 = rows.clusters.values().sum();
+    let bytes: u64 = tally.clusters.values().sum();
+    if mass <= 0.0 || bytes == 0 {
+        return 0.0;
+    }
+    let mean = mass / bytes as f64;
+    let off =
+        |(cluster, bytes): (&u32, &u64)| rows.clusters.get(cluster).copied().unwrap_or(0.0) - mean * *bytes as f64;
+    tally.clusters.iter().map(off).map(|off| off * off).sum::<f64>().sqrt() / mass
+}
+
+/// Reads all incidences into rows.
+fn all_rows(
+    incidences: &mut Incidences,
+    full: bool,
+    packed: &HashMap<u64, PackedValue>,
+    rows: &mut Rows,
+) -> io::Result<()> {
+    let (mut value, mut places, mut signature, mut len) = (None, 0usize, 0u64, 0.0);
+    let mut clusters = BTreeMap::new();
+    incidences.for_each(|found| {
+        if value != Some(found.value) {
+            if let Some(value) = value {
+                rows.add(places, signature, len, 1.0, packed.get(&value));
+            }
+            (value, places, signature, len) = (Some(found.value), 0, 0, f64::from(found.len));
+        }
+        places += if full { found.count as usize } else { 1 };
+        signature = mix(signature, u64::from(found.cluster) + 1);
+        if !full {
+            *clusters.entry(found.cluster).or_insert(0.0) += f64::from(found.len);
+        }
+    })?;
+    if let Some(value) = value {
+        rows.add(places, signature, len, 1.0, packed.get(&value));
+    }
+    rows.clusters = clusters;
+    Ok(())
+}
+
+/// Rows from the base sample, for `seen` bytes of sample.
+fn base_rows(base: &Base, seen: f64, packed: &HashMap<u64, PackedValue>, rows: &mut Rows) {
+    // Each incidence of the sample was drawn with this probability.
+    let drawn_share = base.bytes as f64 / seen.max(1.0);
+    if drawn_share <= 0.0 {
+        return;
+    }
+    for (value, counted) in &base.values {
+        let places = counted.places();
+        let factor = f64::from(counted.draws) / places as f64 / drawn_share;
+        rows.add(places, counted.signature(), f64::from(counted.len), factor, packed.get(value));
+        for cluster in counted.drawn_in(base) {
+            *rows.clusters.entry(cluster).or_insert(0.0) += f64::from(counted.len);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::Share;
+    use crate::tally::Mode;
+    use ashlar_models::Chance;
+
+    /// A whole of clusters of 16 chunks; every fourth cluster repeats an earlier one, shifted by `shift` chunks.
+    fn whole(shift: u64, clusters: u64) -> Vec<Vec<u64>> {
+        let mut chance = Chance::new(5);
+        let mut whole: Vec<Vec<u64>> = Vec::new();
+        for cluster in 0..clusters {
+            let chunks = match cluster % 4 {
+                0 if cluster > 0 => {
+                    let from = chance.below(cluster) as usize;
+                    (0..16).map(|index| whole[from][((index + shift) % 16) as usize]).collect()
+                }
+                _ => (0..16).map(|index| mix(cluster + 1, index)).collect(),
+            };
+            whole.push(chunks);
+        }
+        whole
+    }
+
+    fn sampled(whole: &[Vec<u64>], seed: u64, part: f64, mode: Mode) -> Evaluation {
+        let share = Share { from: 0.0, to: part };
+        let mut tally = Tally::new(mode, 1 << 30, &std::env::temp_dir());
+        let base_part = part / 4.0;
+        let passes: &[bool] = if mode == Mode::Base { &[true, false] } else { &[false] };
+        for drawing in passes {
+            for (cluster, chunks) in whole.iter().enumerate() {
+                if !share.has(seed, cluster as u64)
+                    || *drawing && !(Share { from: 0.0, to: base_part }).has(seed, cluster as u64)
+                {
+                    continue;
+                }
+                for value in chunks {
+                    tally.found(*value, cluster as u32, 4096, *drawing).expect("space");
+                }
+                tally.unit(cluster as u32, 16 * 4096, 0, *drawing);
+            }
+        }
+        let logical = whole.len() as u64 * 16 * 4096;
+        evaluate(&mut tally, Whole { logical, full: part >= 1.0 }).expect("an answer")
+    }
+
+    #[test]
+    fn everything_gives_the_value() {
+        let whole = whole(0, 1000);
+        let Ratio::Value(value) = sampled(&whole, 1, 1.0, Mode::Full).dedup else { panic!("a range") };
+        let mut all: Vec<u64> = whole.concat();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert!((value - all.len() as f64 / count as f64).abs() < 1e-12);
+    }
+
+    #[test]
+    fn ranges_of_correlated_samples_hold_the_truth() {
+        let whole = whole(3, 60_000);
+        let Ratio::Value(truth) = sampled(&whole, 1, 1.0, Mode::Full).dedup else { panic!("a range") };
+        for (mode, most) in [(Mode::Full, 0.45), (Mode::Base, 0.6)] {
+            let (mut inside, mut width) = (0, 0.0);
+            for seed in 0..20 {
+                let Ratio::Range(low, high) = sampled(&whole, seed, 0.05, mode).dedup else { panic!("a value") };
+                inside += i32::from(low <= truth && truth <= high);
+                width += (high - low) / 20.0;
+            }
+            assert!(inside >= 19, "{mode:?}: {inside} of 20 hold {truth}; mean width {width}");
+            assert!(width < most, "{mode:?}: {width}");
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! The files of a tree: each content once, in the order in which they lie.
+
+use crate::sizes::Sizes;
+use rustix::fs::{SeekFrom, seek};
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Troubles that are named one by one; beyond that they are only counted.
+pub const NAMED_MAX: usize = 1000;
+
+/// A file with content.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    directory: u32,
+    name_at: u64,
+    name_len: u16,
+    /// Part of it is a hole, so its data must be looked for.
+    pub sparse: bool,
+    /// Its size.
+    pub size: u64,
+    /// Bytes of it that are not holes.
+    pub data: u64,
+    /// Time of its last change, in seconds since 1970.
+    pub changed: i64,
+    /// The file system's number, which goes along with the place on most.
+    pub inode: u64,
+    /// Files of equal size that are sampled together have equal numbers.
+    pub group: u32,
+}
+
+/// Something that was passed over, with the reason.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+pub struct Trouble {
+    /// The path, as far as it can be written as text.
+    pub path: String,
+    /// What was wrong.
+    pub what: String,
+}
+
+/// Troubles: all are counted, the first are named.
+#[derive(Clone, Default, Debug, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+pub struct Troubles {
+    /// How many.
+    pub count: u64,
+    /// The first of them.
+    pub first: Vec<Trouble>,
+}
+
+impl Troubles {
+    /// Adds one.
+    pub fn add(&mut self, path: &Path, what: impl std::fmt::Display) {
+        self.count += 1;
+        if self.first.len() < NAMED_MAX {
+            self.first.push(Trouble { path: path.to_string_lossy().into_owned(), what: what.to_string() });
+        }
+    }
+}
+
+/// The files of a tree.
+#[derive(Default)]
+pub struct Listing {
+    /// Files with content, hard links once, by inode number.
+    pub entries: Vec<Entry>,
+    directories: Vec<(u32, u64, u16)>,
+    names: Vec<u8>,
+    root: PathBuf,
+    /// What the walk counted.
+    pub sizes: Sizes,
+    /// What could not be looked at.
+    pub unreadable: Troubles,
+    /// Sockets, devices and pipes, mount points of other file systems, loops.
+    pub passed: Troubles,
+}
+
+/// How a walk can end early.
+#[derive(Debug, thiserror::Error)]
+pub enum WalkError {
+    /// The root cannot be looked at.
+    #[error("{0}: {1}")]
+    Root(PathBuf, io::Error),
+    /// There are too many files.
+    #[error(
+        "the names of the files alone take more than {0} bytes; give more with --memory, or survey parts of the tree"
+    )]
+    Memory(u64),
+    /// Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+struct Walk<'a> {
+    listing: Listing,
+    device: u64,
+    now: i64,
+    memory: u64,
+    linked: HashSet<u64>,
+    seen: HashSet<u64>,
+    stop: &'a AtomicBool,
+    progress: &'a dyn Fn(u64),
+}
+
+impl Listing {
+    /// Walks through the tree below `root`, without following symbolic links or entering other file systems.
+    pub fn walk(
+        root: &Path,
+        now: i64,
+        memory: u64,
+        stop: &AtomicBool,
+        progress: &dyn Fn(u64),
+    ) -> Result<Listing, WalkError> {
+        let fail = |error| WalkError::Root(root.to_path_buf(), error);
+        let metadata = std::fs::metadata(root).map_err(fail)?;
+        let listing = Listing { root: root.to_path_buf(), ..Listing::default() };
+        let (linked, seen) = (HashSet::new(), HashSet::new());
+        let mut walk = Walk { listing, device: metadata.dev(), now, memory, linked, seen, stop, progress };
+        std::fs::read_dir(root).map_err(fail)?;
+        walk.all()?;
+        let mut listing = walk.listing;
+        listing.entries.sort_by_key(|entry| entry.inode);
+        listing.group();
+        Ok(listing)
+    }
+
+    /// A single file or device.
+    pub fn single(path: &Path, size: u64, data: u64, changed: i64) -> Listing {
+        let mut listing = Listing { root: path.to_path_buf(), ..Listing::default() };
+        let entry = Entry {
+            directory: 0,
+            name_at: 0,
+            name_len: 0,
+            sparse: data < size,
+            size,
+            data,
+            changed,
+            inode: 0,
+            group: 0,
+        };
+        listing.entries.push(entry);
+        listing
+    }
+
+    /// The path of a file.
+    pub fn path(&self, entry: &Entry) -> PathBuf {
+        if entry.name_len == 0 {
+            return self.root.clone();
+        }
+        let mut path = self.directory(entry.directory);
+        path.push(self.name(entry.name_at, entry.name_len));
+        path
+    }
+
+    fn directory(&self, number: u32) -> PathBuf {
+        let (mut parts, mut number) = (Vec::new(), number);
+        while number > 0 {
+            let Some((parent, at, len)) = self.directories.get(number as usize - 1) else { break };
+            parts.push(self.name(*at, *len));
+            number = *parent;
+        }
+        let mut path = self.root.clone();
+        path.extend(parts.iter().rev());
+        path
+    }
+
+    fn name(&self, at: u64, len: u16) -> &OsStr {
+        OsStr::from_bytes(self.names.get(at as usize..at as usize + usize::from(len)).unwrap_or_default())
+    }
+
+    /// Bytes of data of all files.
+    pub fn data_bytes(&self) -> u64 {
+        self.entries.iter().map(|entry| entry.data).sum()
+    }
+
+    /// A number that differs when files came, went or changed.
+    pub fn fingerprint(&self) -> u64 {
+        use crate::sample::mix;
+        self.entries.iter().fold(self.entries.len() as u64, |sum, entry| {
+            mix(sum, mix(entry.inode, mix(entry.size, entry.changed as u64)))
+        })
+    }
+
+    /// Divides files of a size that is very common by their names, and where names are common too by their paths: see
+    /// [`crate::sample`].
+    fn group(&mut self) {
+        let most = (self.data_bytes() / 2000).max(256 << 10);
+        self.divide(most, |listing, entry| {
+            xxhash_rust::xxh3::xxh3_64(listing.name(entry.name_at, entry.name_len).as_bytes())
+        });
+        self.divide(2 * most, |listing, entry| xxhash_rust::xxh3::xxh3_64(listing.path(entry).as_os_str().as_bytes()));
+    }
+
+    /// Divides files of one size and group, when they are together more than `most`, into groups by a hash.
+    fn divide(&mut self, most: u64, hash: impl Fn(&Listing, &Entry) -> u64) {
+        let mut together: HashMap<(u64, u32), u64> = HashMap::new();
+        for entry in &self.entries {
+            *together.entry((entry.size, entry.group)).or_default() += entry.size.min(1 << 20);
+        }
+        for index in 0..self.entries.len() {
+            let entry = self.entries[index];
+            let bytes = together.get(&(entry.size, entry.group)).copied().unwrap_or(0);
+            if bytes > most {
+                let part = hash(self, &entry) % bytes.div_ceil(most);
+                self.entries[index].group = crate::sample::mix(u64::from(entry.group) + 1, part) as u32;
+            }
+        }
+    }
+}
+
+impl Walk<'_> {
+    fn all(&mut self) -> Result<(), WalkError> {
+        let mut ahead = vec![(0u32, 0u32)];
+        while let Some((number, depth)) = ahead.pop() {
+            if self.stop.load(Ordering::Acquire) {
+                return Err(WalkError::Interrupted);
+            }
+            let path = self.listing.directory(number);
+            self.listing.sizes.directories += 1;
+            let entries = match std::fs::read_dir(&path) {
+                Ok(entries) => entries,
+                Err(error) => {
+                    self.listing.unreadable.add(&path, error);
+                    continue;
+                }
+            };
+            for entry in entries {
+                match entry.and_then(|entry| Ok((entry.file_name(), entry.metadata()?))) {
+                    Ok((name, metadata)) if metadata.is_dir() => {
+                        if let Some(number) = self.directory(number, &path, name, &metadata) {
+                            ahead.push((number, depth + 1));
+                        }
+                    }
+                    Ok((name, metadata)) => self.other(number, depth, &path, name, &metadata),
+                    Err(error) => self.listing.unreadable.add(&path, error),
+                }
+            }
+            let listing = &self.listing;
+            let taken = listing.entries.capacity() * size_of::<Entry>()
+                + listing.directories.capacity() * size_of::<(u32, u64, u16)>()
+                + listing.names.capacity()
+                + (self.linked.capacity() + self.seen.capacity()) * 16;
+            if taken as u64 > self.memory {
+                return Err(WalkError::Memory(self.memory));
+            }
+            (self.progress)(listing.sizes.files);
+        }
+        Ok(())
+    }
+
+    /// A subdirectory, unless it is to be passed over.
+    fn directory(&mut self, parent: u32, path: &Path, name: OsString, metadata: &Metadata) -> Option<u32> {
+        if metadata.dev() != self.device {
+            self.listing.passed.add(&path.join(name), "another file system is mounted there");
+            return None;
+        }
+        if !self.seen.insert(metadata.ino()) {
+            self.listing.passed.add(&path.join(name), "this directory is reached a second time: a loop of mounts");
+            return None;
+        }
+        let (at, len) = self.keep(name);
+        self.listing.directories.push((parent, at, len));
+        Some(self.listing.directories.len() as u32)
+    }
+
+    fn keep(&mut self, name: OsString) -> (u64, u16) {
+        let name = name.into_vec();
+        let at = self.listing.names.len() as u64;
+        self.listing.names.extend_from_slice(&name);
+        (at, name.len() as u16)
+    }
+
+    fn other(&mut self, directory: u32, depth: u32, path: &Path, name: OsString, metadata: &Metadata) {
+        let kind = metadata.file_type();
+        if kind.is_symlink() {
+            self.listing.sizes.symlinks += 1;
+            return;
+        }
+        if !kind.is_file() {
+            let what = match () {
+                () if kind.is_socket() => "a socket",
+                () if kind.is_fifo() => "a pipe",
+                () => "a device",
+            };
+            self.listing.sizes.special += 1;
+            self.listing.passed.add(&path.join(name), what);
+            return;
+        }
+        if metadata.nlink() > 1 && !self.linked.insert(metadata.ino()) {
+            self.listing.sizes.further_links += 1;
+            return;
+        }
+        let size = metadata.size();
+        let allocated = metadata.blocks().saturating_mul(512);
+        // Small files may lie in their inode, and then have no blocks and no holes.
+        let sparse = allocated < size && size > 4096;
+        let data = if sparse { data_bytes(&path.join(&name), size).unwrap_or(size) } else { size };
+        self.listing.sizes.file(&name, size, data, allocated, self.now - metadata.mtime(), depth);
+        if data == 0 {
+            return;
+        }
+        let (name_at, name_len) = self.keep(name);
+        let (changed, inode) = (metadata.mtime(), metadata.ino());
+        let entry = Entry { directory, name_at, name_len, sparse: data < size, size, data, changed, inode, group: 0 };
+        self.listing.entries.push(entry);
+    }
+}
+
+/// Bytes of a file that are not holes.
+fn data_bytes(path: &Path, size: u64) -> io::Result<u64> {
+    let file = File::open(path)?;
+    let mut sum = 0;
+    segments(&file, 0, size, &mut |from, to| {
+        sum += to - from;
+        true
+    })?;
+    Ok(sum)
+}
+
+/// Calls `each` with the ranges of data in a range of a file, for as long as it likes.
+pub fn segments(file: &File, from: u64, to: u64, each: &mut dyn FnMut(u64, u64) -> bool) -> io::Result<()> {
+    let mut at = from;
+    while at < to {
+        let begin = match seek(file, SeekFrom::Data(at)) {
+            Ok(begin) => begin,
+            Err(rustix::io::Errno::NXIO) => return Ok(()),
+            // The file system cannot tell: all is data.
+            Err(_) => at,
+        };
+        if begin >= to {
+            return Ok(());
+        }
+        let end = seek(file, SeekFrom::Hole(begin)).unwrap_or(to).clamp(begin + 1, to);
+        if !each(begin.max(at), end) {
+            return Ok(());
+        }
+        at = end;
+    }
+    Ok(())
+}

@@ -1,0 +1,302 @@
+//! One pass over the data: what is read, in which order, by whom, and what becomes of it.
+//!
+//! One thread opens files and tells the kernel what will be read, several look at the bytes, and the caller's collects what
+//! they find, in the order of the units, so that a scan can be taken up again after any of them.
+
+use crate::analyse::{Analyser, Outcome, Plan, ReadAt};
+use crate::listing::{Entry, Troubles};
+use crate::sample::{Share, mix};
+use crate::source::{Kind, Reader, Source};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Units that are open, at most: enough to keep a disk busy.
+const AHEAD: usize = 64;
+/// Bytes of a unit of a full scan.
+pub const FULL_UNIT: u64 = 64 << 20;
+/// Errors of one unit before the rest of it is passed over.
+const ERRORS_MAX: u32 = 16;
+/// What is passed over after an error.
+const BAD: u64 = 64 << 10;
+/// What the kernel is told to read of a unit beforehand.
+const ANNOUNCED: u64 = 2 << 20;
+
+/// A part of a file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Unit {
+    /// Its file: an index of the listing's entries.
+    pub entry: u32,
+    /// Its number in the file.
+    pub number: u32,
+}
+
+/// How to scan.
+pub struct Scan<'a> {
+    /// What.
+    pub source: &'a Source,
+    /// What to look for.
+    pub plan: &'a Plan,
+    /// Bytes of a unit.
+    pub unit_bytes: u64,
+    /// Everything is one cluster: a full scan.
+    pub full: bool,
+    /// Threads that look at bytes.
+    pub threads: usize,
+    /// Bytes per second, at most.
+    pub bandwidth: Option<u64>,
+    /// Give way to all other requests.
+    pub idle: bool,
+    /// Ctrl-C.
+    pub stop: &'a AtomicBool,
+}
+
+/// What one unit gave.
+pub struct Done {
+    /// Which.
+    pub unit: Unit,
+    /// Its cluster.
+    pub cluster: u32,
+    /// Where in the sample its cluster is.
+    pub place: u64,
+    /// What was found.
+    pub outcome: Outcome,
+    /// It changed since it was listed.
+    pub changed: bool,
+    /// What could not be read.
+    pub errors: Vec<String>,
+}
+
+struct Job {
+    sequence: u64,
+    unit: Unit,
+    reader: io::Result<(Reader, bool)>,
+}
+
+/// What names a unit for sampling: copies of a file have equal ones.
+pub fn cluster(entry: &Entry, number: u32) -> u64 {
+    mix(mix(entry.size, u64::from(number)), u64::from(entry.group) | 1 << 40)
+}
+
+impl Scan<'_> {
+    /// The units of a share, in the order in which they lie.
+    pub fn units(&self, seed: u64, share: Share) -> Vec<Unit> {
+        let mut units = Vec::new();
+        for (index, entry) in self.source.listing.entries.iter().enumerate() {
+            let mut add = |number: u64| {
+                let unit = Unit { entry: index as u32, number: number as u32 };
+                if self.full || share.has(seed, cluster(entry, unit.number)) {
+                    units.push(unit);
+                }
+            };
+            if !entry.sparse {
+                (0..entry.size.div_ceil(self.unit_bytes)).for_each(&mut add);
+                continue;
+            }
+            // Of a file with holes, only units with data: there may be very many without.
+            let mut last = None;
+            let found = self.source.reader(entry).and_then(|(reader, _)| {
+                reader.data(entry, 0, entry.size, &mut |from, to| {
+                    let first = from / self.unit_bytes;
+                    let first = if last == Some(first) { first + 1 } else { first };
+                    let end = to.div_ceil(self.unit_bytes);
+                    (first..end).for_each(&mut add);
+                    last = Some(end.saturating_sub(1));
+                    !self.stop.load(Ordering::Acquire)
+                })
+            });
+            if found.is_err() {
+                // Opening it again says why.
+                add(0);
+            }
+        }
+        units
+    }
+
+    /// Looks at units and gives what each held to `collect`, in order, until that says to stop.
+    pub fn run(&self, units: &[Unit], mut collect: impl FnMut(Done) -> io::Result<bool>) -> io::Result<()> {
+        let pace = Pace::new(self.bandwidth);
+        let halt = AtomicBool::new(false);
+        let (to_workers, jobs) = sync_channel::<Job>(AHEAD);
+        let (to_us, results) = sync_channel::<(u64, Done)>(AHEAD);
+        let jobs = Mutex::new(jobs);
+        let (pace, halt, jobs) = (&pace, &halt, &jobs);
+        std::thread::scope(|scope| {
+            scope.spawn(move || self.open(units, to_workers, halt));
+            for _ in 0..self.threads.max(1) {
+                let to_us = to_us.clone();
+                scope.spawn(move || self.work(jobs, pace, halt, to_us));
+            }
+            drop(to_us);
+            let collected = in_order(&results, &mut collect, halt);
+            halt.store(true, Ordering::Release);
+            // Whoever waits to hand something over goes on, and ends.
+            results.iter().for_each(drop);
+            collected
+        })
+    }
+
+    fn open(&self, units: &[Unit], jobs: SyncSender<Job>, halt: &AtomicBool) {
+        self.give_way();
+        for (sequence, unit) in units.iter().enumerate() {
+            if halt.load(Ordering::Acquire) {
+                return;
+            }
+            let Some(entry) = self.source.listing.entries.get(unit.entry as usize) else { continue };
+            let reader = self.source.reader(entry);
+            if let Ok((reader, _)) = &reader {
+                let from = u64::from(unit.number) * self.unit_bytes;
+                reader.announce(from, self.unit_bytes.min(ANNOUNCED).min(entry.size.saturating_sub(from)));
+            }
+            if jobs.send(Job { sequence: sequence as u64, unit: *unit, reader }).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn work(&self, jobs: &Mutex<Receiver<Job>>, pace: &Pace, halt: &AtomicBool, results: SyncSender<(u64, Done)>) {
+        self.give_way();
+        let mut analyser = Analyser::new(self.plan);
+        loop {
+            let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let Ok(job) = job else { return };
+            if halt.load(Ordering::Acquire) {
+                // Taken all the same, so that nobody waits to hand over more.
+                continue;
+            }
+            let done = self.unit(&mut analyser, job.unit, job.reader, pace);
+            if results.send((job.sequence, done)).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn give_way(&self) {
+        if self.idle {
+            // Where it is refused, requests are as those of others.
+            let _ = ashlar_env::host::be_idle();
+        }
+    }
+
+    fn unit(&self, analyser: &mut Analyser, unit: Unit, reader: io::Result<(Reader, bool)>, pace: &Pace) -> Done {
+        let entry = self.source.listing.entries[unit.entry as usize];
+        let place = cluster(&entry, unit.number);
+        // Zero is what a full scan has.
+        let number = if self.full { 0 } else { ((place >> 32) ^ place) as u32 | 1 };
+        let mut done =
+            Done { unit, cluster: number, place, outcome: Outcome::default(), changed: false, errors: Vec::new() };
+        let (reader, changed) = match reader {
+            Ok(opened) => opened,
+            Err(error) => {
+                done.errors.push(error.to_string());
+                return done;
+            }
+        };
+        let from = u64::from(unit.number) * self.unit_bytes;
+        let salt = mix(entry.inode, entry.size);
+        let stretches = match reader.stretches(&entry, from, from + self.unit_bytes, salt) {
+            Ok(stretches) => stretches,
+            Err(error) => {
+                done.errors.push(error.to_string());
+                Vec::new()
+            }
+        };
+        let mut from = Paced { reader: &reader, pace };
+        let mut errors = 0;
+        for mut stretch in stretches {
+            while let Err(error) = analyser.stretch(&mut from, &stretch, &mut done.outcome) {
+                let at = analyser.reached();
+                errors += 1;
+                done.errors.push(format!("at byte {at}: {error}"));
+                let next = (at / BAD + 1) * BAD;
+                if errors == ERRORS_MAX || next >= stretch.to {
+                    break;
+                }
+                stretch.from = next;
+                stretch.begins = false;
+            }
+        }
+        done.changed = changed || reader.changed(&entry);
+        done
+    }
+
+    /// The troubles of a unit, by the path of its file.
+    pub fn note(&self, done: &Done, unreadable: &mut Troubles, changed: &mut Troubles) {
+        let entry = &self.source.listing.entries[done.unit.entry as usize];
+        for error in &done.errors {
+            unreadable.add(&self.path(entry), error);
+        }
+        if done.changed {
+            changed.add(&self.path(entry), "it changed since the scan began");
+        }
+    }
+
+    fn path(&self, entry: &Entry) -> std::path::PathBuf {
+        if self.source.kind == Kind::Tree {
+            self.source.listing.path(entry)
+        } else {
+            Path::new(&self.source.path).to_path_buf()
+        }
+    }
+}
+
+fn in_order(
+    results: &Receiver<(u64, Done)>,
+    collect: &mut impl FnMut(Done) -> io::Result<bool>,
+    halt: &AtomicBool,
+) -> io::Result<()> {
+    let (mut next, mut early) = (0, BTreeMap::new());
+    while let Ok((sequence, done)) = results.recv() {
+        early.insert(sequence, done);
+        while let Some(done) = early.remove(&next) {
+            next += 1;
+            if !collect(done)? {
+                halt.store(true, Ordering::Release);
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Holds readers back to so many bytes per second.
+struct Pace {
+    bytes_per_s: Option<u64>,
+    /// When the next read may begin.
+    next: Mutex<Instant>,
+}
+
+impl Pace {
+    fn new(bytes_per_s: Option<u64>) -> Pace {
+        Pace { bytes_per_s, next: Mutex::new(Instant::now()) }
+    }
+    fn wait(&self, bytes: usize) {
+        let Some(rate) = self.bytes_per_s else { return };
+        let time = Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
+        let now = Instant::now();
+        let begin = {
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let begin = (*next).max(now);
+            *next = begin + time;
+            begin
+        };
+        std::thread::sleep(begin - now);
+    }
+}
+
+struct Paced<'a> {
+    reader: &'a Reader,
+    pace: &'a Pace,
+}
+
+impl ReadAt for Paced<'_> {
+    fn read_at(&mut self, offset: u64, to: &mut [u8]) -> io::Result<usize> {
+        self.pace.wait(to.len());
+        let mut reader = self.reader;
+        ReadAt::read_at(&mut reader, offset, to)
+    }
+}

@@ -1,0 +1,231 @@
+//! Where bytes come from: a tree, a device or raw image, a qcow2 image.
+
+use crate::analyse::{ReadAt, Stretch};
+use crate::listing::{Entry, Listing, WalkError, segments};
+use crate::qcow2::{Qcow2, Qcow2Error};
+use rustix::fs::{Advice, SeekFrom, fadvise, seek};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::num::NonZeroU64;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// What is surveyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// The files below a directory.
+    Tree,
+    /// A block device.
+    Device,
+    /// A file that is taken as an image: its bytes are what counts.
+    Image,
+    /// A qcow2 image: what its guest sees. What it takes from a backing file counts as hole.
+    Qcow2,
+    /// A trace of requests.
+    Trace,
+}
+
+/// Where bytes come from.
+pub struct Source {
+    /// What it is.
+    pub kind: Kind,
+    /// Its path.
+    pub path: PathBuf,
+    /// Its files.
+    pub listing: Listing,
+    qcow2: Option<Arc<Qcow2>>,
+}
+
+/// Something that cannot be surveyed.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// It cannot be opened.
+    #[error("{0}: {1}")]
+    Open(PathBuf, io::Error),
+    /// The walk ended.
+    #[error(transparent)]
+    Walk(#[from] WalkError),
+    /// A qcow2 image that is none, or uses what is not supported.
+    #[error("{0}: {1}")]
+    Qcow2(PathBuf, Qcow2Error),
+    /// No data there.
+    #[error("{0}")]
+    Unsupported(String),
+}
+
+/// O_NOATIME: looking must not change what is looked at. O_NONBLOCK: a pipe that took a file's place must not hold us up.
+const FLAGS: i32 = 0o1_000_000 | 0o4_000;
+
+fn open(path: &Path) -> io::Result<File> {
+    let open = |flags| OpenOptions::new().read(true).custom_flags(flags).open(path);
+    match open(FLAGS) {
+        // Only the owner of a file may leave its time alone.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => open(0o4_000),
+        opened => opened,
+    }
+}
+
+/// A part of a file that is open.
+pub enum Reader {
+    /// A file or device.
+    Plain(File),
+    /// A qcow2 image.
+    Qcow2(Arc<Qcow2>),
+}
+
+impl ReadAt for &Reader {
+    fn read_at(&mut self, offset: u64, to: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Reader::Plain(file) => file.read_at(to, offset),
+            Reader::Qcow2(image) => image.read_at(offset, to),
+        }
+    }
+}
+
+impl Source {
+    /// Opens what is at `path`; of a tree, walks through it.
+    pub fn open(
+        path: &Path,
+        now: i64,
+        memory: u64,
+        stop: &AtomicBool,
+        progress: &dyn Fn(u64),
+    ) -> Result<Source, SourceError> {
+        let fail = |error| SourceError::Open(path.to_path_buf(), error);
+        let metadata = std::fs::metadata(path).map_err(fail)?;
+        if metadata.is_dir() {
+            let listing = Listing::walk(path, now, memory, stop, progress)?;
+            return Ok(Source { kind: Kind::Tree, path: path.into(), listing, qcow2: None });
+        }
+        let kind = metadata.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            let what = "neither a directory, a file nor a block device; name one of these";
+            return Err(SourceError::Unsupported(format!("{}: {what}", path.display())));
+        }
+        let file = open(path).map_err(fail)?;
+        let size = seek(&file, SeekFrom::End(0)).map_err(|error| fail(error.into()))?;
+        if kind.is_file() && Qcow2::is(&file).map_err(fail)? {
+            let image = Qcow2::open(file).map_err(|error| SourceError::Qcow2(path.to_path_buf(), error))?;
+            let listing = Listing::single(path, image.size(), image.data_bytes(), metadata.mtime());
+            return Ok(Source { kind: Kind::Qcow2, path: path.into(), listing, qcow2: Some(Arc::new(image)) });
+        }
+        let mut data = size;
+        if kind.is_file() && metadata.blocks().saturating_mul(512) < size {
+            data = 0;
+            let mut add = |from: u64, to: u64| {
+                data += to - from;
+                true
+            };
+            segments(&file, 0, size, &mut add).map_err(fail)?;
+        }
+        let mut listing = Listing::single(path, size, data, metadata.mtime());
+        if kind.is_file() {
+            let name = path.file_name().unwrap_or_default();
+            listing.sizes.file(name, size, data, metadata.blocks().saturating_mul(512), now - metadata.mtime(), 0);
+        }
+        let kind = if kind.is_file() { Kind::Image } else { Kind::Device };
+        Ok(Source { kind, path: path.into(), listing, qcow2: None })
+    }
+
+    /// What a user should know about it.
+    pub fn notes(&self) -> Vec<String> {
+        self.qcow2.iter().flat_map(|image| image.notes()).collect()
+    }
+
+    /// Opens a file; says also whether it changed since it was listed.
+    pub fn reader(&self, entry: &Entry) -> io::Result<(Reader, bool)> {
+        if let Some(image) = &self.qcow2 {
+            return Ok((Reader::Qcow2(image.clone()), false));
+        }
+        let file = open(&self.listing.path(entry))?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() && self.kind == Kind::Tree {
+            return Err(io::Error::other("it is no longer a regular file"));
+        }
+        let changed = metadata.is_file() && is_changed(entry, &metadata);
+        Ok((Reader::Plain(file), changed))
+    }
+}
+
+fn is_changed(entry: &Entry, metadata: &std::fs::Metadata) -> bool {
+    metadata.size() != entry.size || metadata.mtime() != entry.changed
+}
+
+impl Reader {
+    /// Tells the kernel what will be read.
+    pub fn announce(&self, from: u64, len: u64) {
+        if let (Reader::Plain(file), Some(len)) = (self, NonZeroU64::new(len)) {
+            // Advice may be refused; nothing depends on it.
+            let _ = fadvise(file, from, Some(len), Advice::WillNeed);
+        }
+    }
+
+    /// Whether the file changed since it was listed.
+    pub fn changed(&self, entry: &Entry) -> bool {
+        match self {
+            Reader::Plain(file) => {
+                file.metadata().is_ok_and(|metadata| metadata.is_file() && is_changed(entry, &metadata))
+            }
+            Reader::Qcow2(_) => false,
+        }
+    }
+
+    /// Calls `each` with the ranges of data in a range, and where the data of each go on to, for as long as it likes.
+    pub fn data(&self, entry: &Entry, from: u64, to: u64, each: &mut dyn FnMut(u64, u64) -> bool) -> io::Result<()> {
+        match self {
+            _ if !entry.sparse => {
+                each(from, to.min(entry.size));
+                Ok(())
+            }
+            Reader::Plain(file) => segments(file, from, to, each),
+            Reader::Qcow2(image) => image.segments(from, to, each),
+        }
+    }
+
+    /// The stretches of data in a unit.
+    pub fn stretches(&self, entry: &Entry, from: u64, to: u64, salt: u64) -> io::Result<Vec<Stretch>> {
+        let to = to.min(entry.size);
+        if from >= to {
+            return Ok(Vec::new());
+        }
+        if !entry.sparse {
+            return Ok(vec![Stretch { from, to, data_end: entry.size, begins: from == 0, salt }]);
+        }
+        // A chunk may go on beyond the unit, but not beyond a hole; 4 MiB is more than the longest chunk.
+        let mut stretches: Vec<Stretch> = Vec::new();
+        let reach = to.saturating_add(4 << 20).min(entry.size);
+        let mut before = None;
+        if from > 0 {
+            self.data(entry, from - 1, from, &mut |begin, _| {
+                before = Some(begin);
+                false
+            })?;
+        }
+        self.data(entry, from, reach, &mut |begin, end| {
+            if begin < to {
+                let begins = begin > from || before.is_none();
+                stretches.push(Stretch { from: begin & !4095, to: end.min(to), data_end: end, begins, salt });
+            }
+            begin < to
+        })?;
+        Ok(stretches)
+    }
+}
+
+/// Whether the device under a path is one that must move an arm. Virtual disks say so and are not.
+pub fn is_rotating(path: &Path) -> bool {
+    let Ok(metadata) = std::fs::metadata(path) else { return false };
+    let device = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let Ok(place) = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")) else { return false };
+    let mut places = place.ancestors();
+    let queue = places.find(|place| place.join("queue/rotational").exists());
+    queue.is_some_and(|disk| {
+        let name = disk.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let virtual_disk = ["vd", "loop", "xvd", "zram", "ram"].iter().any(|prefix| name.starts_with(prefix));
+        !virtual_disk && std::fs::read_to_string(disk.join("queue/rotational")).is_ok_and(|text| text.trim() == "1")
+    })
+}

@@ -1,0 +1,525 @@
+//! A survey from beginning to end: which shares are read, what is kept, and what is answered.
+
+use crate::analyse::Plan;
+use crate::answer::{Answer, CodecAnswer, CompressionAnswer, DedupAnswer, Origin, RatioAnswer};
+use crate::chunk::Chunking;
+use crate::compress::{Codec, Study};
+use crate::evaluate::{Evaluation, EvaluationError, Ratio, Whole, evaluate};
+use crate::layout::layout;
+use crate::listing::Entry;
+use crate::sample::{Share, fast_hash};
+use crate::scan::{Done, FULL_UNIT, Scan, Unit};
+use crate::source::{Kind, Source, SourceError, is_rotating};
+use crate::state::{self, Progress, StateError};
+use crate::tally::{Mode, Tally};
+use crate::unseen::base::BASE;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Data of less than this are read in full unless a budget is given: a sample of them would say little.
+const SMALL: u64 = 256 << 20;
+/// Shares after which a survey without a budget looks whether its ranges are narrow enough; the paper needs 15 % at most.
+const STEPS: [f64; 8] = [0.01, 0.02, 0.03, 0.05, 0.07, 0.10, 0.15, 0.20];
+/// Bytes of chunks that are compressed for each chunking.
+const PACKED_BYTES: u64 = 12 << 20;
+/// Blocks that are compressed at all levels.
+const STUDIED: u64 = 128;
+/// Saving a state takes at most this share of the time.
+const SAVING: u32 = 20;
+/// States are saved so often at most.
+const SAVE_EVERY: Duration = Duration::from_secs(30);
+
+/// How much may be read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Budget {
+    /// This share of the data.
+    Share(f64),
+    /// This many bytes.
+    Bytes(u64),
+    /// As much as can be read in this time.
+    Time(Duration),
+}
+
+/// How to survey.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Read everything.
+    pub full: bool,
+    /// How much to read; without it until the ranges are narrow.
+    pub budget: Option<Budget>,
+    /// Decides what is read.
+    pub seed: u64,
+    /// Chunkings to look at.
+    pub chunkings: Vec<Chunking>,
+    /// How much of the sample to remember.
+    pub mode: Mode,
+    /// Bytes of a unit of the sample; without it by the device.
+    pub unit: Option<u64>,
+    /// Without a budget: stop when no range is wider.
+    pub width: f64,
+    /// Memory, in bytes.
+    pub memory: u64,
+    /// Threads that look at bytes.
+    pub threads: usize,
+    /// Bytes per second, at most.
+    pub bandwidth: Option<u64>,
+    /// Give way to all other requests.
+    pub idle: bool,
+    /// A file that keeps the state: the scan goes on from it, and after Ctrl-C it can be taken up again.
+    pub resume: Option<PathBuf>,
+    /// Where to put aside what exceeds the memory.
+    pub temporary: PathBuf,
+}
+
+/// How far a survey is.
+#[derive(Clone, Copy, Debug)]
+pub enum Status {
+    /// Walking through the tree: files so far.
+    Walking(u64),
+    /// Reading: bytes of those of this step, and the share that is read after it.
+    Reading(u64, u64, f64),
+    /// Looking at where files lie.
+    Layout,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum SurveyError {
+    /// What was to be surveyed.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// Ctrl-C.
+    #[error("interrupted; {0}")]
+    Interrupted(String),
+    /// The state.
+    #[error("{0}: {1}")]
+    State(PathBuf, StateError),
+    /// What was put aside.
+    #[error(
+        "what does not fit into memory cannot be put aside: {0}; name another place with TMPDIR, or give more --memory"
+    )]
+    Aside(#[from] io::Error),
+    /// The estimator.
+    #[error(transparent)]
+    Evaluation(#[from] EvaluationError),
+}
+
+struct Survey<'a> {
+    source: &'a Source,
+    options: &'a Options,
+    plan: Plan,
+    tallies: Vec<Tally>,
+    at: Progress,
+    study: Study,
+    unit_bytes: u64,
+    full: bool,
+    total: u64,
+    began: Instant,
+    saved: (Instant, Duration),
+    status: &'a dyn Fn(Status),
+    stop: &'a AtomicBool,
+}
+
+/// Surveys what is at `path`.
+pub fn survey(
+    path: &Path,
+    options: &Options,
+    status: &dyn Fn(Status),
+    stop: &AtomicBool,
+) -> Result<Answer, SurveyError> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let began = Instant::now();
+    let source = Source::open(path, now as i64, options.memory / 2, stop, &|files| status(Status::Walking(files)))?;
+    let total = source.listing.data_bytes();
+    let full = options.full || options.budget.is_none() && total <= SMALL;
+    let unit_bytes =
+        if full { FULL_UNIT } else { options.unit.unwrap_or_else(|| unit_bytes(path, &options.chunkings)) };
+    let expected = if full { total } else { (total as f64 * expected_share(options.budget, total)) as u64 };
+    let plan = Plan {
+        chunkings: options.chunkings.clone(),
+        pack_every: (expected / PACKED_BYTES).max(1),
+        study_every: (expected / (Study::BLOCK as u64 * STUDIED)).max(1),
+    };
+    let mode = if full { Mode::Full } else { options.mode };
+    // Smaller chunks are more.
+    let memory = options.memory / 2;
+    let parts: f64 = options.chunkings.iter().map(|chunking| 1.0 / f64::from(chunking.bytes())).sum();
+    let tally = |chunking: &Chunking| {
+        let part = 1.0 / f64::from(chunking.bytes()) / parts;
+        Tally::new(mode, (memory as f64 * part) as u64, &options.temporary)
+    };
+    let tallies = options.chunkings.iter().map(tally).collect();
+    let name = format!(
+        "{:?} {} {} {unit_bytes} {:?} {:?} {:?}",
+        path, options.seed, full, options.budget, mode, options.chunkings
+    );
+    let at = Progress { survey: name, fingerprint: source.listing.fingerprint(), ..Progress::default() };
+    let mut survey = Survey {
+        source: &source,
+        options,
+        plan,
+        tallies,
+        at,
+        study: Study::default(),
+        unit_bytes,
+        full,
+        total,
+        began,
+        saved: (began, Duration::ZERO),
+        status,
+        stop,
+    };
+    let notes = survey.resume()?;
+    let evaluations = survey.read()?;
+    survey.answer(path, now, mode, evaluations, notes)
+}
+
+fn expected_share(budget: Option<Budget>, total: u64) -> f64 {
+    match budget {
+        Some(Budget::Share(share)) => share,
+        Some(Budget::Bytes(bytes)) => (bytes as f64 / total.max(1) as f64).min(1.0),
+        Some(Budget::Time(_)) | None => 0.05,
+    }
+}
+
+/// Large units where an arm must move for each; elsewhere no larger than the largest block, so that there are more.
+fn unit_bytes(path: &Path, chunkings: &[Chunking]) -> u64 {
+    if is_rotating(path) {
+        return 1 << 20;
+    }
+    let largest = |chunking: &Chunking| match chunking {
+        Chunking::Fixed(bytes) => u64::from(*bytes),
+        Chunking::Cdc(mean) => 2 * u64::from(*mean),
+    };
+    chunkings.iter().map(largest).max().unwrap_or(0).max(64 << 10)
+}
+
+impl Survey<'_> {
+    /// Goes on from a state, if there is one. Gives what a user should know.
+    fn resume(&mut self) -> Result<Vec<String>, SurveyError> {
+        let mut notes = self.source.notes();
+        let Some(path) = self.options.resume.as_deref().filter(|path| path.exists()) else { return Ok(notes) };
+        let fail = |error| SurveyError::State(path.to_path_buf(), error);
+        let loaded = state::load(path, &self.at.survey, &mut self.tallies).map_err(fail)?;
+        if loaded.fingerprint != self.at.fingerprint {
+            notes.push("files came, went or changed between two parts of this scan".into());
+        }
+        self.study = Study::from_numbers(&loaded.study);
+        self.at = Progress { fingerprint: self.at.fingerprint, ..loaded };
+        notes.push(format!("taken up again after {:.0} s", self.at.seconds));
+        Ok(notes)
+    }
+
+    fn read(&mut self) -> Result<Vec<Evaluation>, SurveyError> {
+        if self.full {
+            self.step(Share::ALL, false)?;
+            return self.evaluate();
+        }
+        let base = self.base_share();
+        if self.options.mode == Mode::Base && (self.at.drawing || self.at.last.is_none() && self.at.to == 0.0) {
+            self.step(Share { from: 0.0, to: base }, true)?;
+            (self.at.drawing, self.at.last, self.at.from, self.at.to) = (false, None, 0.0, 0.0);
+        }
+        match self.options.budget {
+            Some(Budget::Time(time)) => self.read_for(time),
+            Some(budget) => {
+                let to = expected_share(Some(budget), self.total);
+                self.step(Share { from: 0.0, to }, false)?;
+                self.evaluate()
+            }
+            None => {
+                let mut from = 0.0;
+                let mut found = Vec::new();
+                for to in STEPS {
+                    if to > self.at.from {
+                        self.step(Share { from, to }, false)?;
+                        found = self.evaluate()?;
+                        if found.iter().all(|found| found.dedup.width() <= self.options.width) {
+                            break;
+                        }
+                    }
+                    from = to;
+                }
+                Ok(found)
+            }
+        }
+    }
+
+    /// Reads in steps, each as large as the time that is left allows by the speed of those before.
+    fn read_for(&mut self, time: Duration) -> Result<Vec<Evaluation>, SurveyError> {
+        let mut from = self.at.from;
+        let mut to: f64 = if self.at.to > from { self.at.to } else { from + 0.005 };
+        loop {
+            let began = Instant::now();
+            self.step(Share { from, to }, false)?;
+            let rate = (to - from) / began.elapsed().as_secs_f64().max(1e-6);
+            let left = time.as_secs_f64() - self.seconds();
+            from = to;
+            // Some is kept for the last step to be slower than the ones before.
+            let more = rate * left * 0.8;
+            if left <= 0.0 || to >= 1.0 || more < 0.001 {
+                return self.evaluate();
+            }
+            to = (to + more.min(to * 4.0)).min(1.0);
+        }
+    }
+
+    fn seconds(&self) -> f64 {
+        self.at.seconds + self.began.elapsed().as_secs_f64()
+    }
+
+    /// The share from which a base of 50,000 is drawn, for the smallest chunks.
+    fn base_share(&self) -> f64 {
+        let smallest = self.options.chunkings.iter().map(|chunking| chunking.bytes()).min().unwrap_or(4096);
+        let share = base_part(smallest, self.total);
+        share.min(match self.options.budget {
+            Some(budget) => expected_share(Some(budget), self.total),
+            None => STEPS[0],
+        })
+    }
+
+    /// Reads the units of a share.
+    fn step(&mut self, share: Share, drawing: bool) -> Result<(), SurveyError> {
+        let scan = Scan {
+            source: self.source,
+            plan: &self.plan.clone(),
+            unit_bytes: self.unit_bytes,
+            full: self.full,
+            threads: self.options.threads,
+            bandwidth: self.options.bandwidth,
+            idle: self.options.idle,
+            stop: self.stop,
+        };
+        let mut units = scan.units(self.options.seed, share);
+        let key = |unit: &Unit, entries: &[Entry]| (entries[unit.entry as usize].inode, unit.number);
+        let entries = &self.source.listing.entries;
+        let resumed = self.at.last.filter(|_| (self.at.from, self.at.to) == (share.from, share.to));
+        if let Some(last) = resumed {
+            units.retain(|unit| key(unit, entries) > last);
+        }
+        (self.at.from, self.at.to, self.at.drawing) = (share.from, share.to, drawing);
+        let size = |unit: &Unit| {
+            let entry = &entries[unit.entry as usize];
+            let from = u64::from(unit.number) * self.unit_bytes;
+            let bytes = self.unit_bytes.min(entry.size.saturating_sub(from));
+            if entry.sparse { bytes.min(entry.data) } else { bytes }
+        };
+        let expected: u64 = units.iter().map(size).sum();
+        let mut done_bytes = 0;
+        let mut failed = None;
+        let run = scan.run(&units, |done| {
+            done_bytes += done.outcome.logical;
+            (self.status)(Status::Reading(done_bytes, expected, share.to));
+            scan.note(&done, &mut self.at.unreadable, &mut self.at.changed);
+            self.at.last = Some(key(&done.unit, entries));
+            self.collect(&done, drawing)?;
+            if let Err(error) = self.save_sometimes() {
+                failed = Some(error);
+                return Ok(false);
+            }
+            Ok(!self.stop.load(Ordering::Acquire))
+        });
+        run?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if self.stop.load(Ordering::Acquire) {
+            return Err(self.interrupted());
+        }
+        // The next share begins with its first unit.
+        (self.at.from, self.at.last) = (share.to, None);
+        Ok(())
+    }
+
+    fn collect(&mut self, done: &Done, drawing: bool) -> io::Result<()> {
+        if !drawing {
+            self.at.read += done.outcome.read;
+            self.at.logical += done.outcome.logical;
+            self.study.add(&done.outcome.study);
+        }
+        let hash = fast_hash(self.options.seed, done.place);
+        for (index, chunks) in done.outcome.chunks.iter().enumerate() {
+            let (Some(tally), Some(chunking)) = (self.tallies.get_mut(index), self.options.chunkings.get(index)) else {
+                continue;
+            };
+            if drawing && hash >= base_part(chunking.bytes(), self.total) {
+                continue;
+            }
+            for found in &chunks.found {
+                tally.found(found.value, done.cluster, found.len, drawing)?;
+            }
+            tally.unit(done.cluster, chunks.bytes, chunks.zero, drawing);
+        }
+        if !drawing {
+            for (index, packed) in &done.outcome.packed {
+                if let Some(tally) = self.tallies.get_mut(*index) {
+                    tally.packed(packed);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn save_sometimes(&mut self) -> Result<(), SurveyError> {
+        let (at, took) = self.saved;
+        if self.options.resume.is_none() || at.elapsed() < SAVE_EVERY.max(took * SAVING) {
+            return Ok(());
+        }
+        self.save()
+    }
+
+    fn save(&mut self) -> Result<(), SurveyError> {
+        let Some(path) = &self.options.resume else { return Ok(()) };
+        let began = Instant::now();
+        let progress = Progress { seconds: self.seconds(), study: self.study.numbers(), ..self.at.clone() };
+        let fail = |error| SurveyError::State(path.clone(), StateError::Io(error));
+        state::save(path, &progress, &mut self.tallies).map_err(fail)?;
+        self.saved = (Instant::now(), began.elapsed());
+        Ok(())
+    }
+
+    fn interrupted(&mut self) -> SurveyError {
+        match &self.options.resume {
+            None => SurveyError::Interrupted("nothing is kept; with --resume FILE it could be taken up again".into()),
+            Some(path) => {
+                let text = format!("the same command goes on from {}", path.display());
+                match self.save() {
+                    Ok(()) => SurveyError::Interrupted(text),
+                    Err(error) => error,
+                }
+            }
+        }
+    }
+
+    fn evaluate(&mut self) -> Result<Vec<Evaluation>, SurveyError> {
+        let whole = Whole { logical: self.total, full: self.full };
+        self.tallies.iter_mut().map(|tally| Ok(evaluate(tally, whole)?)).collect()
+    }
+
+    fn answer(
+        &mut self,
+        path: &Path,
+        time: u64,
+        mode: Mode,
+        evaluations: Vec<Evaluation>,
+        mut notes: Vec<String>,
+    ) -> Result<Answer, SurveyError> {
+        (self.status)(Status::Layout);
+        let layout = layout(self.source, self.full, self.options.seed, self.stop);
+        let listing = &self.source.listing;
+        let mut unreadable = listing.unreadable.clone();
+        unreadable.count += self.at.unreadable.count;
+        unreadable.first.extend(self.at.unreadable.first.iter().cloned());
+        unreadable.first.truncate(crate::listing::NAMED_MAX);
+        let spilled: u64 = self.tallies.iter().map(|tally| tally.incidences.spilled()).sum();
+        if spilled > 0 {
+            notes.push(format!(
+                "{spilled} bytes were put aside in files, since memory was short; the answers are the same"
+            ));
+        }
+        let read_fraction = if self.full && self.at.logical >= self.total {
+            1.0
+        } else {
+            (self.at.logical as f64 / self.total.max(1) as f64).min(1.0)
+        };
+        if let Some(path) = &self.options.resume {
+            // It is of no more use; if it stays, it is refused or finished again.
+            let _ = std::fs::remove_file(path);
+        }
+        Ok(Answer {
+            path: path.to_string_lossy().into_owned(),
+            kind: self.source.kind,
+            time,
+            logical_bytes: self.total,
+            read_bytes: self.at.read,
+            read_fraction,
+            seed: self.options.seed,
+            unit_bytes: self.unit_bytes,
+            mode,
+            origin: if self.full { Origin::Measured } else { Origin::Sampled },
+            seconds: self.seconds(),
+            memory_peak_bytes: memory_peak(),
+            spilled_bytes: spilled,
+            dedup: self
+                .options
+                .chunkings
+                .iter()
+                .zip(&evaluations)
+                .map(|(chunking, found)| dedup(*chunking, found))
+                .collect(),
+            compression: compression(&self.study),
+            sizes: if self.source.kind == Kind::Tree || self.source.kind == Kind::Image {
+                listing.sizes.answer()
+            } else {
+                crate::sizes::SizesAnswer::default()
+            },
+            packing: if self.source.kind == Kind::Tree { listing.sizes.packing() } else { None },
+            layout,
+            trace: None,
+            unreadable,
+            changed: self.at.changed.clone(),
+            passed_over: listing.passed.clone(),
+            notes,
+        })
+    }
+}
+
+/// The share of the data that holds 50,000 chunks.
+fn base_part(chunk_bytes: u32, total: u64) -> f64 {
+    (BASE as f64 * f64::from(chunk_bytes) / total.max(1) as f64).min(1.0)
+}
+
+fn dedup(chunking: Chunking, found: &Evaluation) -> DedupAnswer {
+    DedupAnswer {
+        chunking: chunking.to_string(),
+        ratio: found.dedup.into(),
+        with_lz4: found.compressed[0].into(),
+        with_zstd_3: found.compressed[1].into(),
+        chunks: found.chunks.into(),
+        mean_chunk_bytes: found.mean_len,
+        zero_share: found.zeros,
+        origin: if matches!(found.dedup, Ratio::Value(_)) { Origin::Measured } else { Origin::Sampled },
+        seen_by_copies: found.by_copies.clone(),
+        ledger_id: None,
+    }
+}
+
+fn compression(study: &Study) -> CompressionAnswer {
+    if study.blocks == 0 {
+        return CompressionAnswer::default();
+    }
+    let bytes = study.bytes as f64;
+    let rate = |ns: u64| if ns > 0 { bytes * 1e3 / ns as f64 } else { 0.0 };
+    let codec = |(index, codec): (usize, Codec)| {
+        let (packed, packing_ns, unpacking_ns) = study.codecs[index];
+        let ratio = packed as f64 / bytes;
+        // Of those whose squares are not kept, as much as of the nearest.
+        let squares = study.squares[usize::from(index > 0)];
+        let mean = study.codecs[if index > 0 { 2 } else { 0 }].0 as f64 / study.blocks as f64;
+        let variance = (squares / study.blocks as f64 - mean * mean).max(0.0);
+        let error = 2.0 * (variance / study.blocks as f64).sqrt() / (bytes / study.blocks as f64);
+        CodecAnswer {
+            codec: codec.name(),
+            ratio: RatioAnswer::from(Ratio::Range((ratio - error).max(0.0), (ratio + error).min(1.0))),
+            compress_mb_s: rate(packing_ns),
+            decompress_mb_s: rate(unpacking_ns),
+        }
+    };
+    CompressionAnswer {
+        blocks: study.blocks,
+        bytes: study.bytes,
+        codecs: Codec::ALL.into_iter().enumerate().map(codec).collect(),
+        entropy_bits_per_byte: study.entropy_bits / bytes,
+        dense_share: study.dense as f64 / bytes,
+        zero_share: study.zero as f64 / bytes,
+    }
+}
+
+/// Most memory that this process held.
+fn memory_peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+}

@@ -1,0 +1,359 @@
+//! Whole surveys of small trees and images.
+
+use crate::answer::{Answer, Origin};
+use crate::chunk::Chunking;
+use crate::qcow2::Qcow2;
+use crate::source::Kind;
+use crate::tally::Mode;
+use crate::{Budget, Options, SurveyError, survey};
+use ashlar_models::Chance;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A directory that goes with its owner.
+pub struct Directory(pub PathBuf);
+
+impl Directory {
+    pub fn new() -> Directory {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("ashlar-survey-test-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).expect("a place for files");
+        Directory(path)
+    }
+    fn write(&self, name: impl AsRef<Path>, bytes: &[u8]) {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().expect("it is in ours")).expect("a directory");
+        fs::write(path, bytes).expect("space");
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut chance = Chance::new(seed);
+    (0..len.div_ceil(8)).flat_map(|_| chance.below(u64::MAX).to_le_bytes()).take(len).collect()
+}
+
+fn options() -> Options {
+    Options {
+        full: true,
+        budget: None,
+        seed: 1,
+        chunkings: vec![Chunking::Fixed(4096), Chunking::Fixed(65536), Chunking::Cdc(8192)],
+        mode: Mode::Full,
+        unit: None,
+        width: 0.05,
+        memory: 256 << 20,
+        threads: 2,
+        bandwidth: None,
+        idle: false,
+        resume: None,
+        temporary: std::env::temp_dir(),
+    }
+}
+
+fn run(path: &Path, options: &Options) -> Answer {
+    survey(path, options, &|_| {}, &AtomicBool::new(false)).expect("an answer")
+}
+
+fn value(answer: &Answer, chunking: &str) -> f64 {
+    let found = answer.dedup.iter().find(|dedup| dedup.chunking == chunking).expect(chunking);
+    found.ratio.value.expect("a full scan")
+}
+
+#[test]
+fn a_tree_is_counted_to_the_byte() {
+    let tree = Directory::new();
+    let one = noise(1, 100_000);
+    tree.write("a/one", &one);
+    tree.write("b/copy", &one);
+    tree.write("b/other", &noise(2, 50_000));
+    tree.write("empty", b"");
+    fs::hard_link(tree.0.join("a/one"), tree.0.join("a/link")).expect("a link");
+    std::os::unix::fs::symlink("..", tree.0.join("a/loop")).expect("a link");
+    std::os::unix::fs::symlink("nowhere", tree.0.join("dangling")).expect("a link");
+    let odd = OsStr::from_bytes(b"odd-\xff\xfe");
+    tree.write(Path::new(odd), &noise(3, 10));
+    let holes = File::create(tree.0.join("holes")).expect("a file");
+    // As large as ext4 allows.
+    holes.set_len(15 << 40).expect("a sparse file of 15 TiB");
+    holes.write_all_at(&noise(4, 8192), 1 << 40).expect("space");
+    drop(holes);
+    let _socket = std::os::unix::net::UnixListener::bind(tree.0.join("socket")).expect("a socket");
+    let answer = run(&tree.0, &options());
+    assert_eq!((answer.kind, answer.origin, answer.read_fraction), (Kind::Tree, Origin::Measured, 1.0));
+    let sizes = &answer.sizes;
+    assert_eq!((sizes.files, sizes.further_links, sizes.symlinks, sizes.special_files), (6, 1, 2, 1));
+    assert_eq!((sizes.empty_files, sizes.sparse_files, sizes.directories), (1, 1, 3));
+    assert_eq!(answer.logical_bytes, 2 * 100_000 + 50_000 + 10 + 8192);
+    let truth = (100_000 + 50_000 + 10 + 8192) as f64 / answer.logical_bytes as f64;
+    for chunking in ["fixed:4KiB", "fixed:64KiB", "cdc:8KiB"] {
+        assert!((value(&answer, chunking) - truth).abs() < 1e-12, "{chunking}");
+    }
+    assert_eq!(answer.passed_over.count, 1);
+    assert_eq!((answer.unreadable.count, answer.changed.count), (0, 0));
+    let page = crate::page::survey_page(&answer);
+    assert!(page.contains("fixed:4KiB"));
+    assert!(["src=", "href=", "url(", "@import"].iter().all(|loading| !page.contains(loading)), "a page loads nothing");
+}
+
+#[test]
+fn zeros_are_stored_once() {
+    let tree = Directory::new();
+    tree.write("zeros", &vec![0; 40_960]);
+    tree.write("data", &noise(1, 40_960));
+    let answer = run(&tree.0, &options());
+    assert!((value(&answer, "fixed:4KiB") - 11.0 / 20.0).abs() < 1e-12);
+    assert_eq!(answer.dedup[0].zero_share, 0.5);
+}
+
+/// Small packages, of which some come in several versions, and some files are everywhere.
+fn packages(tree: &Directory, count: u64) {
+    let mut chance = Chance::new(3);
+    for package in 0..count {
+        for file in 0..6 {
+            let len = 2000 + chance.below(30_000) as usize;
+            let bytes = noise(package * 10 + file, len);
+            tree.write(format!("p{package}/1/f{file}"), &bytes);
+            if package % 3 == 0 {
+                let mut bytes = bytes.clone();
+                if file % 3 == 0 {
+                    bytes.splice(500..600, noise(package, 300));
+                }
+                tree.write(format!("p{package}/2/f{file}"), &bytes);
+            }
+        }
+        tree.write(format!("p{package}/license"), &noise(1_000_000, 11_000));
+    }
+}
+
+#[test]
+fn ranges_from_a_tenth_hold_the_truth() {
+    let tree = Directory::new();
+    packages(&tree, 700);
+    let full = run(&tree.0, &options());
+    for mode in [Mode::Full, Mode::Base] {
+        let mut inside = 0;
+        for seed in 0..10 {
+            let options = Options { full: false, budget: Some(Budget::Share(0.1)), seed, mode, ..options() };
+            let answer = run(&tree.0, &options);
+            assert_eq!(answer.origin, Origin::Sampled);
+            assert!((answer.read_fraction - 0.1).abs() < 0.03, "{}", answer.read_fraction);
+            for (found, truth) in answer.dedup.iter().zip(&full.dedup) {
+                let (low, _, high) = found.ratio.range();
+                let truth = truth.ratio.value.expect("a full scan");
+                inside += i32::from(low <= truth && truth <= high);
+            }
+        }
+        assert!(inside >= 28, "{mode:?}: {inside} of 30 hold the truth");
+    }
+}
+
+/// Copies compress well and the rest does not: the product of both ratios is far off.
+#[test]
+fn compression_of_copies_is_no_product() {
+    let tree = Directory::new();
+    for number in 0..300u64 {
+        tree.write(format!("unique/{number}"), &noise(number, 32_768));
+        let text = format!("{} line of a log that repeats itself; ", number % 30).repeat(900);
+        tree.write(format!("copies/{number}"), &text.as_bytes()[..32_768]);
+    }
+    let options = Options { chunkings: vec![Chunking::Fixed(4096)], ..options() };
+    let full = run(&tree.0, &options);
+    let dedup = &full.dedup[0];
+    let truth = dedup.with_lz4.value.expect("a full scan");
+    // Half is noise and stays; of the other half a tenth of some per cent is left.
+    assert!((0.5..0.51).contains(&truth), "{truth}");
+    let alone = full.compression.codecs[0].ratio.range().1;
+    let product = dedup.ratio.value.expect("a full scan") * alone;
+    assert!(product < 0.35, "{product}");
+    let sampled = Options { full: false, budget: Some(Budget::Share(0.25)), ..options };
+    let (low, _, high) = run(&tree.0, &sampled).dedup[0].with_lz4.range();
+    assert!(low <= truth && truth <= high, "{low} to {high}");
+}
+
+#[test]
+fn an_interrupted_scan_goes_on() {
+    let tree = Directory::new();
+    packages(&tree, 60);
+    let state = tree.0.join("..").join(format!("ashlar-state-{}", std::process::id()));
+    let whole = run(&tree.0, &options());
+    let options = Options { resume: Some(state.clone()), threads: 1, ..options() };
+    let stop = AtomicBool::new(false);
+    let seen = AtomicU64::new(0);
+    let status = |status| {
+        if let crate::Status::Reading(..) = status
+            && seen.fetch_add(1, Ordering::Relaxed) == 100
+        {
+            stop.store(true, Ordering::Release);
+        }
+    };
+    let error = survey(&tree.0, &options, &status, &stop).expect_err("Ctrl-C");
+    assert!(matches!(error, SurveyError::Interrupted(_)), "{error}");
+    let resumed = run(&tree.0, &options);
+    assert!(!state.exists(), "a state that was used up is removed");
+    assert_eq!(resumed.read_bytes, whole.read_bytes);
+    for (resumed, whole) in resumed.dedup.iter().zip(&whole.dedup) {
+        assert_eq!(resumed.ratio, whole.ratio, "{}", whole.chunking);
+    }
+    fs::write(&state, b"no state").expect("space");
+    let error = survey(&tree.0, &options, &|_| {}, &AtomicBool::new(false)).expect_err("text");
+    assert!(error.to_string().contains("remove it to begin anew"), "{error}");
+    fs::remove_file(&state).expect("it is ours");
+}
+
+#[test]
+fn memory_that_is_short_changes_no_answer() {
+    let tree = Directory::new();
+    for number in 0..40 {
+        tree.write(format!("{number}"), &noise(number % 25, 1 << 20));
+    }
+    let ample = run(&tree.0, &options());
+    let short = run(&tree.0, &Options { memory: 200 << 10, ..options() });
+    assert!(short.spilled_bytes > 0 && ample.spilled_bytes == 0, "{}", short.spilled_bytes);
+    for (short, ample) in short.dedup.iter().zip(&ample.dedup) {
+        assert_eq!(short.ratio, ample.ratio);
+    }
+}
+
+#[test]
+fn a_survey_is_the_same_for_a_seed() {
+    let tree = Directory::new();
+    packages(&tree, 100);
+    let options = Options { full: false, budget: Some(Budget::Share(0.2)), seed: 9, ..options() };
+    let (one, other) = (run(&tree.0, &options), run(&tree.0, &Options { threads: 1, ..options }));
+    assert_eq!(one.read_bytes, other.read_bytes);
+    for (one, other) in one.dedup.iter().zip(&other.dedup) {
+        assert_eq!(one.ratio, other.ratio);
+    }
+}
+
+/// A qcow2 image of 1 MiB with clusters of 4 KiB: plain clusters, holes, zeros, and a compressed one. `seed` decides where.
+pub fn qcow2_image(seed: u64) -> Vec<u8> {
+    let cluster = 4096usize;
+    let mut chance = Chance::new(seed);
+    let mut image = vec![0u8; 4 * cluster];
+    image[..4].copy_from_slice(b"QFI\xfb");
+    let put = |image: &mut Vec<u8>, at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
+    put(&mut image, 4, &3u32.to_be_bytes());
+    put(&mut image, 20, &12u32.to_be_bytes());
+    put(&mut image, 24, &(1u64 << 20).to_be_bytes());
+    put(&mut image, 36, &1u32.to_be_bytes());
+    put(&mut image, 40, &(cluster as u64).to_be_bytes());
+    put(&mut image, 100, &104u32.to_be_bytes());
+    // The L1 table has one entry, and the L2 table is the third cluster.
+    put(&mut image, cluster, &((2 * cluster as u64) | (1 << 63)).to_be_bytes());
+    for number in 0..256usize {
+        let entry = match chance.below(4) {
+            0 => {
+                let at = image.len() as u64;
+                image.extend(noise(number as u64, cluster));
+                at | (1 << 63)
+            }
+            1 => 1,
+            _ => 0,
+        };
+        put(&mut image, 2 * cluster + 8 * number, &entry.to_be_bytes());
+    }
+    // One compressed cluster, in a sector of its own.
+    let packed = miniz_oxide::deflate::compress_to_vec(&b"stone".repeat(820)[..cluster], 6);
+    let at = image.len() as u64;
+    image.extend(packed);
+    image.resize(image.len().next_multiple_of(cluster), 0);
+    put(&mut image, 2 * cluster + 8 * 255, &((1u64 << 62) | at).to_be_bytes());
+    image
+}
+
+#[test]
+fn qcow2_images_are_read_as_their_guest_sees_them() {
+    let directory = Directory::new();
+    directory.write("image", &qcow2_image(5));
+    let image = Qcow2::open(File::open(directory.0.join("image")).expect("it is there")).expect("an image");
+    assert_eq!(image.size(), 1 << 20);
+    let mut last = vec![0; 4096];
+    assert_eq!(image.read_at((1 << 20) - 4096, &mut last).expect("it is there"), 4096);
+    assert_eq!(last, b"stone".repeat(820)[..4096]);
+    let answer = run(&directory.0.join("image"), &options());
+    assert_eq!((answer.kind, answer.logical_bytes), (Kind::Qcow2, image.data_bytes()));
+    assert_eq!(value(&answer, "fixed:4KiB"), 1.0);
+    assert_eq!(answer.unreadable.count, 0);
+}
+
+#[test]
+fn a_truncated_qcow2_is_said_to_be() {
+    let directory = Directory::new();
+    let bytes = qcow2_image(5);
+    directory.write("image", &bytes[..bytes.len() / 2]);
+    let answer = run(&directory.0.join("image"), &options());
+    assert!(answer.unreadable.count > 0);
+    assert!(answer.unreadable.first[0].what.contains("truncated"), "{:?}", answer.unreadable.first[0]);
+    assert!(answer.notes.iter().any(|note| note.contains("truncated")), "{:?}", answer.notes);
+    directory.write("image", &bytes[..50]);
+    let error = survey(&directory.0.join("image"), &options(), &|_| {}, &AtomicBool::new(false)).expect_err("a stump");
+    assert!(error.to_string().contains("cut off"), "{error}");
+}
+
+/// Needs `qemu-img`; where it is missing the test says so.
+#[test]
+fn qcow2_images_of_qemu_are_read_back() {
+    let directory = Directory::new();
+    let mut bytes = noise(1, 3 << 20);
+    bytes[1 << 20..2 << 20].fill(7);
+    bytes.extend(vec![0; 5 << 20]);
+    directory.write("raw", &bytes);
+    for (name, arguments) in
+        [("plain", vec![]), ("zlib", vec!["-c"]), ("zstd", vec!["-c", "-o", "compression_type=zstd"])]
+    {
+        let to = directory.0.join(name);
+        let mut command = std::process::Command::new("qemu-img");
+        command.args(["convert", "-f", "raw", "-O", "qcow2"]).args(arguments).arg(directory.0.join("raw")).arg(&to);
+        if !command.status().is_ok_and(|status| status.success()) {
+            println!("SKIPPED: qemu-img is missing");
+            return;
+        }
+        let image = Qcow2::open(File::open(&to).expect("it is there")).expect("an image");
+        let mut read = vec![0; bytes.len()];
+        let mut at = 0;
+        while at < read.len() {
+            let len = image.read_at(at as u64, &mut read[at..]).expect("whole");
+            assert!(len > 0);
+            at += len;
+        }
+        assert!(read == bytes, "{name}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let tree = Directory::new();
+    tree.write("good", &noise(1, 10_000));
+    let answer = run(&tree.0, &options());
+    assert_eq!(answer.unreadable.count, 0);
+    let error =
+        survey(&tree.0.join("missing"), &options(), &|_| {}, &AtomicBool::new(false)).expect_err("nothing there");
+    assert!(error.to_string().contains("missing"), "{error}");
+    let error =
+        survey(Path::new("/dev/null"), &options(), &|_| {}, &AtomicBool::new(false)).expect_err("no block device");
+    assert!(error.to_string().contains("neither a directory"), "{error}");
+    // A file that shrinks between walk and scan.
+    let mut file = File::create(tree.0.join("grows")).expect("a file");
+    file.write_all(&noise(2, 10_000)).expect("space");
+    let status = |status| {
+        if let crate::Status::Reading(0, ..) = status {
+            fs::write(tree.0.join("grows"), b"short").expect("space");
+        }
+    };
+    let listed = crate::listing::Listing::walk(&tree.0, 0, 1 << 20, &AtomicBool::new(false), &|_| {}).expect("a tree");
+    assert_eq!(listed.entries.len(), 2);
+    drop(survey(&tree.0, &options(), &status, &AtomicBool::new(false)));
+}

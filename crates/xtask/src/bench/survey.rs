@@ -1,0 +1,296 @@
+//! `ashlar survey` on real sets: whether its ranges hold the truth, how wide they are, and what they cost; and how fast a
+//! full scan is beside backup programs that read the same set.
+
+use crate::bench::table::align;
+use crate::bench::{catch_signals, check_interrupt, find_program, machine, median, quiet, said};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+/// What to measure.
+#[derive(clap::Args)]
+pub struct Options {
+    /// A set: a directory or an image. Can be given several times. Default: /usr, and the registry of cargo.
+    #[arg(long = "set", value_name = "PATH")]
+    sets: Vec<PathBuf>,
+    /// Seeds for each set.
+    #[arg(long, default_value_t = 20)]
+    seeds: u64,
+    /// Share that is read.
+    #[arg(long, default_value = "5%")]
+    budget: String,
+    /// Chunkings, as `ashlar survey` takes them. Default: its own.
+    #[arg(long)]
+    chunking: Option<String>,
+    /// Further options for `ashlar survey`, separated by spaces, as in '--mode base'.
+    #[arg(long, default_value = "", allow_hyphen_values = true)]
+    options: String,
+    /// Measure also the cost of a sample on a cold cache, and rates beside kopia and restic where they are installed. Needs
+    /// root.
+    #[arg(long)]
+    rates: bool,
+    /// One JSON document instead of the table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Truth and ranges of one chunking of a set.
+struct Ranges {
+    set: String,
+    what: String,
+    truth: f64,
+    found: Vec<(f64, f64)>,
+}
+
+impl Ranges {
+    fn inside(&self) -> usize {
+        self.found.iter().filter(|(low, high)| (*low..=*high).contains(&self.truth)).count()
+    }
+    fn width(&self) -> f64 {
+        median(&self.found.iter().map(|(low, high)| high - low).collect::<Vec<_>>())
+    }
+}
+
+/// Rates of one set.
+struct Rates {
+    set: String,
+    logical: u64,
+    full_cold_s: f64,
+    sample_cold_s: f64,
+    full_warm_s: f64,
+    memory: u64,
+    others: Vec<(String, f64)>,
+}
+
+struct Bench<'a> {
+    ashlar: PathBuf,
+    options: &'a Options,
+}
+
+/// `cargo xtask bench survey`.
+pub fn survey(options: &Options) -> Result<(), String> {
+    catch_signals()?;
+    let bench = Bench { ashlar: crate::ashlar()?, options };
+    let facts = machine::facts(None);
+    let mut sets = options.sets.clone();
+    if sets.is_empty() {
+        sets.push("/usr".into());
+        let home = std::env::var_os("CARGO_HOME").map_or_else(|| home(".cargo"), PathBuf::from);
+        sets.extend(Some(home.join("registry")).filter(|path| path.is_dir()));
+    }
+    let (mut ranges, mut rates) = (Vec::new(), Vec::new());
+    for set in &sets {
+        ranges.extend(bench.ranges(set)?);
+        if options.rates {
+            rates.push(bench.rates(set)?);
+        }
+    }
+    if options.json {
+        let document = json!({
+            "machine": facts,
+            "ranges": ranges.iter().map(ranges_json).collect::<Vec<_>>(),
+            "rates": rates.iter().map(rates_json).collect::<Vec<_>>(),
+        });
+        println!("{}", serde_json::to_string_pretty(&document).unwrap_or_default());
+    } else {
+        println!("{}\n\n{}\n{}", machine::heading(&facts), ranges_table(&ranges, options), rates_table(&rates));
+    }
+    Ok(())
+}
+
+fn home(name: &str) -> PathBuf {
+    std::env::var_os("HOME").map_or_else(PathBuf::new, PathBuf::from).join(name)
+}
+
+impl Bench<'_> {
+    fn run(&self, set: &Path, arguments: &[&str]) -> Result<Value, String> {
+        check_interrupt()?;
+        let mut command = Command::new(&self.ashlar);
+        command.arg("survey").arg(set).args(["--json", "--no-ledger"]).args(arguments);
+        command.args(self.options.options.split_whitespace());
+        if let Some(chunking) = &self.options.chunking {
+            command.args(["--chunking", chunking]);
+        }
+        let output = command.output().map_err(|error| format!("{}: {error}", self.ashlar.display()))?;
+        // Exit code 1: something could not be read. The answer is there all the same.
+        if output.status.code().is_none_or(|code| code > 1) {
+            return Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stdout)));
+        }
+        serde_json::from_slice(&output.stdout).map_err(|error| format!("{command:?}: {error}"))
+    }
+
+    fn full(&self, set: &Path) -> Result<Value, String> {
+        let mut command = Command::new(&self.ashlar);
+        command.arg("survey").arg(set).args(["--json", "--no-ledger", "--full", "--impolite"]);
+        if let Some(chunking) = &self.options.chunking {
+            command.args(["--chunking", chunking]);
+        }
+        let output = command.output().map_err(|error| format!("{}: {error}", self.ashlar.display()))?;
+        serde_json::from_slice(&output.stdout).map_err(|error| format!("{command:?}: {error}"))
+    }
+
+    fn ranges(&self, set: &Path) -> Result<Vec<Ranges>, String> {
+        eprintln!("{}: full scan", set.display());
+        let full = self.full(set)?;
+        let mut all: Vec<Ranges> = Vec::new();
+        for dedup in full["dedup"].as_array().into_iter().flatten() {
+            let what = dedup["chunking"].as_str().unwrap_or_default().to_string();
+            let truth = dedup["ratio"]["value"].as_f64().ok_or("the full scan has no value")?;
+            all.push(Ranges { set: set.display().to_string(), what, truth, found: Vec::new() });
+        }
+        for seed in 1..=self.options.seeds {
+            eprintln!("{}: seed {seed} of {}", set.display(), self.options.seeds);
+            let sample = self.run(set, &["--budget", &self.options.budget, "--seed", &seed.to_string()])?;
+            let dedups = sample["dedup"].as_array().into_iter().flatten();
+            let found = dedups.map(|dedup| &dedup["ratio"]);
+            for (ranges, found) in all.iter_mut().zip(found) {
+                let bound = |name: &str| found[name].as_f64().or(found["value"].as_f64()).unwrap_or(f64::NAN);
+                ranges.found.push((bound("low"), bound("high")));
+            }
+        }
+        Ok(all)
+    }
+
+    fn rates(&self, set: &Path) -> Result<Rates, String> {
+        let cold = || {
+            quiet(&mut Command::new("sync"))?;
+            fs::write("/proc/sys/vm/drop_caches", "3").map_err(|error| format!("/proc/sys/vm/drop_caches: {error}"))
+        };
+        let timed = |work: &dyn Fn() -> Result<Value, String>| -> Result<(f64, Value), String> {
+            let began = Instant::now();
+            let answer = work()?;
+            Ok((began.elapsed().as_secs_f64(), answer))
+        };
+        eprintln!("{}: rates", set.display());
+        cold()?;
+        let (sample_cold_s, _) =
+            timed(&|| self.run(set, &["--budget", &self.options.budget, "--seed", "1", "--impolite"]))?;
+        cold()?;
+        let (full_cold_s, answer) = timed(&|| self.full(set))?;
+        let (full_warm_s, _) = timed(&|| self.full(set))?;
+        let logical = answer["logical_bytes"].as_u64().unwrap_or(0);
+        let mut others = Vec::new();
+        for name in ["restic", "kopia"] {
+            if find_program(name).is_some() {
+                cold()?;
+                others.push((name.to_string(), backup(name, set)?));
+            }
+        }
+        Ok(Rates {
+            set: set.display().to_string(),
+            logical,
+            full_cold_s,
+            sample_cold_s,
+            full_warm_s,
+            memory: answer["memory_peak_bytes"].as_u64().unwrap_or(0),
+            others,
+        })
+    }
+}
+
+/// Seconds that a backup of a set takes, to a new repository on the same disk.
+fn backup(program: &str, set: &Path) -> Result<f64, String> {
+    let place = PathBuf::from(format!("/var/tmp/ashlar-bench-survey-{}", std::process::id()));
+    fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
+    let measured = backup_into(program, set, &place);
+    fs::remove_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
+    measured
+}
+
+fn backup_into(program: &str, set: &Path, place: &Path) -> Result<f64, String> {
+    let repository = place.join("repository");
+    let command = |arguments: &[&str]| {
+        let mut command = Command::new(program);
+        command.env("RESTIC_PASSWORD", "bench").env("RESTIC_REPOSITORY", &repository).env("KOPIA_PASSWORD", "bench");
+        command.env("KOPIA_CONFIG_PATH", place.join("config")).env("KOPIA_CHECK_FOR_UPDATES", "false");
+        command
+            .args(["--cache-dir"].iter().filter(|_| program == "restic"))
+            .args(Some(place.join("cache")).filter(|_| program == "restic"));
+        command.args(arguments);
+        command
+    };
+    let (make, path) = (repository.to_string_lossy().into_owned(), set.to_string_lossy().into_owned());
+    if program == "restic" {
+        said(&mut command(&["init"]))?;
+    } else {
+        said(&mut command(&["repository", "create", "filesystem", "--path", &make]))?;
+    }
+    let began = Instant::now();
+    let arguments: &[&str] =
+        if program == "restic" { &["backup", "--quiet", &path] } else { &["snapshot", "create", &path] };
+    said(&mut command(arguments))?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
+fn ranges_json(ranges: &Ranges) -> Value {
+    json!({
+        "set": ranges.set, "what": ranges.what, "truth": ranges.truth, "inside": ranges.inside(),
+        "seeds": ranges.found.len(), "median_width": ranges.width(), "found": ranges.found,
+    })
+}
+
+fn rates_json(rates: &Rates) -> Value {
+    json!({
+        "set": rates.set, "logical_bytes": rates.logical, "full_cold_s": rates.full_cold_s,
+        "sample_cold_s": rates.sample_cold_s, "full_warm_s": rates.full_warm_s,
+        "memory_peak_bytes": rates.memory, "backups_cold_s": rates.others,
+    })
+}
+
+fn ranges_table(all: &[Ranges], options: &Options) -> String {
+    let mut rows = vec![["set", "what", "truth", "inside", "median width", "least", "most"].map(String::from).to_vec()];
+    for ranges in all {
+        let low = ranges.found.iter().map(|found| found.0).fold(f64::MAX, f64::min);
+        let high = ranges.found.iter().map(|found| found.1).fold(f64::MIN, f64::max);
+        rows.push(vec![
+            ranges.set.clone(),
+            ranges.what.clone(),
+            format!("{:.4}", ranges.truth),
+            format!("{} of {}", ranges.inside(), ranges.found.len()),
+            format!("{:.3}", ranges.width()),
+            format!("{low:.4}"),
+            format!("{high:.4}"),
+        ]);
+    }
+    format!("{} read; truth from a full scan, ranges from {} seeds\n\n{}", options.budget, options.seeds, align(&rows))
+}
+
+fn rates_table(all: &[Rates]) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let rate = |rates: &Rates, seconds: f64| format!("{:.0} MB/s", rates.logical as f64 / 1e6 / seconds);
+    let mut rows = vec![
+        ["set", "bytes", "full, cold", "full, cached", "sample / full, cold", "peak memory", "others, cold"]
+            .map(String::from)
+            .to_vec(),
+    ];
+    for rates in all {
+        let others = rates.others.iter().map(|(name, seconds)| format!("{name} {}", rate(rates, *seconds)));
+        rows.push(vec![
+            rates.set.clone(),
+            format!("{:.2} GB", rates.logical as f64 / 1e9),
+            rate(rates, rates.full_cold_s),
+            rate(rates, rates.full_warm_s),
+            format!("{:.1} %", 100.0 * rates.sample_cold_s / rates.full_cold_s),
+            format!("{} MiB", rates.memory >> 20),
+            others.collect::<Vec<_>>().join(", "),
+        ]);
+    }
+    align(&rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_miss_the_truth_are_counted() {
+        let found = vec![(0.1, 0.3), (0.25, 0.3), (0.2, 0.2)];
+        let ranges = Ranges { set: String::new(), what: String::new(), truth: 0.2, found };
+        assert_eq!(ranges.inside(), 2);
+        assert!((ranges.width() - 0.05).abs() < 1e-9);
+    }
+}
