@@ -132,8 +132,7 @@ impl Mount {
             real.spawn_on(queue.worker, queue.clone().run(queues.clone()));
         }
         if !state.options.direct {
-            let state = state.clone();
-            drop(real.env().unblock(move || state.probe.open(&state.at)));
+            state.probe.open(&state.at);
         }
         Ok(Mount(state))
     }

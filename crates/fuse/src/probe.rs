@@ -8,10 +8,12 @@ use crate::reply::{Reply, Timeouts};
 use ashlar_vfs::{Attr, FileKind, Ino, ROOT, Time};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// No engine gives this number.
 const INO: Ino = u64::MAX - 1;
+/// How long the other program may take; a busy machine takes long to start one.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// The kernel must not remember anything of it.
 const AT_ONCE: Timeouts = Timeouts { entry: Duration::ZERO, attr: Duration::ZERO };
 
@@ -26,12 +28,21 @@ impl Probe {
         Probe { name: format!(".ashlar-door-{chance:016x}") }
     }
 
-    /// Opens it at the mount: by another program, since a server that waits for itself could not be killed. Where that
-    /// fails it only costs speed.
+    /// Opens it at the mount, by another program, since a server that waits for itself could not be killed; and waits until
+    /// that is done, since nobody can unmount meanwhile. Where it fails it only costs speed.
     pub(crate) fn open(&self, mount: &Path) {
         let mut head = Command::new("head");
         head.args(["-c", "0"]).arg(mount.join(&self.name));
-        let _ = head.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let started = head.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let Ok(mut head) = started else { return };
+        let began = Instant::now();
+        while matches!(head.try_wait(), Ok(None)) {
+            if began.elapsed() > PATIENCE {
+                let _ = head.kill();
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
     }
 
     /// Answers what concerns the file. Whether it does.
