@@ -86,7 +86,7 @@ impl Connection {
         let holds_data = writes || request.command == Command::Read;
         let charge = self.charge(if holds_data { request.len } else { 0 }).await;
         let data = if writes {
-            let mut buffer = AlignedBuf::zeroed(request.len as usize);
+            let mut buffer = AlignedBuf::any(request.len as usize);
             self.inlet.exact(buffer.as_mut()).await?;
             buffer.freeze(request.len as usize)
         } else {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use parking_lot::Mutex;
 use std::any::Any;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -243,6 +243,8 @@ pub unsafe fn submit(entry: squeue::Entry128, owned: Box<dyn Any + Send>) -> Opt
 pub struct AlignedBuf {
     data: *mut u8,
     len: usize,
+    /// Bytes allocated.
+    room: usize,
 }
 
 // SAFETY: the buffer is plain memory with one owner.
@@ -250,34 +252,79 @@ unsafe impl Send for AlignedBuf {}
 // SAFETY: shared references only read.
 unsafe impl Sync for AlignedBuf {}
 
+/// Buffers of this size are kept for the next one who wants such: the kernel clears fresh memory, which takes longer than
+/// most of what is done with it.
+const KEPT: std::ops::RangeInclusive<usize> = 64 << 10..=2 << 20;
+/// Bytes that are kept at most.
+const KEPT_MAX: usize = 16 << 20;
+/// Sizes are rounded up to this, so that one fits where another was.
+const KEPT_STEP: usize = 64 << 10;
+
+/// Buffers that nobody uses at the moment, by size.
+#[derive(Default)]
+struct Spare {
+    buffers: BTreeMap<usize, Vec<AlignedBuf>>,
+    bytes: usize,
+}
+
+static SPARE: Mutex<Spare> = Mutex::new(Spare { buffers: BTreeMap::new(), bytes: 0 });
+
 impl AlignedBuf {
     /// Alignment of every buffer, in bytes.
     pub const ALIGN: usize = 4096;
 
     /// A copy.
     pub fn copy_of(bytes: &[u8]) -> AlignedBuf {
-        let layout = Self::layout(bytes.len());
-        // SAFETY: the layout's size is not zero.
-        let data = unsafe { std::alloc::alloc(layout) };
-        if data.is_null() {
-            std::alloc::handle_alloc_error(layout);
+        if KEPT.contains(&bytes.len()) {
+            let mut buffer = AlignedBuf::any(bytes.len());
+            buffer.as_mut().copy_from_slice(bytes);
+            return buffer;
         }
-        // SAFETY: the buffer is new and as long.
+        let room = bytes.len().max(1);
+        // SAFETY: the layout's size is not zero.
+        let data = unsafe { std::alloc::alloc(Self::layout(room)) };
+        if data.is_null() {
+            std::alloc::handle_alloc_error(Self::layout(room));
+        }
+        // SAFETY: the buffer is new and as long. Should it have one byte more than is copied, its length hides it.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), data, bytes.len()) };
-        AlignedBuf { data, len: bytes.len() }
+        AlignedBuf { data, len: bytes.len(), room }
     }
     /// A zeroed buffer.
     pub fn zeroed(len: usize) -> AlignedBuf {
-        let layout = Self::layout(len);
+        AlignedBuf::allocated(len, len.max(1))
+    }
+    /// A buffer with anything in it, perhaps what was there before.
+    pub fn any(len: usize) -> AlignedBuf {
+        if !KEPT.contains(&len) {
+            return AlignedBuf::zeroed(len);
+        }
+        let room = len.next_multiple_of(KEPT_STEP);
+        let spare = {
+            let mut spare = SPARE.lock();
+            let found = spare.buffers.get_mut(&room).and_then(Vec::pop);
+            spare.bytes -= if found.is_some() { room } else { 0 };
+            found
+        };
+        match spare {
+            Some(mut buffer) => {
+                buffer.len = len;
+                buffer
+            }
+            None => AlignedBuf::allocated(len, room),
+        }
+    }
+    fn allocated(len: usize, room: usize) -> AlignedBuf {
+        let layout = Self::layout(room);
         // SAFETY: the layout's size is not zero.
         let data = unsafe { std::alloc::alloc_zeroed(layout) };
         if data.is_null() {
             std::alloc::handle_alloc_error(layout);
         }
-        AlignedBuf { data, len }
+        AlignedBuf { data, len, room }
     }
-    fn layout(len: usize) -> std::alloc::Layout {
-        std::alloc::Layout::from_size_align(len.max(1), Self::ALIGN).expect("buffers are far below isize::MAX")
+    fn layout(room: usize) -> std::alloc::Layout {
+        std::alloc::Layout::from_size_align(room, Self::ALIGN).expect("buffers are far below isize::MAX")
     }
     /// Start of the buffer.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
@@ -303,8 +350,16 @@ impl AsMut<[u8]> for AlignedBuf {
 }
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
+        if KEPT.contains(&self.room) && self.room.is_multiple_of(KEPT_STEP) {
+            let mut spare = SPARE.lock();
+            if spare.bytes + self.room <= KEPT_MAX {
+                spare.bytes += self.room;
+                let kept = AlignedBuf { data: self.data, len: self.len, room: self.room };
+                return spare.buffers.entry(self.room).or_default().push(kept);
+            }
+        }
         // SAFETY: allocated with this very layout.
-        unsafe { std::alloc::dealloc(self.data, Self::layout(self.len)) }
+        unsafe { std::alloc::dealloc(self.data, Self::layout(self.room)) }
     }
 }
 
@@ -324,7 +379,7 @@ impl FileOps for RingOps {
         let file = file.clone();
         Box::pin(async move {
             let mut done = 0;
-            let buffer = Arc::new(Mutex::new(AlignedBuf::zeroed(len)));
+            let buffer = Arc::new(Mutex::new(AlignedBuf::any(len)));
             while done < len {
                 let op = {
                     let start = buffer.lock().as_mut_ptr();

@@ -1,3 +1,4 @@
+use super::ring::AlignedBuf;
 use super::*;
 use bytes::Bytes;
 use std::os::fd::OwnedFd;
@@ -41,4 +42,23 @@ fn a_panic_reaches_whoever_waits() {
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| real.block_on(async { panic!("planted") })));
     assert!(caught.is_err());
     assert_eq!(real.block_on(async { 7 }), 7);
+}
+
+#[test]
+fn buffers_are_used_again_with_their_own_length() {
+    let len = 300_001;
+    let mut first = AlignedBuf::any(len);
+    assert!(first.as_ref().len() == len && first.as_mut_ptr().addr().is_multiple_of(AlignedBuf::ALIGN));
+    first.as_mut().fill(7);
+    drop(first);
+    // Whether it is the same memory is up to the other tests; what must hold is the length.
+    for len in [len - 100, len, 64 << 10, 2 << 20, (2 << 20) + 1, 1, 0] {
+        let mut again = AlignedBuf::any(len);
+        assert_eq!(again.as_ref().len(), len);
+        again.as_mut().fill(9);
+        assert!(again.freeze(len).iter().all(|byte| *byte == 9));
+        assert!(AlignedBuf::zeroed(len).as_ref().iter().all(|byte| *byte == 0));
+        let copied = AlignedBuf::copy_of(&vec![5; len]);
+        assert!(copied.as_ref().len() == len && copied.as_ref().iter().all(|byte| *byte == 5));
+    }
 }
