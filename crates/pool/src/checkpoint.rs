@@ -54,12 +54,19 @@ impl Pool {
         self.checkpoint_locked(Chores::default()).await
     }
 
-    /// Frees what can be freed: pending deletes sink to the leaves, then segments are cleaned until writes can go on.
-    pub(crate) async fn make_space(&self) -> Result<()> {
+    /// Frees what can be freed: pending deletes sink to the leaves, then segments are cleaned until writes can go on. `rounds`
+    /// of it had been done when the caller found no space: all who found none at that time share one round more, since each
+    /// takes from the reserve until readers are gone. Only deletions may ask for one when little of the reserve is left.
+    pub(crate) async fn make_space(&self, rounds: u64, deleting: bool) -> Result<()> {
         {
             let _one = self.0.checkpointing.lock().await;
+            self.0.release_drained();
+            if self.0.space_rounds.load(Ordering::Acquire) != rounds || (!deleting && self.0.space.is_scarce()) {
+                return Ok(());
+            }
             self.checkpoint_locked(Chores { thorough: true, ..Chores::default() }).await?;
             self.0.release_drained();
+            self.0.space_rounds.fetch_add(1, Ordering::AcqRel);
         }
         while self.should_clean() && self.clean().await? {}
         Ok(())

@@ -161,10 +161,11 @@ impl Pool {
         self.pace(&txn).await;
         let mut tries = 0;
         let (seq, sealed) = loop {
+            let rounds = shared.space_rounds.load(Ordering::Acquire);
             match shared.apply(&txn) {
                 Err(error) if error.kind() == Kind::NoSpace && tries < 2 => {
                     tries += 1;
-                    self.make_space().await?;
+                    self.make_space(rounds, txn.deletes_only).await?;
                 }
                 other => break other?,
             }

@@ -150,6 +150,8 @@ pub(crate) struct Shared {
     cut: OnceLock<String>,
     poison: OnceLock<Error>,
     packers: pack::Packers,
+    /// How often space was made because a write found none.
+    space_rounds: AtomicU64,
     /// Readers hold the current epoch; slots that a checkpoint emptied wait for the epochs before it.
     epoch: RwLock<Arc<Epoch>>,
     draining: Mutex<VecDeque<(Arc<Epoch>, Vec<u32>)>>,

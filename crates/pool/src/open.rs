@@ -176,6 +176,7 @@ impl Pool {
             semantics,
             cut: OnceLock::new(),
             packers: Default::default(),
+            space_rounds: AtomicU64::new(0),
             poison: OnceLock::new(),
             epoch: RwLock::new(Arc::new(Epoch)),
             draining: Mutex::default(),

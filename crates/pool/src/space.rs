@@ -187,6 +187,11 @@ impl Space {
     pub(crate) fn reserve(&self) -> usize {
         self.0.lock().reserve()
     }
+    /// Whether half of the reserve is in use: the rest is for the next checkpoint that must be.
+    pub(crate) fn is_scarce(&self) -> bool {
+        let inner = self.0.lock();
+        inner.free.len() < inner.reserve() / 2
+    }
     /// Free segments beyond the reserve.
     pub(crate) fn spare(&self) -> usize {
         let inner = self.0.lock();
