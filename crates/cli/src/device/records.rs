@@ -5,9 +5,7 @@ use parquet::basic::Compression;
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
-use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
-use parquet::record::{Field, Row};
 use parquet::schema::parser::parse_message_type;
 use std::fs::File;
 use std::io::{BufWriter, Error, Result, Write};
@@ -18,7 +16,7 @@ use std::sync::Arc;
 const GROUP_LEN: usize = 1 << 16;
 
 /// How a field becomes a column.
-enum Column {
+pub(super) enum Column {
     Number(fn(&Record) -> u64),
     Flag(fn(&Record) -> bool),
     Name(fn(&Record) -> &'static str),
@@ -33,7 +31,7 @@ fn name(op: Operation) -> &'static str {
     }
 }
 
-const COLUMNS: [(&str, Column); 13] = [
+pub(super) const COLUMNS: [(&str, Column); 13] = [
     ("at_ns", Column::Number(|record| record.at_ns)),
     ("op", Column::Name(|record| name(record.op))),
     ("offset", Column::Number(|record| record.offset)),
@@ -149,44 +147,10 @@ fn write_group(
     Ok(())
 }
 
-/// Gives every record of a Parquet file to `each`, until that fails. Columns may be missing where records of JSON may leave
-/// them out, and may be signed.
-pub fn read_parquet(
-    file: File,
-    mut each: impl FnMut(Record) -> std::result::Result<(), String>,
-) -> std::result::Result<(), String> {
-    let reader = SerializedFileReader::new(file).map_err(|error| format!("it is no Parquet file: {error}"))?;
-    let rows = reader.get_row_iter(None).map_err(|error| error.to_string())?;
-    for (index, row) in rows.enumerate() {
-        let row = row.map_err(|error| format!("row {index}: {error}"))?;
-        each(record(&row).map_err(|error| format!("row {index} is no record: {error}"))?)?;
-    }
-    Ok(())
-}
-
-/// By way of JSON, so that both kinds of file have one reader of fields.
-fn record(row: &Row) -> std::result::Result<Record, String> {
-    let known = |name: &str| COLUMNS.iter().any(|(column, _)| *column == name);
-    let mut fields = serde_json::Map::new();
-    for (name, field) in row.get_column_iter().filter(|(name, _)| known(name)) {
-        let value: serde_json::Value = match field {
-            Field::Null => continue,
-            Field::Bool(flag) => (*flag).into(),
-            Field::Int(number) => (*number).into(),
-            Field::UInt(number) => (*number).into(),
-            Field::Long(number) => (*number).into(),
-            Field::ULong(number) => (*number).into(),
-            Field::Str(text) => text.as_str().into(),
-            other => return Err(format!("{name} is {other}, which is neither a number, a flag nor a name")),
-        };
-        fields.insert(name.clone(), value);
-    }
-    serde_json::from_value(fields.into()).map_err(|error| error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::read_parquet;
 
     fn records(count: u64) -> Vec<Record> {
         let ops = [Operation::Read, Operation::Write, Operation::Flush, Operation::Discard];
