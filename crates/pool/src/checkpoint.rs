@@ -19,6 +19,9 @@ const CHECKPOINT: IoContext = IoContext::background("checkpoint");
 const SYNC_INTERVAL: Duration = Duration::from_secs(5);
 /// A dirty pool is checkpointed at least this often, counted in sync intervals.
 const CHECKPOINT_INTERVALS: u32 = 12;
+/// While space is searched, readers of emptied segments get some time to end: so many times so much.
+const DRAIN_STEPS: u32 = 200;
+const DRAIN_STEP: Duration = Duration::from_micros(500);
 
 /// Cached nodes that are verified at each such time: some 4 ms of work.
 const SCRUB_BYTES: u64 = 32 << 20;
@@ -56,20 +59,39 @@ impl Pool {
 
     /// Frees what can be freed: pending deletes sink to the leaves, then segments are cleaned until writes can go on. `rounds`
     /// of it had been done when the caller found no space: all who found none at that time share one round more, since each
-    /// takes from the reserve until readers are gone. Only deletions may ask for one when little of the reserve is left.
+    /// takes from the reserve until readers are gone. When little of the reserve is left, only deletions may ask for one,
+    /// and who comes after a deletion.
     pub(crate) async fn make_space(&self, rounds: u64, deleting: bool) -> Result<()> {
+        let shared = &self.0;
         {
-            let _one = self.0.checkpointing.lock().await;
-            self.0.release_drained();
-            if self.0.space_rounds.load(Ordering::Acquire) != rounds || (!deleting && self.0.space.is_scarce()) {
+            let _one = shared.checkpointing.lock().await;
+            self.drain().await;
+            if shared.space_rounds.load(Ordering::Acquire) != rounds {
+                return Ok(());
+            }
+            let deleted = shared.deleted.swap(false, Ordering::AcqRel);
+            if shared.space.is_scarce() && !deleting && !deleted {
                 return Ok(());
             }
             self.checkpoint_locked(Chores { thorough: true, ..Chores::default() }).await?;
-            self.0.release_drained();
-            self.0.space_rounds.fetch_add(1, Ordering::AcqRel);
+            self.drain().await;
+            shared.space_rounds.fetch_add(1, Ordering::AcqRel);
         }
         while self.should_clean() && self.clean().await? {}
         Ok(())
+    }
+
+    /// Frees emptied segments as far as readers allow; while the reserve is short, waits for them a little.
+    async fn drain(&self) {
+        let shared = &self.0;
+        shared.release_drained();
+        for _ in 0..DRAIN_STEPS {
+            if !shared.space.is_scarce() || shared.draining.lock().is_empty() {
+                return;
+            }
+            shared.env.sleep(DRAIN_STEP).await;
+            shared.release_drained();
+        }
     }
 
     pub(crate) async fn checkpoint_locked(&self, chores: Chores) -> Result<()> {

@@ -71,7 +71,11 @@ impl Pool {
             }
             self.back_references(*uid, &mut living).await?;
         }
-        self.copy(living).await?;
+        match self.copy(living).await {
+            // No log for the moves. Copies that nothing points at are free after a checkpoint.
+            Err(error) if error.kind() == Kind::NoSpace => return Ok(false),
+            copied => copied?,
+        }
         self.checkpoint_locked(Chores { errands, ..Chores::default() }).await?;
         shared.release_drained();
         shared.space.note_cleaned(&victims);
@@ -135,11 +139,11 @@ impl Pool {
         Ok(items)
     }
 
-    /// Copies extents to the cold stream, durably, and points the map at the copies.
+    /// Copies extents to the cold stream, durably, and points the map at the copies. As many as there is room for.
     async fn copy(&self, living: Vec<Living>) -> Result<()> {
         let shared = &self.0;
         let mut moves = Vec::new();
-        for Living { tree, key, runs } in living {
+        'full: for Living { tree, key, runs } in living {
             let mut copied: Option<Run> = None;
             for run in runs {
                 if let Some(copied) = copied.as_ref().filter(|_| run.form != Form::Raw) {
@@ -151,18 +155,25 @@ impl Pool {
                     continue; // damage stays where it is, and is reported when somebody reads it
                 };
                 let mut sealed = Vec::new();
-                let (segment, offset) = {
+                let placed = {
                     let mut cold = shared.side(Stream::Cold).lock();
                     let room = (stored.len() as u64, key.len() + 32);
-                    cold.make_room(room.0, room.1, &shared.space, &shared.layout, Claim::Reserve, &mut sealed)?;
-                    let place = cold.append(tree, &key, None, stored.clone());
-                    shared.begin_flight(Stream::Cold, place.0.uid, place.1, stored);
+                    let made =
+                        cold.make_room(room.0, room.1, &shared.space, &shared.layout, Claim::Copies, &mut sealed);
+                    let placed = made.map(|()| cold.append(tree, &key, None, stored.clone()));
+                    if let Ok((segment, offset)) = &placed {
+                        shared.begin_flight(Stream::Cold, segment.uid, *offset, stored);
+                    }
                     shared.expect(Stream::Cold, &sealed);
-                    place
+                    placed
                 };
                 for batch in sealed {
                     shared.write(Stream::Cold, batch).await?;
                 }
+                let (segment, offset) = match placed {
+                    Err(error) if error.kind() == Kind::NoSpace => break 'full,
+                    placed => placed?,
+                };
                 let copy = run.copied_to(segment.uid, offset);
                 copied = Some(copy.clone());
                 moves.push((tree, key.clone(), run, copy));

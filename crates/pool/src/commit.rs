@@ -171,6 +171,9 @@ impl Pool {
             }
         };
         shared.start_writes(sealed);
+        if txn.deletes_only {
+            shared.deleted.store(true, Ordering::Release);
+        }
         if shared.memtables_full() {
             shared.due.notify_one();
             if shared.memtables_overfull() {
@@ -363,6 +366,10 @@ impl Shared {
         sealed: &mut Vec<Sealed>,
     ) -> Result<Vec<Run>> {
         let mut placed = Vec::new();
+        // Else a deletion would open a segment from the reserve, and writes would fill it.
+        if claim == Claim::Ordinary && self.space.is_overdrawn() {
+            return Err(crate::space::full());
+        }
         for change in &txn.changes {
             let Change::Write(data) = change else { continue };
             let len = data.stored.len() as u64;

@@ -152,6 +152,8 @@ pub(crate) struct Shared {
     packers: pack::Packers,
     /// How often space was made because a write found none.
     space_rounds: AtomicU64,
+    /// Something was deleted since.
+    deleted: AtomicBool,
     /// Readers hold the current epoch; slots that a checkpoint emptied wait for the epochs before it.
     epoch: RwLock<Arc<Epoch>>,
     draining: Mutex<VecDeque<(Arc<Epoch>, Vec<u32>)>>,

@@ -177,6 +177,7 @@ impl Pool {
             cut: OnceLock::new(),
             packers: Default::default(),
             space_rounds: AtomicU64::new(0),
+            deleted: AtomicBool::new(false),
             poison: OnceLock::new(),
             epoch: RwLock::new(Arc::new(Epoch)),
             draining: Mutex::default(),

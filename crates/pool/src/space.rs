@@ -142,17 +142,26 @@ struct Inner {
 /// Segments that ordinary writers leave for checkpoints, the cleaner and deletions.
 pub(crate) const RESERVE_MIN: usize = 6;
 
+/// Copies of the cleaner leave this part of the reserve, for the checkpoint that ends the round.
+const CLEANING_LEAVES: usize = 3;
 /// A segment is worth cleaning if this part of it is dead.
 const VICTIM_LIVE_DIVISOR: u64 = 16;
 /// Segments cleaned in one round.
 const VICTIMS_MAX: usize = 16;
+
+/// Nothing is left for who asks.
+pub(crate) fn full() -> Error {
+    Error::new(Kind::NoSpace, "the pool is full: delete files or snapshots, or add a device")
+}
 
 /// Who asks for a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Claim {
     /// Ordinary writes stop at the reserve.
     Ordinary,
-    /// Checkpoints and deletions may use it.
+    /// The cleaner's copies may use a part of it.
+    Copies,
+    /// Checkpoints and deletions may use all of it.
     Reserve,
 }
 
@@ -186,6 +195,11 @@ impl Space {
     /// Segments kept for checkpoints, the cleaner and deletions: 1/32 of all, at least [`RESERVE_MIN`].
     pub(crate) fn reserve(&self) -> usize {
         self.0.lock().reserve()
+    }
+    /// Whether some of the reserve is in use. Ordinary writes must not go on then, not even into open segments.
+    pub(crate) fn is_overdrawn(&self) -> bool {
+        let inner = self.0.lock();
+        inner.free.len() < inner.reserve()
     }
     /// Whether half of the reserve is in use: the rest is for the next checkpoint that must be.
     pub(crate) fn is_scarce(&self) -> bool {
@@ -227,9 +241,13 @@ impl Space {
     /// Takes a free slot for a new segment.
     pub(crate) fn allocate(&self, stream: Stream, claim: Claim) -> Result<OpenSegment> {
         let mut inner = self.0.lock();
-        let reserve = if claim == Claim::Reserve { 0 } else { inner.reserve() };
+        let reserve = match claim {
+            Claim::Ordinary => inner.reserve(),
+            Claim::Copies => inner.reserve() / CLEANING_LEAVES,
+            Claim::Reserve => 0,
+        };
         if inner.free.len() <= reserve {
-            return Err(Error::new(Kind::NoSpace, "the pool is full: delete files or snapshots, or add a device"));
+            return Err(full());
         }
         let slot = inner.free.pop_first().expect("more than the reserve is free");
         let uid = inner.born << SLOT_BITS | u64::from(slot);
