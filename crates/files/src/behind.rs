@@ -7,7 +7,8 @@
 //! - Only writes of the page cache ([`WriteMode::writeback`]), of at most [`SMALL`] bytes, one of an inode at a time, and
 //!   [`PENDING_MAX`] bytes in all; such data are lost in a crash anyway unless a sync follows, and a sync waits for them.
 //! - Only while the engine says that there is room ([`FileSystem::roomy`]), so that a full disk is told to whom it concerns.
-//!   Should a write fail all the same, the next sync of the file, or of the file system, says so.
+//!   Should a write fail all the same, the next sync of the file, or of the file system, says so; until it has, nothing
+//!   more is left behind.
 //! - Renames wait for all writes, so that a file which replaces another is never there before its data.
 
 use ashlar_block::Kind;
@@ -26,8 +27,6 @@ const SMALL: u64 = 128 << 10;
 const PENDING_MAX: u64 = 4 << 20;
 /// Room that there must be for it: other writes take some meanwhile.
 const ROOM: Bytes = Bytes(64 << 20);
-/// Failures that are kept for a sync to tell; with more, every sync tells of one.
-const FAILURES_MAX: usize = 1024;
 
 /// A file system whose small writes are done behind the caller's back.
 pub struct WriteBehind<F> {
@@ -51,6 +50,7 @@ struct Shared {
 #[derive(Default)]
 struct Pending {
     inodes: HashSet<Ino>,
+    /// What the next sync tells; no more than were pending at once.
     failed: HashMap<Ino, Error>,
 }
 
@@ -59,10 +59,11 @@ impl Shared {
         self.bytes.load(Ordering::SeqCst) == 0
     }
 
-    /// Notes a pending write, unless there is one already or too much is pending.
+    /// Notes a pending write, unless there is one already, too much is pending, or a failure is untold.
     fn begin(self: &Arc<Self>, ino: Ino, len: u64) -> Option<Mark> {
         let mut pending = self.pending.lock();
-        if self.bytes.load(Ordering::SeqCst) + len > PENDING_MAX || !pending.inodes.insert(ino) {
+        let too_much = self.bytes.load(Ordering::SeqCst) + len > PENDING_MAX;
+        if too_much || !pending.failed.is_empty() || !pending.inodes.insert(ino) {
             return None;
         }
         self.bytes.fetch_add(len, Ordering::SeqCst);
@@ -84,10 +85,7 @@ impl Shared {
 
     /// The failure that a sync of this inode must tell.
     fn failure(&self, ino: Ino) -> Result<()> {
-        let mut pending = self.pending.lock();
-        let overfull = pending.failed.len() >= FAILURES_MAX;
-        let any = if overfull { pending.failed.keys().next().copied() } else { None };
-        pending.failed.remove(&any.unwrap_or(ino)).map_or(Ok(()), Err)
+        self.pending.lock().failed.remove(&ino).map_or(Ok(()), Err)
     }
 
     fn any_failure(&self) -> Result<()> {
@@ -115,9 +113,7 @@ impl Drop for Mark {
     fn drop(&mut self) {
         let mut pending = self.shared.pending.lock();
         pending.inodes.remove(&self.ino);
-        if let Err(error) = std::mem::replace(&mut self.outcome, Ok(()))
-            && pending.failed.len() < FAILURES_MAX
-        {
+        if let Err(error) = std::mem::replace(&mut self.outcome, Ok(())) {
             pending.failed.insert(self.ino, error);
         }
         self.shared.bytes.fetch_sub(self.len, Ordering::SeqCst);
