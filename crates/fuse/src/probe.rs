@@ -5,15 +5,15 @@
 
 use crate::decode::{Operation, Request};
 use crate::reply::{Reply, Timeouts};
-use ashlar_vfs::{Attr, FileKind, Ino, ROOT, Time};
+use ashlar_vfs::{Attr, FileKind, Ino, ROOT};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// No engine gives this number.
 const INO: Ino = u64::MAX - 1;
 /// How long the other program may take; a busy machine takes long to start one.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: &str = "2s";
 /// The kernel must not remember anything of it.
 const AT_ONCE: Timeouts = Timeouts { entry: Duration::ZERO, attr: Duration::ZERO };
 
@@ -31,18 +31,9 @@ impl Probe {
     /// Opens it at the mount, by another program, since a server that waits for itself could not be killed; and waits until
     /// that is done, since nobody can unmount meanwhile. Where it fails it only costs speed.
     pub(crate) fn open(&self, mount: &Path) {
-        let mut head = Command::new("head");
-        head.args(["-c", "0"]).arg(mount.join(&self.name));
-        let started = head.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let Ok(mut head) = started else { return };
-        let began = Instant::now();
-        while matches!(head.try_wait(), Ok(None)) {
-            if began.elapsed() > PATIENCE {
-                let _ = head.kill();
-                return;
-            }
-            std::thread::sleep(Duration::from_micros(200));
-        }
+        let mut head = Command::new("timeout");
+        head.args(["--signal=KILL", PATIENCE, "head", "-c", "0"]).arg(mount.join(&self.name));
+        let _ = head.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     }
 
     /// Answers what concerns the file. Whether it does.
@@ -60,22 +51,5 @@ impl Probe {
 }
 
 fn attr() -> Attr {
-    let never = Time { seconds: 0, nanos: 0 };
-    Attr {
-        ino: INO,
-        generation: 0,
-        kind: FileKind::File,
-        permissions: 0o400,
-        links: 1,
-        uid: 0,
-        gid: 0,
-        device: 0,
-        size: 0,
-        allocated: 0,
-        estimated: false,
-        accessed: never,
-        modified: never,
-        changed: never,
-        born: never,
-    }
+    Attr::plain(INO, FileKind::File, 0o400)
 }

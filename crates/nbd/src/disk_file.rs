@@ -34,26 +34,10 @@ impl DiskFile {
             return Err(Errno::Invalid.into());
         }
         let now = Time::from(env.wall());
-        let root = Attr {
-            ino: ROOT,
-            generation: 0,
-            kind: FileKind::Directory,
-            permissions: 0o755,
-            links: 2,
-            uid: 0,
-            gid: 0,
-            device: 0,
-            size: 0,
-            allocated: 0,
-            estimated: false,
-            accessed: now,
-            modified: now,
-            changed: now,
-            born: now,
-        };
+        let root = Attr { links: 2, ..Attr::plain(ROOT, FileKind::Directory, 0o755).at(now) };
         let size = device.size().0;
         let permissions = if read_only { 0o400 } else { 0o600 };
-        let file = Attr { ino: FILE, kind: FileKind::File, permissions, links: 1, size, allocated: size, ..root };
+        let file = Attr { size, allocated: size, ..Attr::plain(FILE, FileKind::File, permissions).at(now) };
         Ok(DiskFile { device, name: name.into(), read_only, attributes: Mutex::new([root, file]), env })
     }
 

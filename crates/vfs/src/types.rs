@@ -107,6 +107,35 @@ pub struct Attr {
     pub born: Time,
 }
 
+impl Attr {
+    /// Attributes of an empty inode with one name, of the superuser, born at the epoch.
+    pub fn plain(ino: Ino, kind: FileKind, permissions: u32) -> Attr {
+        let epoch = Time { seconds: 0, nanos: 0 };
+        Attr {
+            ino,
+            generation: 0,
+            kind,
+            permissions,
+            links: 1,
+            uid: 0,
+            gid: 0,
+            device: 0,
+            size: 0,
+            allocated: 0,
+            estimated: false,
+            accessed: epoch,
+            modified: epoch,
+            changed: epoch,
+            born: epoch,
+        }
+    }
+
+    /// The same, with all its times at `time`.
+    pub fn at(self, time: Time) -> Attr {
+        Attr { accessed: time, modified: time, changed: time, born: time, ..self }
+    }
+}
+
 /// A time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {

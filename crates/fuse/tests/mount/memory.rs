@@ -158,21 +158,13 @@ impl Inner {
     fn make(&mut self, now: Time, content: Content, new: &NewNode, links: u32) -> Attr {
         self.ino_last += 1;
         let attr = Attr {
-            ino: self.ino_last,
             generation: 1,
-            kind: new.kind,
-            permissions: new.permissions,
             links,
             uid: new.uid,
             gid: new.gid,
             device: new.device,
             size: if let Content::Symlink(target) = &content { target.len() as u64 } else { 0 },
-            allocated: 0,
-            estimated: false,
-            accessed: now,
-            modified: now,
-            changed: now,
-            born: now,
+            ..Attr::plain(self.ino_last, new.kind, new.permissions).at(now)
         };
         self.nodes.insert(attr.ino, Node { attr, references: 1, content, xattrs: BTreeMap::new() });
         attr
