@@ -47,8 +47,8 @@ pub(crate) struct Chores {
     pub(crate) accounts: Accounts,
 }
 
-/// New roots of the trees that changed.
-type Roots = Vec<(Arc<Tree<Map>>, Option<NodePtr>)>;
+/// A tree that changed, its new root, and the bytes of its nodes.
+type Changed = (Arc<Tree<Map>>, Option<NodePtr>, u64);
 
 impl Pool {
     /// Writes a checkpoint: what was committed before is then in the tree, and the log before it is no longer needed.
@@ -94,6 +94,12 @@ impl Pool {
         }
     }
 
+    /// A checkpoint now, while there is still room for it.
+    pub(crate) async fn checkpoint_in_time(&self) -> Result<()> {
+        let _one = self.0.checkpointing.lock().await;
+        if self.0.note_pending() { self.checkpoint_locked(Chores::default()).await } else { Ok(()) }
+    }
+
     pub(crate) async fn checkpoint_locked(&self, chores: Chores) -> Result<()> {
         let result = self.checkpoint_inner(chores).await;
         // A checkpoint that fails half-way leaves frozen memtables that no later one could tell from its own.
@@ -113,7 +119,7 @@ impl Pool {
         // Not those of snapshots: their nodes belong to others too, and there is nothing to push down.
         let live = |volume: &&VolumeState| matches!(volume.kind, VolumeKind::Live { .. });
         let trees: Vec<_> = shared.volumes.read().values().filter(live).map(|volume| volume.tree.clone()).collect();
-        let mut roots = Roots::new();
+        let mut roots: Vec<Changed> = Vec::new();
         for tree in trees {
             let mut errands = chores.errands.remove(&tree.id()).unwrap_or_default();
             errands.thorough |= chores.thorough;
@@ -122,12 +128,16 @@ impl Pool {
             }
             let owner = shared.ownership(tree.id());
             errands.foreign = owner.foreign;
+            let written_before = shared.node_bytes();
             let flushed = tree.flush(self, shared.limits, &errands).await?;
+            let replaced: u64 = flushed.replaced.iter().map(|node| u64::from(node.len)).sum();
+            let nodes = self.nodes(tree.id()).saturating_add(shared.node_bytes() - written_before);
             accounts.drop_nodes(&owner, &flushed.replaced);
             accounts.drop_runs(&owner, &flushed.lost.runs);
             shared.forget_nodes(&flushed.replaced);
             if flushed.root != tree.root() || tree.is_dirty() {
-                roots.push((tree, flushed.root));
+                let nodes = if flushed.root.is_some() { nodes.saturating_sub(replaced) } else { 0 };
+                roots.push((tree, flushed.root, nodes));
             }
         }
         accounts.add(std::mem::take(&mut *shared.node_usage.lock()));
@@ -143,20 +153,24 @@ impl Pool {
         }
         self.write_superblock(generation, frozen.position).await?;
 
-        for (tree, root) in roots {
+        for (tree, root, nodes) in roots {
             tree.install(root);
+            if let Some(volume) = shared.volumes.write().get_mut(&tree.id()) {
+                volume.nodes = nodes;
+            }
         }
         shared.generation.store(generation, Ordering::Relaxed);
         shared.durable.fetch_max(frozen.position.seq - 1, Ordering::AcqRel);
         shared.log.lock().stream.note_announced(frozen.position.seq - 1);
         shared.retire(&accounts.usage, &catalog_usage);
+        shared.note_pending();
         Ok(())
     }
 
     /// Volume roots, dead lists and segment records go into the catalog, and the catalog onto the medium.
     async fn write_catalog(
         &self,
-        roots: &Roots,
+        roots: &[Changed],
         accounts: &Accounts,
         snapshot: Option<(u64, u64, VolumeRecord)>,
         errands: &Errands,
@@ -164,11 +178,12 @@ impl Pool {
         let shared = &self.0;
         let catalog = &shared.catalog;
         let mut ignored = Lost::default();
-        let new_root = |id: u64| roots.iter().find(|(tree, _)| tree.id() == id).map(|(_, root)| *root);
-        for (tree, root) in roots {
+        let changed = |id: u64| roots.iter().find(|(tree, ..)| tree.id() == id);
+        for (tree, root, nodes) in roots {
             let record = shared.volumes.read().get(&tree.id()).map(|volume| VolumeRecord {
                 name: volume.name.clone(),
                 root: *root,
+                nodes: *nodes,
                 kind: volume.kind,
             });
             if let Some(record) = record {
@@ -176,8 +191,11 @@ impl Pool {
             }
         }
         if let Some((id, of, record)) = snapshot {
-            let root = new_root(of).unwrap_or(shared.tree(of)?.root());
-            let record = VolumeRecord { root, ..record };
+            let (root, nodes) = match changed(of) {
+                Some((_, root, nodes)) => (*root, *nodes),
+                None => (shared.tree(of)?.root(), self.nodes(of)),
+            };
+            let record = VolumeRecord { root, nodes, ..record };
             catalog.apply(VolumeRecord::key(id), Message::Put(record.encode()), &mut ignored);
         }
         for (key, weight) in &accounts.dead {
@@ -319,6 +337,11 @@ impl Shared {
         let nodes = self.cache.iter().filter(|((uid, offset), _)| mine(*uid, *offset));
         let bad: Vec<_> = nodes.filter(|(_, node)| node.verify().is_err()).map(|(place, _)| place).collect();
         bad.iter().for_each(|place| _ = self.cache.remove(place));
+    }
+
+    /// Bytes of nodes written since they were last accounted.
+    fn node_bytes(&self) -> u64 {
+        self.node_usage.lock().values().sum::<i64>().max(0) as u64
     }
 
     fn forget_nodes(&self, nodes: &[NodePtr]) {

@@ -174,7 +174,9 @@ impl Pool {
         if txn.deletes_only {
             shared.deleted.store(true, Ordering::Release);
         }
-        if shared.memtables_full() {
+        if shared.note_pending() {
+            self.checkpoint_in_time().await?;
+        } else if shared.memtables_full() {
             shared.due.notify_one();
             if shared.memtables_overfull() {
                 self.checkpoint().await?;
@@ -481,6 +483,16 @@ impl Shared {
 
     fn memtable_bytes(&self) -> usize {
         self.volumes.read().values().map(|volume| volume.tree.memory().0).sum()
+    }
+    /// Tells the space how large the next checkpoint may become; whether it must be now.
+    pub(crate) fn note_pending(&self) -> bool {
+        let (mut pending, mut nodes) = (0, 0);
+        for volume in self.volumes.read().values() {
+            pending += volume.tree.memory().0 as u64;
+            let is_live = matches!(volume.kind, VolumeKind::Live { .. });
+            nodes = if is_live { volume.nodes.saturating_add(nodes) } else { nodes };
+        }
+        self.space.note_pending(nodes, pending)
     }
     fn memtables_full(&self) -> bool {
         self.memtable_bytes() > self.config.memory.0 as usize / 16 || self.log.lock().bytes > self.config.log_bytes.0

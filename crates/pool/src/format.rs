@@ -339,6 +339,8 @@ pub struct VolumeRecord {
     pub name: String,
     /// Root of its tree.
     pub root: Option<NodePtr>,
+    /// Bytes of the tree's nodes as they are stored, about.
+    pub nodes: u64,
     /// What it is.
     pub kind: VolumeKind,
 }
@@ -369,6 +371,7 @@ impl VolumeRecord {
         bytes.put_u8(code);
         numbers.iter().for_each(|number| bytes.put_u64_le(*number));
         put_short(&mut bytes, self.name.as_bytes());
+        bytes.put_u64_le(self.nodes);
         bytes.freeze()
     }
     /// Reads the stored form.
@@ -386,7 +389,9 @@ impl VolumeRecord {
         };
         let name =
             String::from_utf8(reader.short()?.to_vec()).map_err(|_| Error::corrupt("a volume's name is no text"))?;
-        Ok(VolumeRecord { name, root: has_root.then_some(root), kind })
+        // Pools made before this was recorded count from zero.
+        let nodes = if reader.rest.is_empty() { 0 } else { reader.u64()? };
+        Ok(VolumeRecord { name, root: has_root.then_some(root), nodes, kind })
     }
 }
 

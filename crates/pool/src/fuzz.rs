@@ -171,7 +171,12 @@ fn volume() -> impl Strategy<Value = VolumeRecord> {
         prop::option::of(any::<(u64, u64)>()).prop_map(|origin| VolumeKind::Live { origin }),
         any::<[u64; 3]>().prop_map(|[of, taken, time]| VolumeKind::Snapshot { of, taken, time }),
     ];
-    (".{0,40}", prop::option::of(pointer()), kind).prop_map(|(name, root, kind)| VolumeRecord { name, root, kind })
+    (".{0,40}", prop::option::of(pointer()), any::<u64>(), kind).prop_map(|(name, root, nodes, kind)| VolumeRecord {
+        name,
+        root,
+        nodes,
+        kind,
+    })
 }
 
 fn with_checksum(mut bytes: Vec<u8>, at: std::ops::Range<usize>, covered: usize) -> Vec<u8> {

@@ -105,6 +105,8 @@ struct VolumeState {
     name: String,
     tree: Arc<Tree<Map>>,
     kind: VolumeKind,
+    /// Bytes of its tree's nodes at the last checkpoint, about.
+    nodes: u64,
     /// It is being destroyed: it takes no more changes.
     closing: bool,
 }

@@ -146,7 +146,7 @@ impl Pool {
             config,
             limits: Limits::default(),
             pool: superblock.pool,
-            space: Space::new(slots_count, born),
+            space: Space::new(slots_count, born, superblock.segment),
             log: Mutex::new(Log {
                 stream: log,
                 usage: Usage::new(),
@@ -188,6 +188,7 @@ impl Pool {
         }));
         pool.load_catalog(superblock.catalog).await.within(|| "the pool's catalog".into())?;
         let shared = &pool.0;
+        shared.note_pending();
         let chain = shared.replay(superblock.log).await?;
         shared.log.lock().stream.chain = chain;
         shared.durable.store(chain.durable, Ordering::Release);
@@ -232,7 +233,7 @@ impl Pool {
                 return Err(Error::corrupt(format!("there is a volume of number {id}, which cannot be")));
             }
             let tree = Arc::new(Tree::open(id, record.root, shared.semantics.clone()));
-            let state = VolumeState { name: record.name, tree, kind: record.kind, closing: false };
+            let state = VolumeState { name: record.name, tree, kind: record.kind, nodes: record.nodes, closing: false };
             shared.volumes.write().insert(id, state);
         }
         Ok(())

@@ -137,6 +137,11 @@ struct Inner {
     born: u64,
     /// Freezes so far.
     epoch: u64,
+    /// Bytes of a segment.
+    segment: u64,
+    /// Bytes of the volumes' nodes, and of messages that are not in nodes yet.
+    nodes: u64,
+    pending: u64,
 }
 
 /// Segments that ordinary writers leave for checkpoints, the cleaner and deletions.
@@ -166,8 +171,18 @@ pub(crate) enum Claim {
 }
 
 impl Inner {
+    /// Segments that the next checkpoint may write. At worst it writes every node anew, with what is pending, and none that
+    /// it replaces is free before it is done. Half as much again: nodes begin at blocks, and batches and segments do not
+    /// become quite full. One more for each stream of nodes and log.
+    fn checkpoint_need(&self, pending: u64) -> usize {
+        let bytes = self.nodes.saturating_add(pending).saturating_mul(3) / 2;
+        bytes.div_ceil(self.segment) as usize + 2
+    }
+    fn reserve_with(&self, pending: u64) -> usize {
+        (self.slots.len() / 32).max(RESERVE_MIN).max(self.checkpoint_need(pending) + 2)
+    }
     fn reserve(&self) -> usize {
-        (self.slots.len() / 32).max(RESERVE_MIN)
+        self.reserve_with(self.pending)
     }
     /// With fewer free segments the cleaner runs.
     fn low_mark(&self) -> usize {
@@ -177,9 +192,10 @@ impl Inner {
 
 impl Space {
     /// `born`: segments ever begun, or more.
-    pub(crate) fn new(slots_count: u32, born: u64) -> Space {
-        let (slots, free) = Default::default();
-        let space = Space(Mutex::new(Inner { slots, free, changed: BTreeSet::new(), born, epoch: 1 }));
+    pub(crate) fn new(slots_count: u32, born: u64, segment: Blocks) -> Space {
+        let (slots, free, changed) = Default::default();
+        let segment = segment.to_bytes().0;
+        let space = Space(Mutex::new(Inner { slots, free, changed, born, epoch: 1, segment, nodes: 0, pending: 0 }));
         space.add(slots_count);
         space
     }
@@ -192,9 +208,17 @@ impl Space {
         inner.free.extend(first..first + count);
     }
 
-    /// Segments kept for checkpoints, the cleaner and deletions: 1/32 of all, at least [`RESERVE_MIN`].
+    /// Bytes of the volumes' nodes, and of messages that are not in nodes yet. Whether a checkpoint must be now, since there
+    /// is hardly room for it, and will do any good.
+    pub(crate) fn note_pending(&self, nodes: u64, pending: u64) -> bool {
+        let mut inner = self.0.lock();
+        (inner.nodes, inner.pending) = (nodes, pending);
+        pending > inner.segment / 4 && inner.free.len() <= inner.checkpoint_need(pending)
+    }
+    /// Segments kept for checkpoints, the cleaner and deletions: 1/32 of all, at least [`RESERVE_MIN`], and as many as a
+    /// checkpoint may need when nothing is pending.
     pub(crate) fn reserve(&self) -> usize {
-        self.0.lock().reserve()
+        self.0.lock().reserve_with(0)
     }
     /// Whether some of the reserve is in use. Ordinary writes must not go on then, not even into open segments.
     pub(crate) fn is_overdrawn(&self) -> bool {
@@ -204,7 +228,7 @@ impl Space {
     /// Whether half of the reserve is in use: the rest is for the next checkpoint that must be.
     pub(crate) fn is_scarce(&self) -> bool {
         let inner = self.0.lock();
-        inner.free.len() < inner.reserve() / 2
+        inner.free.len() < (inner.reserve() / 2).max(inner.checkpoint_need(inner.pending))
     }
     /// Free segments beyond the reserve.
     pub(crate) fn spare(&self) -> usize {
@@ -243,7 +267,7 @@ impl Space {
         let mut inner = self.0.lock();
         let reserve = match claim {
             Claim::Ordinary => inner.reserve(),
-            Claim::Copies => inner.reserve() / CLEANING_LEAVES,
+            Claim::Copies => (inner.reserve() / CLEANING_LEAVES).max(inner.checkpoint_need(inner.pending)),
             Claim::Reserve => 0,
         };
         if inner.free.len() <= reserve {

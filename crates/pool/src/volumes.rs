@@ -50,9 +50,9 @@ impl Pool {
         self.check_name(name)?;
         let kind = VolumeKind::Live { origin: None };
         let id = self.next_id();
-        self.record(id, Some(VolumeRecord { name: name.into(), root: None, kind }));
+        self.record(id, Some(VolumeRecord { name: name.into(), root: None, nodes: 0, kind }));
         self.checkpoint_locked(Chores::default()).await?;
-        Ok(self.admit_volume(id, name, None, kind))
+        Ok(self.admit_volume(id, name, None, 0, kind))
     }
 
     /// Gives a volume another name. Its snapshots follow.
@@ -70,7 +70,7 @@ impl Pool {
                     let suffix = volume.name.find('@').map_or(String::new(), |at| volume.name[at..].to_string());
                     volume.name = format!("{to}{suffix}");
                     let (name, root) = (volume.name.clone(), volume.tree.root());
-                    (*id, VolumeRecord { name, root, kind: volume.kind })
+                    (*id, VolumeRecord { name, root, nodes: volume.nodes, kind: volume.kind })
                 })
                 .collect()
         };
@@ -113,10 +113,10 @@ impl Pool {
         let taken = shared.generation.load(std::sync::atomic::Ordering::Relaxed) + 1;
         let kind = VolumeKind::Snapshot { of, taken, time: shared.env.wall().as_secs() };
         let id = self.next_id();
-        let record = VolumeRecord { name: full.clone(), root: None, kind };
+        let record = VolumeRecord { name: full.clone(), root: None, nodes: 0, kind };
         self.checkpoint_locked(Chores { snapshot: Some((id, of, record)), ..Chores::default() }).await?;
         let root = shared.tree(of)?.root();
-        Ok(self.admit_volume(id, &full, root, kind))
+        Ok(self.admit_volume(id, &full, root, self.nodes(of), kind))
     }
 
     /// Destroys a snapshot that nothing was cloned from, and frees what it alone kept.
@@ -162,19 +162,24 @@ impl Pool {
         self.check_name(name)?;
         let root = shared.tree(origin)?.root();
         let kind = VolumeKind::Live { origin: Some((origin, taken)) };
-        let id = self.next_id();
-        self.record(id, Some(VolumeRecord { name: name.into(), root, kind }));
+        let (id, nodes) = (self.next_id(), self.nodes(origin));
+        self.record(id, Some(VolumeRecord { name: name.into(), root, nodes, kind }));
         self.checkpoint_locked(Chores::default()).await?;
-        Ok(self.admit_volume(id, name, root, kind))
+        Ok(self.admit_volume(id, name, root, nodes, kind))
     }
 
     fn next_id(&self) -> u64 {
         self.0.volumes.read().last_key_value().map_or(1, |(id, _)| id + 1)
     }
 
-    fn admit_volume(&self, id: u64, name: &str, root: Option<NodePtr>, kind: VolumeKind) -> Volume {
+    /// Bytes of a volume's nodes at the last checkpoint.
+    pub(crate) fn nodes(&self, id: u64) -> u64 {
+        self.0.volumes.read().get(&id).map_or(0, |volume| volume.nodes)
+    }
+
+    fn admit_volume(&self, id: u64, name: &str, root: Option<NodePtr>, nodes: u64, kind: VolumeKind) -> Volume {
         let tree = Arc::new(Tree::open(id, root, self.0.semantics.clone()));
-        let state = VolumeState { name: name.into(), tree: tree.clone(), kind, closing: false };
+        let state = VolumeState { name: name.into(), tree: tree.clone(), kind, nodes, closing: false };
         self.0.volumes.write().insert(id, state);
         Volume { pool: self.clone(), tree }
     }
