@@ -1,6 +1,7 @@
 //! Who takes part, and how each is made, mounted and unmounted. All live on the same loop device; file systems that need
 //! another one below stand on ext4 there.
 
+use crate::bench::daemon::peak_memory;
 use crate::bench::scratch::{Scratch, is_mounted};
 use crate::bench::{check_interrupt, find_program, quiet};
 use std::fs;
@@ -272,12 +273,11 @@ impl Mounted {
 
     /// What the server takes; `None` for the kernel.
     pub fn usage(&self) -> Option<Usage> {
-        let process = Path::new("/proc").join(self.server.as_ref()?.id().to_string());
-        let status = fs::read_to_string(process.join("status")).unwrap_or_default();
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib: f64 = peak.and_then(|peak| peak.split_whitespace().next()?.parse().ok()).unwrap_or(f64::NAN);
+        let id = self.server.as_ref()?.id();
+        let peak = peak_memory(u64::from(id)).unwrap_or(f64::NAN);
+        let process = Path::new("/proc").join(id.to_string());
         let open_files = fs::read_dir(process.join("fd")).map_or(0, Iterator::count) as f64;
-        Some(Usage { rss_mib: kib / 1024.0, open_files })
+        Some(Usage { rss_mib: peak / f64::from(1 << 20), open_files })
     }
 
     /// Unmounts, and waits until the server has written everything and ended.

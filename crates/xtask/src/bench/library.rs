@@ -1,10 +1,9 @@
 //! The library by itself, on a device in memory: the benchmark of the pool, several times, against its bars; and what a
-//! request of the kernel costs that needs no I/O. Also, on a disk: a pool with very many files.
+//! request of the kernel costs that needs no I/O.
 
 use crate::bench::table::align;
 use crate::bench::{catch_signals, check_interrupt, machine, median, requests, said};
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use std::process::Command;
 
 /// What to measure.
@@ -16,20 +15,6 @@ pub struct Options {
     /// Only these parts: lookup, stream, keys, commit, requests.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// One JSON document instead of the table.
-    #[arg(long)]
-    json: bool,
-}
-
-/// What to make.
-#[derive(clap::Args)]
-pub struct ScaleOptions {
-    /// How many files.
-    #[arg(long, default_value_t = 10_000_000)]
-    files: u64,
-    /// Where the pool is: a sparse file of 1 TiB that takes about 700 bytes of the disk for each file.
-    #[arg(long, default_value = "/var/tmp")]
-    at: PathBuf,
     /// One JSON document instead of the table.
     #[arg(long)]
     json: bool,
@@ -81,13 +66,14 @@ impl Bar {
 }
 
 /// All figures of a row.
-struct Line {
+pub struct Line {
     row: String,
     unit: String,
     values: Vec<f64>,
 }
 
-fn collect(lines: &mut Vec<Line>, figures: Vec<Figure>) {
+/// Puts figures behind those of the same rows.
+pub fn collect(lines: &mut Vec<Line>, figures: Vec<Figure>) {
     for figure in figures {
         match lines.iter_mut().find(|line| line.row == figure.row && line.unit == figure.unit) {
             Some(line) => line.values.push(figure.value),
@@ -131,29 +117,8 @@ pub fn library(options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// `cargo xtask bench scale`.
-pub fn scale(options: &ScaleOptions) -> Result<(), String> {
-    catch_signals()?;
-    let at = options.at.join(format!("ashlar-scale-{}", std::process::id()));
-    let (place, files) = (at.display().to_string(), options.files.to_string());
-    let facts = machine::facts(Some(&options.at));
-    let measured = run_scale(&place, &files);
-    std::fs::remove_dir_all(&at).map_err(|error| format!("{place}: {error}"))?;
-    show(options.json, &facts, &measured?);
-    Ok(())
-}
-
-fn run_scale(place: &str, files: &str) -> Result<Vec<Line>, String> {
-    let mut lines = Vec::new();
-    for arguments in [&["make", place, files][..], &["use", place]] {
-        check_interrupt()?;
-        eprintln!("scale {}", arguments.join(" "));
-        collect(&mut lines, parse(&said(cargo_bench("ashlar-files", "scale").args(arguments))?)?);
-    }
-    Ok(lines)
-}
-
-fn show(as_json: bool, facts: &Value, lines: &[Line]) {
+/// Prints the table, or the document.
+pub fn show(as_json: bool, facts: &Value, lines: &[Line]) {
     match as_json {
         true => println!("{:#}", document(facts, lines)),
         false => print!("{}", text(facts, lines)),
@@ -167,14 +132,15 @@ fn bench(parts: &[&str]) -> Command {
 }
 
 /// A benchmark of a package; its arguments follow.
-fn cargo_bench(package: &str, name: &str) -> Command {
+pub fn cargo_bench(package: &str, name: &str) -> Command {
     let mut cargo = Command::new("cargo");
     cargo.args(["bench", "--quiet", "--package", package, "--bench", name, "--"]);
     cargo
 }
 
 /// Reads what the benchmark prints: a JSON document on each line.
-fn parse(text: &str) -> Result<Vec<Figure>, String> {
+/// Reads the figures that a benchmark wrote.
+pub fn parse(text: &str) -> Result<Vec<Figure>, String> {
     let line = |line: &str| -> Result<Figure, String> {
         let value: Value = serde_json::from_str(line).map_err(|error| format!("{line:?}: {error}"))?;
         let text = |name: &str| value[name].as_str().map(String::from);

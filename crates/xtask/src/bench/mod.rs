@@ -1,12 +1,14 @@
 //! Benchmarks: file systems side by side, the library by itself, and surveys.
 
 mod contender;
+mod daemon;
 mod devices;
 mod files;
 mod library;
 mod machine;
 mod requests;
 mod rows;
+mod scale;
 mod scratch;
 mod steps;
 mod survey;
@@ -14,7 +16,8 @@ mod table;
 
 pub use devices::{Options as DevicesOptions, devices};
 pub use files::{Options as FilesOptions, files};
-pub use library::{Options as LibraryOptions, ScaleOptions, library, scale};
+pub use library::{Options as LibraryOptions, library};
+pub use scale::{Options as ScaleOptions, scale};
 pub use survey::{Options as SurveyOptions, survey};
 
 use std::process::{Command, Output, Stdio};
