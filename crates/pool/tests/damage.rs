@@ -298,7 +298,7 @@ fn a_leaf_is_lost(keys: u64) {
 
 #[test]
 fn a_damaged_leaf_takes_its_keys_and_nothing_else() {
-    a_leaf_is_lost(3000);
+    a_leaf_is_lost(1500);
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn a_damaged_root_takes_its_keys_and_nothing_else() {
 fn a_volume_with_a_damaged_leaf_can_be_destroyed() {
     run(|env| async move {
         let (device, pool, volume) = make(&env).await;
-        put(&pool, &volume, 0..3000, 1).await;
+        put(&pool, &volume, 0..1500, 1).await;
         pool.checkpoint().await.expect("written");
         let places = leaves(&pool).await;
         drop((pool, volume));
