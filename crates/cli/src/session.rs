@@ -88,7 +88,12 @@ impl Session {
             let files = Files::open(volume, options).await?;
             Ok(Arc::new(WriteBehind::new(pool.env().clone(), files)))
         })?;
-        let options = Options { source: format!("ashlar:{name}"), read_only: is_snapshot, ..Options::default() };
+        let damage = files.engine().damage();
+        if let Some(error) = damage {
+            eprintln!("ashlar: {name} takes no changes, for it is damaged: {error}; `ashlar check` says what is lost");
+        }
+        let read_only = is_snapshot || damage.is_some();
+        let options = Options { source: format!("ashlar:{name}"), read_only, ..Options::default() };
         let mount =
             Mount::new(&self.real, files.clone(), at, options).map_err(|error| Failure::new(error.to_string()))?;
         self.mounted.lock().push(Mounted { name: name.into(), mount, files });

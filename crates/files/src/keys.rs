@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! F                     format: version, seed of the name hash
+//! f                     the same again, where another leaf of the index has it; old file systems have none
 //! N                     inode numbers below this one may be in use
 //! S                     slots below this one may be in use
 //! s slot                a slot that is free again
@@ -32,6 +33,7 @@ pub(crate) const SLOTS_MAX: u32 = (1 << 31) - 1;
 pub(crate) const INO_MAX: u64 = (1 << (63 - SMALL_BITS)) - 1;
 
 pub(crate) const FORMAT: &[u8] = b"F";
+pub(crate) const FORMAT_COPY: &[u8] = b"f";
 pub(crate) const NEXT_INO: &[u8] = b"N";
 pub(crate) const NEXT_SLOT: &[u8] = b"S";
 pub(crate) const FREE_SLOT: u8 = b's';

@@ -72,6 +72,11 @@ impl Default for Options {
     }
 }
 
+/// Whether something is stored and cannot be read.
+pub(crate) fn is_damage(error: &ashlar_block::Error) -> bool {
+    matches!(error.kind(), Kind::Corrupt | Kind::Failed)
+}
+
 /// An open file system.
 pub struct Files {
     volume: Volume,
@@ -87,6 +92,8 @@ pub struct Files {
     /// Renames of directories between directories, one at a time: they could make a loop together.
     moving: tokio::sync::Mutex<()>,
     closed: AtomicBool,
+    /// See [`Files::damage`].
+    damage: Option<ashlar_block::Error>,
 }
 
 impl Files {
@@ -115,7 +122,8 @@ impl Files {
         let mut txn = Txn::new();
         let mut format = vec![keys::VERSION];
         format.extend_from_slice(&env.random().to_le_bytes());
-        volume.put(&mut txn, keys::FORMAT, format);
+        volume.put(&mut txn, keys::FORMAT, format.clone());
+        volume.put(&mut txn, keys::FORMAT_COPY, format);
         volume.put(&mut txn, keys::NEXT_INO, keys::number(ROOT + 1));
         volume.put(&mut txn, &keys::inode(ROOT), root.encode());
         let seq = volume.commit(txn).await?;
@@ -123,9 +131,16 @@ impl Files {
         Ok(())
     }
 
-    /// Opens a file system, and finishes what a crash interrupted.
+    /// Opens a file system, and finishes what a crash interrupted, as far as it can be read. If what is needed for changes cannot
+    /// be read, nothing can be changed: see [`Files::damage`].
     pub async fn open(volume: Volume, options: Options) -> Result<Arc<Files>> {
-        let format = volume.get(keys::FORMAT).await?;
+        let format = match volume.get(keys::FORMAT).await {
+            Err(error) if is_damage(&error) => match volume.get(keys::FORMAT_COPY).await {
+                Ok(Some(copy)) => Some(copy),
+                _ => return Err(error.into()),
+            },
+            format => format?,
+        };
         let format = format.ok_or_else(|| {
             ashlar_block::Error::misuse("the volume holds no file system; make one with `ashlar fs create`")
         })?;
@@ -136,8 +151,11 @@ impl Files {
         }
         let hash_seed = keys::read_number(seed)?;
         let counter = |value: Option<Bytes>, zero: u64| value.map_or(Ok(zero), |value| keys::read_number(&value));
-        let next_ino = counter(volume.get(keys::NEXT_INO).await?, ROOT + 1)?;
-        let next_slot = counter(volume.get(keys::NEXT_SLOT).await?, 0)?;
+        let counters = [volume.get(keys::NEXT_INO).await, volume.get(keys::NEXT_SLOT).await];
+        let damage = counters.iter().filter_map(|read| read.as_ref().err()).find(|error| is_damage(error)).cloned();
+        let options = Options { read_only: options.read_only || damage.is_some(), ..options };
+        let [next_ino, next_slot] = if damage.is_some() { [Ok(None), Ok(None)] } else { counters };
+        let (next_ino, next_slot) = (counter(next_ino?, ROOT + 1)?, counter(next_slot?, 0)?);
         let next_slot = keys::slot_number(Some(next_slot)).filter(|_| next_ino <= keys::INO_MAX + INO_LOT);
         let next_slot = next_slot.ok_or_else(|| keys::damaged("a counter is out of range"))?;
         let files = Arc::new(Files {
@@ -151,11 +169,17 @@ impl Files {
             slots: tokio::sync::Mutex::new(slots::Slots::new(next_slot)),
             moving: tokio::sync::Mutex::default(),
             closed: AtomicBool::new(false),
+            damage,
             volume,
         });
         if !options.read_only {
-            files.forget_unfinished_slots().await?;
-            files.reap_orphans().await?;
+            // What cannot be read keeps its space, and is looked at again next time.
+            for done in [files.forget_unfinished_slots().await, files.reap_orphans().await] {
+                match done {
+                    Err(error) if error.cause.as_deref().is_some_and(is_damage) => {}
+                    other => other?,
+                }
+            }
             let weak = Arc::downgrade(&files);
             drop(files.env.spawn(write_back_on(files.env.clone(), weak)));
         }
@@ -166,6 +190,11 @@ impl Files {
     pub async fn close(&self) -> Result<()> {
         self.closed.store(true, Ordering::Release);
         if self.options.read_only { Ok(()) } else { self.syncfs().await }
+    }
+
+    /// Why it takes no changes although it was to: what is needed for them is damaged. It can be read.
+    pub fn damage(&self) -> Option<&ashlar_block::Error> {
+        self.damage.as_ref()
     }
 
     /// The pool below.

@@ -39,9 +39,14 @@ impl Files {
     pub(crate) async fn take_slot(&self, txn: &mut Txn) -> Result<Taken<'_>> {
         let mut slots = self.slots.lock().await;
         if slots.free.is_empty() && slots.forgotten {
-            let page = self.volume.page(&[keys::FREE_SLOT], Some(&[keys::FREE_SLOT + 1]), REMEMBERED_MAX).await?;
-            slots.free = page.entries.iter().map(|(key, _)| keys::slot_in(key)).collect::<Result<_, _>>()?;
-            slots.forgotten = page.next.is_some();
+            let page = self.volume.page(&[keys::FREE_SLOT], Some(&[keys::FREE_SLOT + 1]), REMEMBERED_MAX).await;
+            let (free, more) = match page {
+                // There are enough that were never used.
+                Err(error) if crate::is_damage(&error) => (Vec::new(), false),
+                page => page.map(|page| (page.entries, page.next.is_some()))?,
+            };
+            slots.free = free.iter().map(|(key, _)| keys::slot_in(key)).collect::<Result<_, _>>()?;
+            slots.forgotten = more;
         }
         match slots.free.last().copied() {
             Some(slot) => {

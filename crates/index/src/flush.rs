@@ -1,8 +1,12 @@
 //! Flushing: messages sink from the root towards the leaves, and every node that changes is written anew.
+//!
+//! A node that cannot be read is *set aside*: it stays where it is, and what is meant for it stays in its parent's buffer
+//! (above a root, in a new one), where lookups find it. So damage takes the keys that a node held and nothing else, and
+//! nobody has to read it to accept changes. It is tried again at every flush: what was only out of reach goes on as before.
 
 use crate::node::{Child, Draft, Node, entry_len};
 use crate::{Key, Limits, Message, NodePtr, NodeStore, RangeSet, Semantics};
-use ashlar_block::Result;
+use ashlar_block::{Error, Kind, Result};
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::ops::Bound;
 use std::pin::Pin;
@@ -48,6 +52,15 @@ impl Errands {
 /// Share of a buffer that one pending range delete weighs: it may free much below, so it should sink soon.
 const RANGE_SHARE: usize = 64;
 
+/// Bytes of messages that a node may keep for children that are set aside: they are written anew with every change to it, and
+/// decoders refuse four times as much. A leaf of the usual size has 64 KiB; more comes where much is new in its range.
+const ASIDE_BYTES_MAX: usize = 16 << 20;
+
+/// Whether a node that gives this error is set aside.
+fn is_damage(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Corrupt | Kind::Failed | Kind::Retry)
+}
+
 type Points = BTreeMap<Key, Message>;
 
 struct Flusher<'a, S: Semantics, N> {
@@ -86,17 +99,25 @@ pub(crate) async fn flush<S: Semantics>(
     let batch = Batch { points: points.into_iter().collect(), deleted };
     let root = match root {
         None => flusher.grow(batch.points, 0, &[]).await?,
-        Some(ptr) => {
-            let node = flusher.load(ptr).await?;
-            let level = node.level();
-            let children = flusher.push(ptr, node, Vec::new(), None, batch).await?;
-            flusher.crown(children, level).await?
-        }
+        Some(ptr) => match flusher.load_placed(ptr, None, &[], None).await {
+            Ok(node) => {
+                let level = node.level();
+                let children = flusher.push(ptr, node, Vec::new(), None, batch).await?;
+                flusher.crown(children, level).await?
+            }
+            Err(error) if is_damage(&error) => flusher.cover(ptr, batch, error).await?,
+            Err(error) => return Err(error),
+        },
     };
     Ok(Flushed { root, replaced: flusher.replaced, lost: flusher.lost })
 }
 
 impl Batch {
+    /// Bytes of its messages in a node.
+    fn len(&self) -> usize {
+        self.points.iter().map(|(key, message)| entry_len(key, message)).sum()
+    }
+
     /// Takes out what concerns `low..high`.
     fn split(&mut self, low: &[u8], high: Option<&[u8]>) -> Batch {
         let mut points = self.points.split_off(low);
@@ -133,10 +154,29 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         }
     }
 
-    /// As [`Flusher::load`], for a node whose level is known.
-    async fn load_at(&self, ptr: NodePtr, level: Option<u8>) -> Result<Arc<Node>> {
+    /// As [`Flusher::load`], for a node whose level and range are known.
+    async fn load_placed(&self, ptr: NodePtr, level: Option<u8>, low: &[u8], high: Option<&[u8]>) -> Result<Arc<Node>> {
         let node = self.load(ptr).await?;
-        node.check_place(level, &[], None).map(|()| node)
+        node.check_place(level, low, high).map(|()| node)
+    }
+
+    /// As [`Flusher::load_placed`] in any range; `None`: it is set aside.
+    async fn load_at(&self, ptr: NodePtr, level: Option<u8>) -> Result<Option<Arc<Node>>> {
+        match self.load_placed(ptr, level, &[], None).await {
+            Err(error) if is_damage(&error) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// A root that keeps what is meant for one that cannot be read.
+    async fn cover(&mut self, root: NodePtr, batch: Batch, error: Error) -> Result<Option<NodePtr>> {
+        if batch.points.is_empty() && batch.deleted.is_empty() {
+            return Ok(Some(root));
+        }
+        // How high it is, it would have said itself.
+        let level = self.store.height(&root).await.map_err(|_| error)?;
+        let children = self.write_interior(level + 1, vec![Child { low: Key::new(), ptr: root }], batch).await?;
+        Ok(children.first().map(|child| child.ptr))
     }
 
     /// A root above `children`, which all have `level`.
@@ -149,7 +189,7 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         let Some(mut root) = children.pop().map(|child| child.ptr) else { return Ok(None) };
         let mut level = None;
         loop {
-            let node = self.load_at(root, level).await?;
+            let Some(node) = self.load_at(root, level).await? else { return Ok(Some(root)) };
             if node.level() == 0 || node.children.len() > 1 || node.len() > 0 || !node.deleted.is_empty() {
                 return Ok(Some(root));
             }
@@ -308,7 +348,7 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
     }
 
     /// Drops children that a range delete covers wholly (leaf pruning, BetrFS §5.2), and the part of the range delete that
-    /// did it.
+    /// did it. What cannot be read below them remains, since nobody knows what is lost with it, and a range delete above it.
     async fn prune(
         &mut self,
         level: u8,
@@ -325,10 +365,15 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
             let end = children.get(index + 1).map(|child| child.low.clone()).or_else(|| high.map(Key::from_slice));
             if pending.deleted.covers(&low, end.as_deref()) {
                 let child = children.remove(index);
-                self.drop_subtree(child.ptr, level - 1, low.clone(), end.clone()).await?;
-                // No key remains there, so neither does the need for the range delete.
-                let gone = pending.split(&low, end.as_deref());
-                pending.points.extend(gone.points);
+                let rest = self.drop_subtree(child.ptr, level - 1, low.clone(), end.clone()).await?;
+                if !rest.contains(&Child { low: low.clone(), ptr: child.ptr }) {
+                    // No key remains there, or it has a range delete of its own.
+                    let gone = pending.split(&low, end.as_deref());
+                    pending.points.extend(gone.points);
+                }
+                let count = rest.len();
+                children.splice(index..index, rest);
+                index += count;
             } else {
                 index += 1;
             }
@@ -336,28 +381,30 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         Ok(())
     }
 
-    /// Everything below `ptr`, a node of this level with the range `low..high`, is lost.
-    fn drop_subtree<'b>(
-        &'b mut self,
-        ptr: NodePtr,
-        level: u8,
-        low: Key,
-        high: Option<Key>,
-    ) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 'b>> {
+    /// Everything below `ptr`, a node of this level with the range `low..high`, is lost. Gives what stands in its place:
+    /// nothing, but for what cannot be read.
+    fn drop_subtree<'b>(&'b mut self, ptr: NodePtr, level: u8, low: Key, high: Option<Key>) -> Children<'b> {
         Box::pin(async move {
             if ptr.birth <= self.errands.foreign {
-                return Ok(());
+                return Ok(Vec::new());
             }
-            let node = self.load(ptr).await?;
-            node.check_place(Some(level), &low, high.as_deref())?;
+            let node = match self.load_placed(ptr, Some(level), &low, high.as_deref()).await {
+                Err(error) if is_damage(&error) => return Ok(vec![Child { low, ptr }]),
+                other => other?,
+            };
             for (key, message) in node.messages() {
                 message.lose(key, self.semantics, &mut self.lost);
             }
+            let mut rest = Vec::new();
             for (child, low, high) in node.child_ranges(&low, high.as_deref()) {
-                self.drop_subtree(child, level - 1, low, high).await?;
+                rest.append(&mut self.drop_subtree(child, level - 1, low, high).await?);
             }
             self.replaced.push(ptr);
-            Ok(())
+            let Some(first) = rest.first_mut() else { return Ok(rest) };
+            first.low = low.clone();
+            let mut pending = Batch::default();
+            high.iter().for_each(|high| pending.deleted.insert(&low, high));
+            self.write_interior(level, rest, pending).await
         })
     }
 
@@ -404,17 +451,32 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
             return Ok(());
         }
         let old = std::mem::take(children);
+        let mut aside = None;
         for ((child, end), chosen) in old.into_iter().zip(ends).zip(chosen) {
             if !chosen {
                 children.push(child);
                 continue;
             }
-            let batch = pending.split(&child.low, end.as_deref());
-            let node = self.load_at(child.ptr, Some(level - 1)).await?;
-            let mut replacement = self.push(child.ptr, node, child.low.to_vec(), end, batch).await?;
-            children.append(&mut replacement);
+            match self.load_placed(child.ptr, Some(level - 1), &child.low, end.as_deref()).await {
+                Ok(node) => {
+                    let batch = pending.split(&child.low, end.as_deref());
+                    let mut replacement = self.push(child.ptr, node, child.low.to_vec(), end, batch).await?;
+                    children.append(&mut replacement);
+                }
+                Err(error) if is_damage(&error) => {
+                    children.push(child);
+                    aside = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
         }
-        Ok(())
+        match aside {
+            Some(error) if pending.len() > ASIDE_BYTES_MAX => Err(error.within(
+                "an index node cannot be read, and too much was changed in its range to be kept beside it; copy what can be \
+                 read to another volume",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Joins neighbours that together are less than half full, if one of them is new.
@@ -428,8 +490,11 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
                 index += 1;
                 continue;
             }
-            let (left_node, right_node) =
-                (self.load_at(left, Some(level)).await?, self.load_at(right, Some(level)).await?);
+            let nodes = (self.load_at(left, Some(level)).await?, self.load_at(right, Some(level)).await?);
+            let (Some(left_node), Some(right_node)) = nodes else {
+                index += 1;
+                continue;
+            };
             if left_node.children.len() + right_node.children.len() > self.limits.fanout {
                 index += 1;
                 continue;

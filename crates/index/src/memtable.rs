@@ -23,8 +23,8 @@ struct Inner {
     damaged: bool,
 }
 
-/// A message, and the checksum of its key and payload from when it came in. It is looked at before the message is combined
-/// with another or written into a node: what bad memory changes must not become permanent.
+/// A message, and the checksum of its key and payload from when it came in. It is looked at whenever the message is read,
+/// combined with another or written into a node: what bad memory changes must neither be seen nor become permanent.
 struct Kept {
     message: Message,
     crc: u32,
@@ -41,6 +41,16 @@ impl Kept {
     fn holds(&self, key: &[u8]) -> bool {
         Kept::checksum(key, &self.message) == self.crc
     }
+    fn read(&self, key: &[u8]) -> Result<Message> {
+        if self.holds(key) { Ok(self.message.clone()) } else { Err(changed()) }
+    }
+}
+
+fn changed() -> Error {
+    Error::corrupt(
+        "a message changed in memory before it was written into the index: the memory of this machine is bad; the log has it \
+         right, so close the pool and open it again",
+    )
 }
 
 /// What a buffer says about a key.
@@ -98,27 +108,25 @@ impl Memtable {
         }
     }
 
-    pub(crate) fn get(&self, key: &[u8]) -> Verdict {
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Verdict> {
         let inner = self.0.read();
         if let Some(kept) = inner.points.get(key) {
-            return Verdict::Says(kept.message.clone());
+            return kept.read(key).map(Verdict::Says);
         }
-        if !inner.deleted.is_empty() && inner.deleted.contains(key) {
-            return Verdict::Says(Message::Delete);
-        }
-        Verdict::Silent
+        let deleted = !inner.deleted.is_empty() && inner.deleted.contains(key);
+        Ok(if deleted { Verdict::Says(Message::Delete) } else { Verdict::Silent })
     }
 
     /// Up to `limit` point messages from `low` on and below `high`, and the end of the range for which this is all: the
     /// key behind the last one if the limit was reached.
-    pub(crate) fn points_in(&self, low: &[u8], high: Option<&[u8]>, limit: usize) -> Vec<(Key, Message)> {
+    pub(crate) fn points_in(&self, low: &[u8], high: Option<&[u8]>, limit: usize) -> Result<Vec<(Key, Message)>> {
         let inner = self.0.read();
         let upper = high.map_or(Bound::Unbounded, Bound::Excluded);
         if high.is_some_and(|high| high <= low) {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let points = inner.points.range::<[u8], _>((Bound::Included(low), upper));
-        points.take(limit).map(|(key, kept)| (key.clone(), kept.message.clone())).collect()
+        points.take(limit).map(|(key, kept)| Ok((key.clone(), kept.read(key)?))).collect()
     }
 
     pub(crate) fn deleted_in(&self, low: &[u8], high: Option<&[u8]>) -> RangeSet {
@@ -144,13 +152,11 @@ impl Memtable {
     /// All messages, verified.
     pub(crate) fn contents(&self) -> Result<(Vec<(Key, Message)>, RangeSet)> {
         let inner = self.0.read();
-        if inner.damaged || inner.points.iter().any(|(key, kept)| !kept.holds(key)) {
-            return Err(Error::corrupt(
-                "a message changed in memory before it was written into the index: the memory of this machine is bad; the \
-                 log has it right, so close the pool and open it again",
-            ));
+        if inner.damaged {
+            return Err(changed());
         }
-        let points = inner.points.iter().map(|(key, kept)| (key.clone(), kept.message.clone())).collect();
+        let points =
+            inner.points.iter().map(|(key, kept)| Ok((key.clone(), kept.read(key)?))).collect::<Result<_>>()?;
         Ok((points, inner.deleted.clone()))
     }
 

@@ -6,6 +6,7 @@
 use crate::{Key, Message, RangeSet};
 use ashlar_block::{Error, Result};
 use bytes::{BufMut, Bytes, BytesMut};
+use std::cmp::Ordering;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -135,6 +136,8 @@ struct Entry {
     head: u64,
     /// Offset in the body.
     at: u32,
+    /// CRC32C of its bytes when the node was read or made, which every lookup compares.
+    crc: u32,
 }
 
 /// A node in memory.
@@ -147,6 +150,8 @@ pub struct Node {
     /// CRC32C of the body when it was made.
     crc: u32,
     entries: Vec<Entry>,
+    /// Where the last of them ends.
+    entries_end: usize,
     /// What all keys of the entries begin with.
     prefix: Key,
     /// Heads of the first and the last entry.
@@ -167,6 +172,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) deleted: &'a RangeSet,
     pub(crate) entries: &'a [(Key, Message)],
 }
+
+const CHANGED: &str = "an index node changed in memory: the memory of this machine is bad";
 
 /// Bytes that an entry takes in a node.
 pub(crate) fn entry_len(key: &[u8], message: &Message) -> usize {
@@ -341,7 +348,7 @@ impl Node {
         let mut first: &[u8] = &[];
         let mut prefix_len = 0;
         for _ in 0..header.entries.get() {
-            entries.push(Entry { head: 0, at: reader.at as u32 });
+            let at = reader.at;
             let tag = reader.number::<1>()? as u8;
             let key_len = reader.number::<2>()? as usize;
             let value_len = reader.number::<4>()? as usize;
@@ -355,6 +362,8 @@ impl Node {
                 Some(_) => prefix_len = first[..prefix_len].iter().zip(key).take_while(|(a, b)| a == b).count(),
             }
             previous = Some(key);
+            let crc = crate::crc(body.get(at..reader.at).unwrap_or_default());
+            entries.push(Entry { head: 0, at: at as u32, crc });
         }
         let level = header.level;
         if level > HEIGHT_MAX {
@@ -371,6 +380,7 @@ impl Node {
             body: body.clone(),
             crc: crate::crc(&body),
             entries,
+            entries_end: reader.at,
             prefix: Key::from_slice(&first[..prefix_len]),
             span: (0, 0),
             child_heads: children.iter().map(|child| head(&child.low)).collect(),
@@ -387,10 +397,10 @@ impl Node {
     }
 
     /// Refuses a node that memory has changed since it was read or made: its bytes must have the checksum that they had then,
-    /// and its pointers must be those in the bytes. It costs a pass over the bytes, so lookups do without; whoever writes a
-    /// node's contents anew asks first, or damage would become permanent under a good checksum.
+    /// and its pointers must be those in the bytes. It costs a pass over the bytes, so lookups verify only the entries that
+    /// they look at; whoever writes a node's contents anew asks first, or damage would become permanent under a good checksum.
     pub fn verify(&self) -> Result<()> {
-        let refuse = || Error::corrupt("an index node changed in memory: the memory of this machine is bad");
+        let refuse = || Error::corrupt(CHANGED);
         if crate::crc(&self.body) != self.crc {
             return Err(refuse());
         }
@@ -518,39 +528,50 @@ impl Node {
     pub fn messages(&self) -> impl Iterator<Item = (&[u8], Message)> {
         (0..self.len()).map(|index| (self.key(index), self.message(index)))
     }
-    /// Index of the first entry at or behind `key`.
-    pub(crate) fn position(&self, key: &[u8]) -> usize {
+    /// Refuses an entry that memory has changed since the node was read or made. The others may have changed.
+    pub(crate) fn sound(&self, index: usize) -> Result<()> {
+        let at = self.entries[index].at as usize;
+        let end = self.entries.get(index + 1).map_or(self.entries_end, |next| next.at as usize);
+        let holds = crate::crc(&self.body[at..end]) == self.entries[index].crc;
+        if holds { Ok(()) } else { Err(Error::corrupt(CHANGED)) }
+    }
+    /// Index of the first entry at or behind `key`, and whether it has exactly this key; then it is sound.
+    fn search(&self, key: &[u8]) -> Result<(usize, bool)> {
         if self.entries.is_empty() {
-            return 0;
+            return Ok((0, false));
         }
         let Some(rest) = key.strip_prefix(self.prefix.as_slice()) else {
-            return if key < self.prefix.as_slice() { 0 } else { self.len() };
+            return Ok((if key < self.prefix.as_slice() { 0 } else { self.len() }, false));
         };
         let wanted = head(rest);
         let start = first_at_least(&self.entries, self.span, wanted);
         let matches = |index: usize| self.entries.get(index).is_some_and(|entry| entry.head == wanted);
-        if !matches(start) {
-            return start;
-        }
-        if !matches(start + 1) {
-            // The usual case: one candidate.
-            return start + usize::from(self.key(start) < key);
-        }
-        let equal = self.entries[start..].partition_point(|entry| entry.head == wanted);
+        // Usually there is one candidate or none.
+        let equal = match (matches(start), matches(start + 1)) {
+            (false, _) => 0,
+            (true, false) => 1,
+            (true, true) => self.entries[start..].partition_point(|entry| entry.head == wanted),
+        };
         let (mut low, mut high) = (start, start + equal);
         while low < high {
             let middle = low.midpoint(high);
-            if self.key(middle) < key { low = middle + 1 } else { high = middle }
+            self.sound(middle)?;
+            match self.key(middle).cmp(key) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Equal => return Ok((middle, true)),
+                Ordering::Greater => high = middle,
+            }
         }
-        low
+        Ok((low, false))
+    }
+    /// Index of the first entry at or behind `key`.
+    pub(crate) fn position(&self, key: &[u8]) -> Result<usize> {
+        self.search(key).map(|(index, _)| index)
     }
     /// The message for exactly this key.
-    pub(crate) fn find(&self, key: &[u8]) -> Option<Message> {
-        let index = self.position(key);
-        let entry = self.entries.get(index)?;
-        // The head first: it was looked at just now, and the key lies elsewhere.
-        let rest = key.strip_prefix(self.prefix.as_slice())?;
-        (entry.head == head(rest) && self.key(index) == key).then(|| self.message(index))
+    pub(crate) fn find(&self, key: &[u8]) -> Result<Option<Message>> {
+        let (index, found) = self.search(key)?;
+        Ok(found.then(|| self.message(index)))
     }
     /// Index of the child to which `key` belongs.
     pub(crate) fn child_for(&self, key: &[u8]) -> usize {
@@ -578,7 +599,7 @@ mod tests {
             others in proptest::collection::vec(any::<u64>(), 10),
         ) {
             heads.sort_unstable();
-            let entries: Vec<Entry> = heads.iter().map(|head| Entry { head: *head, at: 0 }).collect();
+            let entries: Vec<Entry> = heads.iter().map(|head| Entry { head: *head, at: 0, crc: 0 }).collect();
             let span = heads.first().zip(heads.last()).map_or((0, 0), |(first, last)| (*first, *last));
             let near = heads.iter().flat_map(|head| [head.saturating_sub(1), *head, head.saturating_add(1)]);
             for wanted in near.chain(others) {

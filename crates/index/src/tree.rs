@@ -19,6 +19,8 @@ pub trait NodeStore: Send + Sync {
     fn load(&self, ptr: NodePtr) -> impl Future<Output = Result<Arc<Node>>> + Send;
     /// Appends a node. It need not be durable before the checkpoint's flush.
     fn append(&self, image: Bytes, node: Node) -> impl Future<Output = Result<NodePtr>> + Send;
+    /// Height above the leaves of a node that cannot be loaded, as somebody noted it beside the node.
+    fn height(&self, ptr: &NodePtr) -> impl Future<Output = Result<u8>> + Send;
     /// Number of the checkpoint that is being written: the birth of appended nodes.
     fn birth(&self) -> u64;
 }
@@ -88,7 +90,7 @@ impl<S: Semantics> Tree<S> {
         let mut open = Vec::new();
         let root = {
             let view = self.view.read();
-            match look_in_memory(&view, key, &mut open) {
+            match look_in_memory(&view, key, &mut open)? {
                 Some(closed) => return Ok(self.compose(key, closed, open)),
                 None => view.root,
             }
@@ -97,13 +99,13 @@ impl<S: Semantics> Tree<S> {
         Ok(self.compose(key, closed, open))
     }
 
-    /// The value of `key` if it can be had without I/O.
+    /// The value of `key` if it can be had without I/O; what changed in memory cannot.
     #[allow(clippy::option_option, reason = "outer: known; inner: present")]
     pub fn get_cached(&self, store: &impl NodeStore, key: &[u8]) -> Option<Option<Bytes>> {
         let mut open = Vec::new();
         let mut next = {
             let view = self.view.read();
-            if let Some(closed) = look_in_memory(&view, key, &mut open) {
+            if let Some(closed) = look_in_memory(&view, key, &mut open).ok()? {
                 return Some(self.compose(key, closed, open));
             }
             view.root
@@ -113,7 +115,7 @@ impl<S: Semantics> Tree<S> {
             let node = store.cached(&ptr)?;
             node.check_place(level, &[], None).ok()?;
             level = node.level_below();
-            match look_in_node(&node, key, &mut open) {
+            match look_in_node(&node, key, &mut open).ok()? {
                 Step::Closed(message) => return Some(self.compose(key, message, open)),
                 Step::Below(ptr) => next = Some(ptr),
             }
@@ -127,7 +129,7 @@ impl<S: Semantics> Tree<S> {
         let mut next = {
             let view = self.view.read();
             for memtable in std::iter::once(&view.active).chain(&view.frozen) {
-                if let Verdict::Says(message) = memtable.get(key)
+                if let Verdict::Says(message) = memtable.get(key).ok()?
                     && (take(message.payload()) || !message.is_open())
                 {
                     return Some(());
@@ -137,7 +139,7 @@ impl<S: Semantics> Tree<S> {
         };
         let mut open = Vec::new();
         while let Some(ptr) = next {
-            let step = look_in_node(&*store.cached(&ptr)?, key, &mut open);
+            let step = look_in_node(&*store.cached(&ptr)?, key, &mut open).ok()?;
             // A patch may lie on top of a range delete of its own node.
             if open.pop().is_some_and(|patch| take(patch.payload())) {
                 return Some(());
@@ -201,15 +203,15 @@ impl<S: Semantics> Tree<S> {
 }
 
 /// Looks through the memtables. `Some`: decided.
-fn look_in_memory(view: &View, key: &[u8], open: &mut Vec<Message>) -> Option<Message> {
+fn look_in_memory(view: &View, key: &[u8], open: &mut Vec<Message>) -> Result<Option<Message>> {
     for memtable in std::iter::once(&view.active).chain(&view.frozen) {
-        match memtable.get(key) {
+        match memtable.get(key)? {
             Verdict::Silent => {}
             Verdict::Says(message) if message.is_open() => open.push(message),
-            Verdict::Says(message) => return Some(message),
+            Verdict::Says(message) => return Ok(Some(message)),
         }
     }
-    None
+    Ok(None)
 }
 
 enum Step {
@@ -217,16 +219,17 @@ enum Step {
     Below(NodePtr),
 }
 
-fn look_in_node(node: &Node, key: &[u8], open: &mut Vec<Message>) -> Step {
-    match node.find(key) {
+/// What a node says about a key. An error, before anything is pushed: memory has changed what was looked at.
+fn look_in_node(node: &Node, key: &[u8], open: &mut Vec<Message>) -> Result<Step> {
+    match node.find(key)? {
         Some(message) if message.is_open() && node.level() > 0 => open.push(message),
-        Some(message) => return Step::Closed(message),
+        Some(message) => return Ok(Step::Closed(message)),
         None => {}
     }
     if node.level() == 0 || (!node.deleted.is_empty() && node.deleted.contains(key)) {
-        return Step::Closed(Message::Delete);
+        return Ok(Step::Closed(Message::Delete));
     }
-    Step::Below(node.children[node.child_for(key)].ptr)
+    Ok(Step::Below(node.children[node.child_for(key)].ptr))
 }
 
 async fn look_below(
@@ -243,7 +246,12 @@ async fn look_below(
         };
         node.check_place(level, &[], None)?;
         level = node.level_below();
-        match look_in_node(&node, key, open) {
+        let step = match look_in_node(&node, key, open) {
+            Ok(step) => step,
+            // The medium has it right.
+            Err(_) => look_in_node(&*store.load(ptr).await?, key, open)?,
+        };
+        match step {
             Step::Closed(message) => return Ok(message),
             Step::Below(ptr) => next = Some(ptr),
         }
@@ -260,7 +268,7 @@ impl View {
     /// The value of `key` in this view.
     pub async fn get<S: Semantics>(&self, semantics: &S, store: &impl NodeStore, key: &[u8]) -> Result<Option<Bytes>> {
         let mut open = Vec::new();
-        let closed = match look_in_memory(self, key, &mut open) {
+        let closed = match look_in_memory(self, key, &mut open)? {
             Some(closed) => closed,
             None => look_below(store, self.root, key, &mut open).await?,
         };
@@ -279,7 +287,7 @@ impl View {
         limit: usize,
     ) -> Result<Page> {
         // Find the leaf that holds `low`; the page ends where that leaf ends.
-        let mut path: Vec<Arc<Node>> = Vec::new();
+        let mut path: Vec<(NodePtr, Arc<Node>)> = Vec::new();
         let mut bound: Option<Key> = high.map(Key::from_slice);
         let (mut next, mut level) = (self.root, None);
         while let Some(ptr) = next.take() {
@@ -294,30 +302,25 @@ impl View {
                 if let Some(sibling) = node.children.get(index + 1) {
                     lower(&mut bound, &sibling.low);
                 }
-                next = Some(node.children[index].ptr);
+                // Below a range delete nothing is left to be shown, readable or not.
+                let deleted = node.deleted.covers(low, bound.as_deref());
+                next = (!deleted).then_some(node.children[index].ptr);
             }
-            path.push(node);
+            path.push((ptr, node));
         }
         // From the oldest layer to the newest; each may shorten the page.
         let mut merged: BTreeMap<Key, Message> = BTreeMap::new();
         let mut lost = S::Lost::default();
-        for node in path.iter().rev() {
-            let start = node.position(low);
-            let mut points = Vec::new();
-            for index in start..node.len() {
-                if beyond(&bound, node.key(index)) {
-                    break;
-                }
-                if points.len() == limit {
-                    lower(&mut bound, node.key(index));
-                    break;
-                }
-                points.push((Key::from_slice(node.key(index)), node.message(index)));
-            }
+        for (ptr, node) in path.iter().rev() {
+            let points = match points_of(node, low, &mut bound, limit) {
+                Ok(points) => points,
+                // Memory has changed what was looked at. The medium has it right.
+                Err(_) => points_of(&*store.load(*ptr).await?, low, &mut bound, limit)?,
+            };
             overlay(&mut merged, points, &node.deleted, low, &bound, semantics, &mut lost);
         }
         for memtable in self.frozen.iter().chain(std::iter::once(&self.active)) {
-            let mut points = memtable.points_in(low, bound.as_deref(), limit + 1);
+            let mut points = memtable.points_in(low, bound.as_deref(), limit + 1)?;
             if points.len() > limit
                 && let Some((key, _)) = points.pop()
             {
@@ -334,6 +337,23 @@ impl View {
         let at_end = bound.as_deref() == high;
         Ok(Page { entries, next: if at_end { None } else { bound } })
     }
+}
+
+/// Up to `limit` messages of a node from `low` on and below `bound`, which comes down to the next if there are more.
+fn points_of(node: &Node, low: &[u8], bound: &mut Option<Key>, limit: usize) -> Result<Vec<(Key, Message)>> {
+    let mut points = Vec::new();
+    for index in node.position(low)?..node.len() {
+        node.sound(index)?;
+        if beyond(bound, node.key(index)) {
+            break;
+        }
+        if points.len() == limit {
+            lower(bound, node.key(index));
+            break;
+        }
+        points.push((Key::from_slice(node.key(index)), node.message(index)));
+    }
+    Ok(points)
 }
 
 fn lower(bound: &mut Option<Key>, to: &[u8]) {

@@ -31,7 +31,9 @@ pub(crate) struct Served<S> {
     pub service: S,
     pub counters: Counters,
     next_id: Id,
-    /// When each place in service is free.
+    /// Places in service.
+    depth: usize,
+    /// When those of them that were not free at the last submission are free.
     places: BinaryHeap<Reverse<u64>>,
     /// Requests by the time at which they are done; the last is an index of `slots`.
     due: BinaryHeap<Reverse<(u64, Id, u32)>>,
@@ -45,7 +47,8 @@ impl<S: Service> Served<S> {
             service,
             counters: Counters::default(),
             next_id: 0,
-            places: vec![Reverse(0); depth].into(),
+            depth,
+            places: BinaryHeap::with_capacity(depth),
             due: BinaryHeap::with_capacity(depth),
             slots: Vec::with_capacity(depth),
             free: Vec::with_capacity(depth),
@@ -63,13 +66,23 @@ impl<S: Service> Model for Served<S> {
         if self.due.len() >= UNDER_WAY_MAX {
             return Err(Refused::Busy { waiting: self.due.len() });
         }
-        let begin_ns = self.places.peek().map_or(now_ns, |Reverse(place_ns)| now_ns.max(*place_ns));
+        // Time never goes back, so a place that is free now is as good as one that always was.
+        while let Some(first) = self.places.peek_mut()
+            && first.0 <= now_ns
+        {
+            PeekMut::pop(first);
+        }
+        let begin_ns = match self.places.peek() {
+            Some(Reverse(place_ns)) if self.places.len() == self.depth => *place_ns,
+            _ => now_ns,
+        };
         let mut split = self.service.serve(begin_ns, &request, &mut self.counters)?;
         let done_ns = begin_ns + split.total_ns();
         split.queue_ns += begin_ns - now_ns;
-        if let Some(mut place) = self.places.peek_mut() {
-            *place = Reverse(done_ns);
+        if begin_ns > now_ns {
+            self.places.pop();
         }
+        self.places.push(Reverse(done_ns));
         let id = self.next_id;
         self.next_id += 1;
         let completion = Completion { id, request, submitted_ns: now_ns, done_ns, split };

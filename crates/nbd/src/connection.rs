@@ -6,7 +6,6 @@ use crate::inlet::{Fill, Inlet};
 use crate::outbox::Outbox;
 use crate::server::{Charge, Client};
 use crate::wire::{Command, Request};
-use ashlar_env::ring::AlignedBuf;
 use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
@@ -85,13 +84,7 @@ impl Connection {
         }
         let holds_data = writes || request.command == Command::Read;
         let charge = self.charge(if holds_data { request.len } else { 0 }).await;
-        let data = if writes {
-            let mut buffer = AlignedBuf::any(request.len as usize);
-            self.inlet.exact(buffer.as_mut()).await?;
-            buffer.freeze(request.len as usize)
-        } else {
-            Bytes::new()
-        };
+        let data = if writes { self.inlet.payload(request.len as usize).await? } else { Bytes::new() };
         let (agreement, outbox) = (self.agreement.clone(), self.outbox.clone());
         self.client.spawner.spawn(async move {
             let reply = execute(&agreement, &request, data).await;

@@ -2,7 +2,9 @@
 
 use crate::channel::Channel;
 use crate::server::Client;
+use ashlar_env::ring::AlignedBuf;
 use ashlar_env::{Instant, Readiness};
+use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,6 +135,18 @@ impl Inlet {
             }
         }
         Ok(())
+    }
+
+    /// Reads so much into a buffer of its own.
+    pub(crate) async fn payload(&mut self, len: usize) -> io::Result<Bytes> {
+        if let Some(arrived) = self.buffer.get(self.start..self.end).and_then(|buffered| buffered.get(..len)) {
+            let copy = AlignedBuf::copy_of(arrived);
+            self.start += len;
+            return Ok(copy.freeze(len));
+        }
+        let mut buffer = AlignedBuf::any(len);
+        self.exact(buffer.as_mut()).await?;
+        Ok(buffer.freeze(len))
     }
 
     /// Reads an array.

@@ -84,8 +84,9 @@ impl Pool {
 
     /// What under `key` still refers to the extent at `place` and belongs to the volume alone.
     async fn living(&self, tree: &Tree<Map>, key: Key, place: (u64, u32), owner: u64) -> Result<Option<Living>> {
-        let value = tree.get(self, &key).await?.unwrap_or_default();
-        let mut runs = decode(&value)?;
+        // Where the index cannot be read nobody knows what lives: it stays in its place.
+        let Some(value) = readable(tree.get(self, &key).await)? else { return Ok(None) };
+        let mut runs = decode(&value.unwrap_or_default())?;
         runs.retain(|run| run.form != Form::Hole && (run.uid, run.offset) == place && run.birth > owner);
         Ok((!runs.is_empty()).then_some(Living { tree: tree.id(), key, runs }))
     }
@@ -104,7 +105,7 @@ impl Pool {
             let owner = shared.ownership(id).shared_until();
             let mut low = first.clone();
             loop {
-                let page = tree.page(self, &low, end.as_deref(), 1024).await?;
+                let Some(page) = readable(tree.page(self, &low, end.as_deref(), 1024).await)? else { break };
                 for (key, _) in &page.entries {
                     let Some((offset, chunk)) = decode_back(key) else { continue };
                     // The batch of the extent may name the same chunk.
@@ -126,7 +127,7 @@ impl Pool {
     }
 
     /// What the batches of a segment say is in it.
-    async fn items(&self, uid: u64) -> Result<Vec<Item>> {
+    pub(crate) async fn items(&self, uid: u64) -> Result<Vec<Item>> {
         let mut scanner = Scanner::new(&self.0);
         let (mut items, mut at) = (Vec::new(), 0);
         // Behind a lead that cannot be read nobody knows what is there: it stays in its place.
@@ -215,6 +216,14 @@ impl Pool {
         let (_, sealed) = self.0.apply(&txn)?;
         self.0.start_writes(sealed);
         Ok(())
+    }
+}
+
+/// `None` for damage, which is reported when somebody reads it.
+fn readable<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Failed) => Ok(None),
+        other => other.map(Some),
     }
 }
 

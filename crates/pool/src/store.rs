@@ -134,6 +134,13 @@ impl NodeStore for Pool {
         Ok(ptr)
     }
 
+    async fn height(&self, ptr: &NodePtr) -> Result<u8> {
+        // The batch in which a node was written says it, too.
+        let items = self.items(ptr.uid).await?;
+        let height = items.into_iter().find(|item| item.offset == ptr.offset).and_then(|item| item.level);
+        height.ok_or_else(|| Error::corrupt(format!("no batch names a node at {:#x}:{}", ptr.uid, ptr.offset)))
+    }
+
     fn birth(&self) -> u64 {
         self.0.generation.load(Ordering::Relaxed) + 1
     }
@@ -163,6 +170,9 @@ impl NodeStore for Holding<'_> {
     }
     async fn append(&self, image: Bytes, node: Node) -> Result<NodePtr> {
         self.0.append(image, node).await
+    }
+    async fn height(&self, ptr: &NodePtr) -> Result<u8> {
+        self.0.height(ptr).await
     }
     fn birth(&self) -> u64 {
         self.0.birth()

@@ -4,7 +4,7 @@ use ashlar_block::{Device, IoContext, Kind, Layer};
 use ashlar_devices::PowerCut;
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
-use ashlar_pool::{Checked, Compression, Config, Creation, Damage, Damaged, Pool, Txn, Volume};
+use ashlar_pool::{Checked, Compression, Config, Creation, Damage, Damaged, Holds, Part, Pool, Region, Txn, Volume};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes, Lba};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -204,5 +204,123 @@ fn a_quiet_log_stays_quiet() {
         env.sleep(Duration::from_secs(20)).await;
         assert_eq!(device.written_blocks().len(), before, "it says once what is durable, and not that it said so");
         pool.close().await.expect("closed");
+    });
+}
+
+/// Keys of a dictionary, so many that the index has several leaves, or few.
+async fn put(pool: &Pool, volume: &Volume, keys: Range<u64>, generation: u8) {
+    let mut txn = Txn::new();
+    for key in keys {
+        volume.put(&mut txn, &name(key), value(key, generation));
+    }
+    let seq = pool.commit(txn).await.expect("committed");
+    pool.sync(seq).await.expect("synced");
+}
+
+fn name(key: u64) -> Vec<u8> {
+    [b"key", &key.to_be_bytes()[..]].concat()
+}
+
+fn value(key: u64, generation: u8) -> bytes::Bytes {
+    let mut value = block(key)[..200].to_vec();
+    value[0] = generation;
+    value.into()
+}
+
+/// Where the medium holds leaves of the dictionary.
+async fn leaves(pool: &Pool) -> Vec<u64> {
+    let regions = pool.anatomy().await.expect("known");
+    let names = |region: &&Region| matches!(region.part, Part::Node { catalog: false, holds: Holds::Dictionary });
+    regions.iter().filter(names).map(|region| region.at + region.len / 2).collect()
+}
+
+fn flip(device: &PowerCut, at: u64) {
+    device.corrupt(Lba(at / BLOCK_LEN as u64), at as usize % BLOCK_LEN);
+}
+
+/// A pool with so many keys loses power with changes of every third of them, and of as many more, in its log alone; then a leaf
+/// is damaged.
+fn a_leaf_is_lost(keys: u64) {
+    run(move |env| async move {
+        let (device, pool, volume) = make(&env).await;
+        put(&pool, &volume, 0..keys, 1).await;
+        pool.checkpoint().await.expect("written");
+        let places = leaves(&pool).await;
+        assert_eq!(places.len() > 1, keys > 300, "{places:?}");
+        for key in (0..2 * keys).step_by(3) {
+            put(&pool, &volume, key..key + 1, 2).await;
+        }
+        let newest = |key: u64| if key % 3 == 0 { 2 } else { 1 };
+        drop((pool, volume));
+        let damaged = places[places.len() / 2];
+        flip(&device, damaged);
+        for life in 0..3 {
+            let devices: Vec<Device> = vec![device.clone()];
+            let pool = Pool::open(&env, devices, config()).await.expect("one leaf is no reason not to open");
+            let volume = pool.volume("v").expect("it is there");
+            let mut lost = 0;
+            for key in 0..2 * keys {
+                let expected = (key < keys || key % 3 == 0).then(|| value(key, newest(key)));
+                match volume.get(&name(key)).await {
+                    Ok(found) => assert_eq!(found, expected, "key {key}"),
+                    Err(error) => {
+                        assert!(error.kind() == Kind::Corrupt && key % 3 > 0, "key {key}: {error}");
+                        lost += 1;
+                    }
+                }
+            }
+            assert!(lost > 0 && lost < keys.max(300) * 2, "{lost} of {keys} are lost");
+            let checked = pool.check(|_, _| {}).await.expect("checked");
+            let named: Vec<_> = checked.damaged.iter().map(|damage| (&damage.volume[..], &damage.what)).collect();
+            assert!(matches!(named[..], [("v", Damaged::Keys(..))]), "{named:?}");
+            // Changes go on, on damaged ground and elsewhere.
+            for key in (0..keys).step_by(9) {
+                put(&pool, &volume, key..key + 1, 2).await;
+            }
+            write(&pool, &volume, life * 20..life * 20 + 30).await;
+            pool.clean().await.expect("cleaned");
+            pool.close().await.expect("closed");
+        }
+        // It was only out of reach: nothing is missing.
+        flip(&device, damaged);
+        let devices: Vec<Device> = vec![device.clone()];
+        let pool = Pool::open(&env, devices, config()).await.expect("opened");
+        let volume = pool.volume("v").expect("it is there");
+        put(&pool, &volume, 0..1, 2).await;
+        for key in 0..2 * keys {
+            let expected = (key < keys || key % 3 == 0).then(|| value(key, newest(key)));
+            assert_eq!(volume.get(&name(key)).await.expect("whole"), expected, "key {key}");
+        }
+        let checked = pool.check(|_, _| {}).await.expect("checked");
+        assert_eq!((checked.damaged, checked.miscounted), (vec![], vec![]));
+    });
+}
+
+#[test]
+fn a_damaged_leaf_takes_its_keys_and_nothing_else() {
+    a_leaf_is_lost(1500);
+}
+
+#[test]
+fn a_damaged_root_takes_its_keys_and_nothing_else() {
+    a_leaf_is_lost(100);
+}
+
+#[test]
+fn a_volume_with_a_damaged_leaf_can_be_destroyed() {
+    run(|env| async move {
+        let (device, pool, volume) = make(&env).await;
+        put(&pool, &volume, 0..1500, 1).await;
+        pool.checkpoint().await.expect("written");
+        let places = leaves(&pool).await;
+        drop((pool, volume));
+        flip(&device, places[1]);
+        let pool = Pool::open(&env, vec![device.clone()], config()).await.expect("opened");
+        pool.destroy_volume("v").await.expect("destroyed");
+        let checked = pool.check(|_, _| {}).await.expect("checked");
+        assert_eq!(checked.damaged, vec![]);
+        // What the leaf held, nobody could say: its space comes back when it is counted anew.
+        pool.mend(&checked).await.expect("mended");
+        assert_eq!(pool.check(|_, _| {}).await.expect("checked").miscounted, vec![]);
     });
 }

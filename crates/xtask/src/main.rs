@@ -32,6 +32,8 @@ enum Bench {
     Files(bench::FilesOptions),
     /// Block devices in memory, over NBD and as a file under a loop device, beside nbdkit's. Needs root.
     Devices(bench::DevicesOptions),
+    /// How late an emulated device is in real time: a model served over NBD, seen by its own trace and by the client.
+    Timing(bench::TimingOptions),
     /// The library by itself, on a device in memory, and what a cached request costs.
     Library(bench::LibraryOptions),
     /// A pool with very many files: making, opening, finding, listing, checking them, and the memory that it takes.
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
     let done = match Task::parse() {
         Task::Bench(Bench::Files(options)) => bench::files(&options),
         Task::Bench(Bench::Devices(options)) => bench::devices(&options),
+        Task::Bench(Bench::Timing(options)) => bench::timing(&options),
         Task::Bench(Bench::Library(options)) => bench::library(&options),
         Task::Bench(Bench::Scale(options)) => bench::scale(&options),
         Task::Bench(Bench::Survey(options)) => bench::survey(&options),

@@ -110,6 +110,8 @@ fn stack(
 /// Where the contents are.
 fn medium(serve: &Serve, modelled: Option<Bytes>, env: &Env) -> Result<Device, Failure> {
     let Some(path) = &serve.backing else {
+        // Contents come 4 KiB here and there, and a huge page would be cleared for each. Without the wish it works as well.
+        let _ = rustix::thread::disable_transparent_huge_pages(true);
         return Ok(Arc::new(Memory::new(serve.size.or(modelled).unwrap_or(MEMORY).to_blocks_down())));
     };
     let create = serve.size.or(modelled.map(|size| size.to_blocks_down().to_bytes()));

@@ -73,11 +73,18 @@ pub(crate) struct Nand {
     pub pages_per_block: u32,
     pub page: u64,
     read_ns: Vec<u64>,
+    /// Time to program each kind of page, step of wear by step.
     program_ns: Vec<u64>,
-    erase_ns: u64,
+    /// Time to erase at each step of wear.
+    erase_ns: Vec<u64>,
     transfer_ns: u64,
-    erase_growth: f64,
-    program_shrink: f64,
+    /// Kind of each page of a block.
+    kinds: Vec<u8>,
+    /// Step of wear of each block, up to [`WEAR_STEPS`].
+    steps: Vec<u8>,
+    /// To find the die of a block, and the block of a page.
+    per_die: Divisor,
+    per_block: Divisor,
     /// When each die is free.
     die_ns: Vec<u64>,
     /// When each channel has worked off what it was given.
@@ -86,6 +93,30 @@ pub(crate) struct Nand {
     pub erases: Vec<u32>,
     /// Erases that each block bears; zero for one that is bad from the start.
     pub limit: Vec<u32>,
+}
+
+/// Divides by a number that is mostly a power of two.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Divisor {
+    by: u32,
+    shift: Option<u32>,
+}
+
+impl Divisor {
+    pub(crate) fn new(by: u32) -> Divisor {
+        Divisor { by, shift: by.is_power_of_two().then(|| by.trailing_zeros()) }
+    }
+    #[inline]
+    pub(crate) fn quotient(self, of: u32) -> u32 {
+        match self.shift {
+            Some(shift) => of >> shift,
+            None => of / self.by,
+        }
+    }
+    #[inline]
+    pub(crate) fn remainder(self, of: u32) -> u32 {
+        of - self.quotient(of) * self.by
+    }
 }
 
 /// How an operation on a page went: waiting for the die and the channel, and working.
@@ -180,6 +211,17 @@ impl NandSpec {
                 cycles.clamp(self.endurance_least, self.endurance_most) as u32
             })
             .collect();
+        let fresh_ns = times("nand.program_us", &self.program_us)?;
+        let erase_ns = time_ns("nand.erase_ms", self.erase_ms, 1e6)?;
+        let wear = |step: u32| f64::from(step) / f64::from(WEAR_STEPS);
+        let program_ns = |step: u32| {
+            let left = 1.0 - self.program_shrink * wear(step);
+            fresh_ns.iter().map(move |&fresh_ns| if step == 0 { fresh_ns } else { (fresh_ns as f64 * left) as u64 })
+        };
+        let erase_ns = |step: u32| match step {
+            0 => erase_ns,
+            step => (erase_ns as f64 * (1.0 + self.erase_growth * wear(step))) as u64,
+        };
         Ok(Nand {
             dies,
             channels: self.channels,
@@ -187,11 +229,13 @@ impl NandSpec {
             pages_per_block: self.pages_per_block,
             page,
             read_ns: times("nand.read_us", &self.read_us)?,
-            program_ns: times("nand.program_us", &self.program_us)?,
-            erase_ns: time_ns("nand.erase_ms", self.erase_ms, 1e6)?,
+            program_ns: (0..=WEAR_STEPS).flat_map(program_ns).collect(),
+            erase_ns: (0..=WEAR_STEPS).map(erase_ns).collect(),
             transfer_ns: (page as f64 * 1e3 / self.channel_mb_s).round() as u64,
-            erase_growth: self.erase_growth,
-            program_shrink: self.program_shrink,
+            kinds: (0..self.pages_per_block).map(|page| (page as usize % bits) as u8).collect(),
+            steps: vec![0; blocks as usize],
+            per_die: Divisor::new(self.blocks_per_die),
+            per_block: Divisor::new(self.pages_per_block),
             die_ns: vec![0; dies as usize],
             channel_ns: vec![0; self.channels as usize],
             erases: vec![0; blocks as usize],
@@ -211,6 +255,7 @@ impl Nand {
         let erases = take_list(from, self.erases.len())?;
         require(erases.len() == self.erases.len(), "is of another device")?;
         self.erases = erases;
+        (0..self.blocks()).for_each(|block| self.note_wear(block));
         Ok(())
     }
 
@@ -228,32 +273,22 @@ impl Nand {
         self.dies * self.blocks_per_die
     }
 
-    fn kind(&self, page: u32) -> usize {
-        if self.read_ns.len() == 1 { 0 } else { page as usize % self.read_ns.len() }
+    #[inline]
+    fn read_time_ns(&self, page: u32) -> u64 {
+        self.read_ns[usize::from(self.kinds[page as usize])]
     }
 
-    /// Wear of a block from 0 to 1, in steps.
-    fn wear(&self, block: u32) -> f64 {
+    /// Wear of a block comes in steps.
+    fn note_wear(&mut self, block: u32) {
         let (erases, limit) = (self.erases[block as usize], self.limit[block as usize].max(1));
         let step = u64::from(erases) * u64::from(WEAR_STEPS) / u64::from(limit);
-        step.min(u64::from(WEAR_STEPS)) as f64 / f64::from(WEAR_STEPS)
+        self.steps[block as usize] = step.min(u64::from(WEAR_STEPS)) as u8;
     }
 
+    #[inline]
     fn program_time_ns(&self, block: u32, page: u32) -> u64 {
-        let fresh_ns = self.program_ns[self.kind(page)];
-        if self.program_shrink == 0.0 {
-            fresh_ns
-        } else {
-            (fresh_ns as f64 * (1.0 - self.program_shrink * self.wear(block))) as u64
-        }
-    }
-
-    fn erase_time_ns(&self, block: u32) -> u64 {
-        if self.erase_growth == 0.0 {
-            self.erase_ns
-        } else {
-            (self.erase_ns as f64 * (1.0 + self.erase_growth * self.wear(block))) as u64
-        }
+        let step = usize::from(self.steps[block as usize]);
+        self.program_ns[step * self.read_ns.len() + usize::from(self.kinds[page as usize])]
     }
 
     /// The next transfer on the channel of a die that can begin at `ready_ns`, given to it at `now_ns`.
@@ -266,7 +301,7 @@ impl Nand {
 
     /// Reads a page of a die.
     pub fn read(&mut self, die: u32, page: u32, now_ns: u64) -> Operation {
-        let read_ns = self.read_ns[self.kind(page)];
+        let read_ns = self.read_time_ns(page);
         let sensed_ns = now_ns.max(self.die_ns[die as usize]) + read_ns;
         let done_ns = self.transfer(die, now_ns, sensed_ns);
         self.die_ns[die as usize] = done_ns;
@@ -285,23 +320,33 @@ impl Nand {
 
     /// Moves a page inside of its die.
     pub fn copy(&mut self, to_block: u32, page: u32, now_ns: u64) {
-        let time_ns = self.read_ns[self.kind(page)] + self.program_time_ns(to_block, page);
-        let die = &mut self.die_ns[(to_block / self.blocks_per_die) as usize];
+        let time_ns = self.read_time_ns(page) + self.program_time_ns(to_block, page);
+        let die = self.die_of(to_block);
+        let die = &mut self.die_ns[die as usize];
         *die = (*die).max(now_ns) + time_ns;
     }
 
     /// Erases a block; `false` if it is worn out by that and must not be used again.
     pub fn erase(&mut self, block: u32, now_ns: u64) -> bool {
-        let time_ns = self.erase_time_ns(block);
-        let die = &mut self.die_ns[(block / self.blocks_per_die) as usize];
+        let time_ns = self.erase_ns[usize::from(self.steps[block as usize])];
+        let die = self.die_of(block);
+        let die = &mut self.die_ns[die as usize];
         *die = (*die).max(now_ns) + time_ns;
         self.erases[block as usize] += 1;
+        self.note_wear(block);
         self.good(block)
     }
 
     /// Blocks are numbered die by die.
+    #[inline]
     pub fn die_of(&self, block: u32) -> u32 {
-        block / self.blocks_per_die
+        self.per_die.quotient(block)
+    }
+
+    /// Block of a page of the device, and its place there.
+    #[inline]
+    pub fn block_of(&self, page: u32) -> (u32, u32) {
+        (self.per_block.quotient(page), self.per_block.remainder(page))
     }
 
     /// When a die is free.

@@ -8,7 +8,7 @@
 //! Not modelled: wear levelling of data that never change, read disturb and retention, suspension of programs and
 //! erases, planes, a map that does not fit into memory, pages larger than the unit of mapping, a cache of single bits.
 
-use super::nand::{Nand, NandSpec};
+use super::nand::{Divisor, Nand, NandSpec};
 use super::{Host, HostSpec};
 use crate::chance::Chance;
 use crate::error::{SpecError, law, size};
@@ -59,25 +59,41 @@ struct Ssd {
     capacity: u64,
     /// Physical page of each logical page, plus one; zero if it has none. So memory is used only by what was written.
     map: Vec<u32>,
-    /// Logical page of each physical page, plus one; zero if it holds nothing valid.
+    /// Logical page that was last written to each physical page.
     owner: Vec<u32>,
-    valid: Vec<u32>,
+    /// A bit for each physical page that is valid; each block begins with a new word. It is small enough for a cache of the
+    /// processor, where `owner` and `map` are not.
+    is_valid: Vec<u64>,
+    words_per_block: usize,
+    blocks: Vec<Block>,
     /// When a block was last written, in pages that its die had programmed.
     written: Vec<u64>,
     dies: Vec<Die>,
-    /// Neighbours of each block in the list of full blocks with as many valid pages.
-    links: Vec<(u32, u32)>,
+    /// First block of the list of full blocks for each die and count of valid pages.
+    full: Vec<u32>,
+    /// Deals logical pages to dies.
+    deal: Divisor,
     /// Times at which the pages in the write buffer are programmed, in a ring.
     buffer: Vec<u64>,
     buffer_at: usize,
+}
+
+/// What is known of a block.
+#[derive(Clone, Copy)]
+struct Block {
+    /// How many of its pages are valid.
+    valid: u32,
+    /// Neighbours in the list of full blocks with as many valid pages.
+    before: u32,
+    after: u32,
+    /// Whether it is in such a list.
+    is_full: bool,
 }
 
 struct Die {
     free: std::collections::VecDeque<u32>,
     open: Front,
     moving: Front,
-    /// First block of the list of full blocks for each count of valid pages.
-    full: Vec<u32>,
     /// No list below this one has a block.
     fewest: usize,
     programs: u64,
@@ -116,7 +132,6 @@ impl PageMapped {
                 free,
                 open: nothing,
                 moving: nothing,
-                full: vec![NONE; nand.pages_per_block as usize + 1],
                 fewest: nand.pages_per_block as usize + 1,
                 programs: 0,
                 worn_out: false,
@@ -124,6 +139,7 @@ impl PageMapped {
         }
         let blocks = nand.blocks() as usize;
         let physical = blocks * nand.pages_per_block as usize;
+        let words_per_block = nand.pages_per_block.div_ceil(u64::BITS) as usize;
         let buffer_pages = (size("write_buffer", &spec.write_buffer)? / nand.page) as usize;
         law(buffer_pages <= 1 << 22, "write_buffer", &spec.write_buffer, "a buffer has at most 4,194,304 pages")?;
         let bad_blocks = nand.limit.iter().filter(|&&limit| limit == 0).count() as u64;
@@ -133,10 +149,13 @@ impl PageMapped {
             capacity,
             map: vec![0; pages as usize],
             owner: vec![0; physical],
-            valid: vec![0; blocks],
+            is_valid: vec![0; blocks * words_per_block],
+            words_per_block,
+            blocks: vec![Block { valid: 0, before: NONE, after: NONE, is_full: false }; blocks],
             written: vec![0; blocks],
+            full: vec![NONE; dies.len() * (nand.pages_per_block as usize + 1)],
+            deal: Divisor::new(nand.dies),
             dies,
-            links: vec![(NONE, NONE); blocks],
             buffer: vec![0; buffer_pages],
             buffer_at: 0,
             nand,
@@ -169,47 +188,64 @@ impl PageMapped {
 }
 
 impl Ssd {
+    #[inline]
     fn die_of(&self, logical: u64) -> u32 {
-        (logical % u64::from(self.nand.dies)) as u32
+        self.deal.remainder(logical as u32)
+    }
+
+    /// The lists of full blocks of a die, by their valid pages.
+    #[inline]
+    fn list(&self, die: u32, valid: u32) -> usize {
+        die as usize * (self.nand.pages_per_block as usize + 1) + valid as usize
     }
 
     fn link(&mut self, die: u32, block: u32) {
-        let valid = self.valid[block as usize] as usize;
-        let die = &mut self.dies[die as usize];
-        let first = die.full[valid];
-        self.links[block as usize] = (NONE, first);
+        let valid = self.blocks[block as usize].valid;
+        let list = self.list(die, valid);
+        let first = std::mem::replace(&mut self.full[list], block);
         if first != NONE {
-            self.links[first as usize].0 = block;
+            self.blocks[first as usize].before = block;
         }
-        die.full[valid] = block;
-        die.fewest = die.fewest.min(valid);
+        let linked = &mut self.blocks[block as usize];
+        (linked.before, linked.after, linked.is_full) = (NONE, first, true);
+        let fewest = &mut self.dies[die as usize].fewest;
+        *fewest = (*fewest).min(valid as usize);
     }
 
     fn unlink(&mut self, die: u32, block: u32) {
-        let (before, after) = self.links[block as usize];
+        let linked = &mut self.blocks[block as usize];
+        linked.is_full = false;
+        let Block { valid, before, after, .. } = *linked;
         if before == NONE {
-            self.dies[die as usize].full[self.valid[block as usize] as usize] = after;
+            let list = self.list(die, valid);
+            self.full[list] = after;
         } else {
-            self.links[before as usize].1 = after;
+            self.blocks[before as usize].after = after;
         }
         if after != NONE {
-            self.links[after as usize].0 = before;
+            self.blocks[after as usize].before = before;
         }
+    }
+
+    /// The word and bit that say whether a page of a block is valid.
+    #[inline]
+    fn valid_bit(&self, block: u32, page: u32) -> (usize, u64) {
+        (block as usize * self.words_per_block + (page / u64::BITS) as usize, 1 << (page % u64::BITS))
     }
 
     /// The place of a logical page holds nothing valid any more.
     fn invalidate(&mut self, logical: u64) {
         let Some(physical) = std::mem::take(&mut self.map[logical as usize]).checked_sub(1) else { return };
-        self.owner[physical as usize] = 0;
-        let block = physical / self.nand.pages_per_block;
-        let die = self.nand.die_of(block);
-        let being_filled = self.dies[die as usize].open.block == block || self.dies[die as usize].moving.block == block;
-        if being_filled {
-            self.valid[block as usize] -= 1;
-        } else {
+        let (block, page) = self.nand.block_of(physical);
+        let (word, bit) = self.valid_bit(block, page);
+        self.is_valid[word] &= !bit;
+        if self.blocks[block as usize].is_full {
+            let die = self.nand.die_of(block);
             self.unlink(die, block);
-            self.valid[block as usize] -= 1;
+            self.blocks[block as usize].valid -= 1;
             self.link(die, block);
+        } else {
+            self.blocks[block as usize].valid -= 1;
         }
     }
 
@@ -236,8 +272,10 @@ impl Ssd {
     fn place(&mut self, die: u32, logical: u64, block: u32, page: u32) {
         let physical = block * self.nand.pages_per_block + page;
         self.map[logical as usize] = physical + 1;
-        self.owner[physical as usize] = logical as u32 + 1;
-        self.valid[block as usize] += 1;
+        self.owner[physical as usize] = logical as u32;
+        let (word, bit) = self.valid_bit(block, page);
+        self.is_valid[word] |= bit;
+        self.blocks[block as usize].valid += 1;
         if page + 1 == self.nand.pages_per_block {
             self.link(die, block);
         }
@@ -245,28 +283,30 @@ impl Ssd {
 
     fn victim(&mut self, die: u32) -> Option<u32> {
         let pages = self.nand.pages_per_block;
-        let lists = &mut self.dies[die as usize];
-        while lists.full.get(lists.fewest).is_some_and(|&first| first == NONE) {
-            lists.fewest += 1;
+        let first = self.list(die, 0);
+        let lists = &self.full[first..=first + pages as usize];
+        let here = &mut self.dies[die as usize];
+        while lists.get(here.fewest).is_some_and(|&first| first == NONE) {
+            here.fewest += 1;
         }
         // Nothing is won by cleaning a block that is all valid.
-        if lists.fewest >= pages as usize {
+        if here.fewest >= pages as usize {
             return None;
         }
         match self.cleaning {
-            Cleaning::Greedy => lists.full.get(lists.fewest).copied(),
+            Cleaning::Greedy => lists.get(here.fewest).copied(),
             Cleaning::CostBenefit => {
                 let mut best: Option<(f64, u32)> = None;
-                for valid in lists.fewest..pages as usize {
-                    let mut block = lists.full[valid];
+                for valid in here.fewest..pages as usize {
+                    let mut block = lists[valid];
                     while block != NONE {
                         let used = valid as f64 / f64::from(pages);
-                        let age = (lists.programs - self.written[block as usize]) as f64;
+                        let age = (here.programs - self.written[block as usize]) as f64;
                         let score = if valid == 0 { f64::INFINITY } else { (1.0 - used) * age / (2.0 * used) };
                         if best.is_none_or(|(most, _)| score > most) {
                             best = Some((score, block));
                         }
-                        block = self.links[block as usize].1;
+                        block = self.blocks[block as usize].after;
                     }
                 }
                 best.map(|(_, block)| block)
@@ -279,18 +319,21 @@ impl Ssd {
         let Some(victim) = self.victim(die) else { return false };
         self.unlink(die, victim);
         let first = victim * self.nand.pages_per_block;
-        for page in 0..self.nand.pages_per_block {
-            let Some(logical) = self.owner[(first + page) as usize].checked_sub(1) else { continue };
-            let Some((block, to)) = self.next_page(die, true) else {
-                self.link(die, victim);
-                return false;
-            };
-            self.owner[(first + page) as usize] = 0;
-            self.valid[victim as usize] -= 1;
-            self.place(die, u64::from(logical), block, to);
-            self.nand.copy(block, to, now_ns);
-            counters.copies += 1;
-            counters.programs += 1;
+        let words = victim as usize * self.words_per_block;
+        for word in words..words + self.words_per_block {
+            while self.is_valid[word] != 0 {
+                let page = (word - words) as u32 * u64::BITS + self.is_valid[word].trailing_zeros();
+                let Some((block, to)) = self.next_page(die, true) else {
+                    self.link(die, victim);
+                    return false;
+                };
+                self.is_valid[word] &= self.is_valid[word] - 1;
+                self.blocks[victim as usize].valid -= 1;
+                self.place(die, u64::from(self.owner[(first + page) as usize]), block, to);
+                self.nand.copy(block, to, now_ns);
+                counters.copies += 1;
+                counters.programs += 1;
+            }
         }
         counters.erases += 1;
         if self.nand.erase(victim, now_ns) {
@@ -331,8 +374,8 @@ impl Ssd {
     /// Reads a logical page; one that was never written needs no flash.
     fn read_page(&mut self, logical: u64, begin_ns: u64) -> (u64, u64) {
         let Some(physical) = self.map[logical as usize].checked_sub(1) else { return (begin_ns, 0) };
-        let block = physical / self.nand.pages_per_block;
-        let operation = self.nand.read(self.nand.die_of(block), physical % self.nand.pages_per_block, begin_ns);
+        let (block, page) = self.nand.block_of(physical);
+        let operation = self.nand.read(self.nand.die_of(block), page, begin_ns);
         (operation.done_ns, operation.busy_ns)
     }
 
@@ -356,10 +399,10 @@ impl Ssd {
     /// The blocks of a list of full blocks, the first first.
     fn listed(&self, first: u32) -> impl Iterator<Item = u32> + '_ {
         let some = |block: u32| (block != NONE).then_some(block);
-        std::iter::successors(some(first), move |&block| some(self.links[block as usize].1))
+        std::iter::successors(some(first), move |&block| some(self.blocks[block as usize].after))
     }
 
-    fn save_die(&self, die: &Die, to: &mut dyn Write) -> io::Result<()> {
+    fn save_die(&self, die: &Die, full: &[u32], to: &mut dyn Write) -> io::Result<()> {
         for front in [die.open, die.moving] {
             put(to, u64::from(front.block))?;
             put(to, u64::from(front.page))?;
@@ -367,8 +410,7 @@ impl Ssd {
         put(to, die.programs)?;
         put(to, u64::from(die.worn_out))?;
         put_list(to, &die.free.iter().copied().collect::<Vec<_>>())?;
-        let full = die.full.iter().filter(|first| **first != NONE);
-        put_list(to, &full.flat_map(|first| self.listed(*first)).collect::<Vec<_>>())
+        put_list(to, &full.iter().flat_map(|first| self.listed(*first)).collect::<Vec<_>>())
     }
 
     fn restore_die(&mut self, die: u32, placed: &mut Placed, from: &mut dyn Read) -> io::Result<()> {
@@ -386,20 +428,21 @@ impl Ssd {
         let free = take_list(from, range.len())?;
         for &block in &free {
             placed.place(block, &range)?;
-            require(self.valid[block as usize] == 0 && self.nand.good(block), "has a free block that is none")?;
+            require(self.blocks[block as usize].valid == 0 && self.nand.good(block), "has a free block that is none")?;
         }
         let here = &mut self.dies[die as usize];
         (here.open, here.moving, here.programs, here.worn_out) = (open, moving, programs, worn_out);
         here.free = free.into();
-        here.full.fill(NONE);
-        here.fewest = here.full.len();
+        here.fewest = pages as usize + 1;
+        let list = self.list(die, 0);
+        self.full[list..=list + pages as usize].fill(NONE);
         let full = take_list(from, range.len())?;
         for &block in &full {
             placed.place(block, &range)?;
         }
         // The last first, as each is put before those that are there.
         full.into_iter().rev().for_each(|block| self.link(die, block));
-        let lost = range.into_iter().find(|&block| self.valid[block as usize] > 0 && !placed.is_placed(block));
+        let lost = range.into_iter().find(|&block| self.blocks[block as usize].valid > 0 && !placed.is_placed(block));
         require(lost.is_none(), "has data in a block that is nowhere")
     }
 }
@@ -409,7 +452,8 @@ impl Service for Ssd {
         self.nand.save(to)?;
         put_all(to, &self.map)?;
         self.written.iter().try_for_each(|&written| put(to, written))?;
-        self.dies.iter().try_for_each(|die| self.save_die(die, to))
+        let lists = self.full.chunks(self.nand.pages_per_block as usize + 1);
+        self.dies.iter().zip(lists).try_for_each(|(die, full)| self.save_die(die, full, to))
     }
 
     fn restore(&mut self, from: &mut dyn Read) -> io::Result<()> {
@@ -418,10 +462,13 @@ impl Service for Ssd {
         for logical in 0..self.map.len() {
             let Some(physical) = self.map[logical].checked_sub(1) else { continue };
             let owner = self.owner.get_mut(physical as usize).ok_or_else(|| refuse("has a page behind the end"))?;
-            require(std::mem::replace(owner, logical as u32 + 1) == 0, "has two pages at one place")?;
-            let block = physical / self.nand.pages_per_block;
+            *owner = logical as u32;
+            let (block, page) = self.nand.block_of(physical);
+            let (word, bit) = self.valid_bit(block, page);
+            require(self.is_valid[word] & bit == 0, "has two pages at one place")?;
             require(self.nand.die_of(block) == self.die_of(logical as u64), "has a page on the wrong die")?;
-            self.valid[block as usize] += 1;
+            self.is_valid[word] |= bit;
+            self.blocks[block as usize].valid += 1;
         }
         for block in 0..self.written.len() {
             self.written[block] = take(from)?;

@@ -3,16 +3,13 @@
 
 use crate::bench::daemon::peak_memory;
 use crate::bench::scratch::{Scratch, is_mounted};
-use crate::bench::{check_interrupt, find_program, quiet};
+use crate::bench::server::Server;
+use crate::bench::{find_program, quiet};
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How long a server may take to mount, or to end.
-const SERVER_TIME: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(5);
 /// The pool's name inside zfs-fuse; the process number is added.
 const ZFS_POOL: &str = "ashlarbench";
 
@@ -178,8 +175,9 @@ impl Contender {
             Kind::Ashlar => None,
             _ => Some(Box::new(Mounted::kernel("ext4", device, back)?)),
         };
-        let mut mounted = Mounted { at, server: Some(start(&mut command, scratch)?), zfs: false, below };
-        mounted.wait_until_mounted(scratch)?;
+        let server = start(&mut command, scratch)?;
+        let mut mounted = Mounted { at: at.clone(), server: Some(server), zfs: false, below };
+        mounted.wait_until(|| is_mounted(&at))?;
         Ok(mounted)
     }
 
@@ -188,10 +186,7 @@ impl Contender {
         command.args(["-n", "--no-kstat-mount", "-m", "1024"]);
         let server = start(&mut command, scratch)?;
         let mut mounted = Mounted { at: scratch.mount_point(), server: Some(server), zfs: true, below: None };
-        let began = Instant::now();
-        while quiet(Command::new("zpool").arg("list")).is_err() {
-            mounted.check_server(scratch, began)?;
-        }
+        mounted.wait_until(|| quiet(Command::new("zpool").arg("list")).is_ok())?;
         Ok(mounted)
     }
 
@@ -219,12 +214,9 @@ fn make_kernel(mkfs: &Path, name: &str, device: &Path) -> Result<(), String> {
     quiet(Command::new(mkfs).args(options).arg(device))
 }
 
-/// Starts a server in a process group of its own, so that Ctrl-C leaves it alone until we end it.
-fn start(command: &mut Command, scratch: &Scratch) -> Result<Child, String> {
-    let log = fs::File::create(scratch.path("server.log")).map_err(|error| error.to_string())?;
-    let more = log.try_clone().map_err(|error| error.to_string())?;
-    command.stdin(Stdio::null()).stdout(log).stderr(more).process_group(0);
-    command.spawn().map_err(|error| format!("{}: {error}", command.get_program().display()))
+/// Starts a server of this contender.
+fn start(command: &mut Command, scratch: &Scratch) -> Result<Server, String> {
+    Server::start(command, scratch.path("server.log"))
 }
 
 /// What a server took.
@@ -239,7 +231,7 @@ pub struct Usage {
 /// A mounted contender. Dropping it unmounts by force.
 pub struct Mounted {
     at: PathBuf,
-    server: Option<Child>,
+    server: Option<Server>,
     zfs: bool,
     below: Option<Box<Mounted>>,
 }
@@ -251,24 +243,8 @@ impl Mounted {
         Ok(Mounted { at, server: None, zfs: false, below: None })
     }
 
-    fn wait_until_mounted(&mut self, scratch: &Scratch) -> Result<(), String> {
-        let began = Instant::now();
-        while !is_mounted(&self.at) {
-            self.check_server(scratch, began)?;
-        }
-        Ok(())
-    }
-
-    /// Waits a little for a server that must not have ended yet.
-    fn check_server(&mut self, scratch: &Scratch, began: Instant) -> Result<(), String> {
-        check_interrupt()?;
-        let ended = self.server.as_mut().is_some_and(|server| !matches!(server.try_wait(), Ok(None)));
-        if ended || began.elapsed() > SERVER_TIME {
-            let log = fs::read_to_string(scratch.path("server.log")).unwrap_or_default();
-            return Err(format!("the server does not serve: {}", log.lines().last().unwrap_or("it said nothing")));
-        }
-        std::thread::sleep(POLL);
-        Ok(())
+    fn wait_until(&mut self, serves: impl FnMut() -> bool) -> Result<(), String> {
+        self.server.as_mut().map_or(Ok(()), |server| server.wait_until(serves))
     }
 
     /// What the server takes; `None` for the kernel.
@@ -296,21 +272,12 @@ impl Mounted {
         } else if is_mounted(&self.at) {
             unmount(&self.at)?;
         }
-        let Some(mut server) = self.server.take() else { return Ok(()) };
+        let Some(server) = self.server.take() else { return Ok(()) };
         if zfs {
             // It serves until it is told to end, also without a pool.
-            let _ = quiet(Command::new("kill").arg(server.id().to_string()));
+            let _ = server.signal("TERM");
         }
-        let began = Instant::now();
-        while matches!(server.try_wait(), Ok(None)) {
-            if began.elapsed() > SERVER_TIME {
-                let _ = server.kill();
-                let _ = server.wait();
-                return Err("the server did not end".into());
-            }
-            std::thread::sleep(POLL);
-        }
-        Ok(())
+        server.wait_for_end()
     }
 }
 
@@ -333,10 +300,7 @@ impl Drop for Mounted {
         {
             eprintln!("xtask: {}: {error}; unmounting by force", self.at.display());
         }
-        if let Some(mut server) = self.server.take() {
-            let _ = server.kill();
-            let _ = server.wait();
-        }
+        drop(self.server.take());
         if is_mounted(&self.at) {
             let _ = quiet(Command::new("umount").arg("--lazy").arg(&self.at));
         }

@@ -1,14 +1,13 @@
 //! Block devices side by side: ours in memory, served over NBD and as a file under a loop device, beside nbdkit's.
 
+use crate::bench::server::{Place, Server};
 use crate::bench::table::align;
 use crate::bench::{catch_signals, check_interrupt, find_program, fio, machine, median, quiet, said};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 /// What is asked: operation, bytes, depth.
 const JOBS: [(&str, &str, u32); 6] = [
@@ -19,8 +18,6 @@ const JOBS: [(&str, &str, u32); 6] = [
     ("read", "1m", 8),
     ("write", "1m", 8),
 ];
-/// How long a server may take to begin or to end.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What to compare.
 #[derive(clap::Args)]
@@ -70,8 +67,7 @@ pub fn devices(options: &Options) -> Result<(), String> {
     }
     let ashlar = crate::ashlar()?;
     let facts = machine::facts(None);
-    let place = Place(std::env::temp_dir().join(format!("ashlar-bench-devices-{}", std::process::id())));
-    fs::create_dir_all(&place.0).map_err(|error| format!("{}: {error}", place.0.display()))?;
+    let place = Place::new("devices")?;
     let mut figures: BTreeMap<(Way, usize, bool), Vec<f64>> = BTreeMap::new();
     for round in 0..options.runs {
         for turn in 0..2 {
@@ -134,19 +130,10 @@ fn text(rows: &[Value], runs: usize) -> String {
     )
 }
 
-/// A directory that goes with its owner.
-struct Place(PathBuf);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// A device that is served. Dropping it ends the servers.
 struct Served {
     /// The last one first to end.
-    servers: Vec<Child>,
+    servers: Vec<Server>,
     mount: Option<PathBuf>,
     device: Option<String>,
     socket: PathBuf,
@@ -186,20 +173,12 @@ impl Served {
         Ok(served)
     }
 
-    /// Starts a server in a process group of its own and waits for what it makes.
     fn begin(&mut self, command: &mut Command, makes: &Path) -> Result<(), String> {
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-        let name = command.get_program().to_string_lossy().into_owned();
-        self.servers.push(command.spawn().map_err(|error| format!("{name}: {error}"))?);
-        let began = Instant::now();
-        while !makes.exists() {
-            check_interrupt()?;
-            if began.elapsed() > PATIENCE {
-                return Err(format!("{name} does not serve"));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
+        let log = self.socket.with_file_name(format!("server-{}.log", self.servers.len()));
+        let mut server = Server::start(command, log)?;
+        let serves = server.wait_for(makes);
+        self.servers.push(server);
+        serves
     }
 
     fn measure(&self, operation: &str, bytes: &str, depth: u32) -> Result<f64, String> {
@@ -217,15 +196,9 @@ impl Drop for Served {
         if let Some(device) = &self.device {
             let _ = quiet(Command::new("losetup").arg("--detach").arg(device));
         }
-        while let Some(mut server) = self.servers.pop() {
-            let _ = quiet(Command::new("kill").arg("-INT").arg(server.id().to_string()));
-            let began = Instant::now();
-            while matches!(server.try_wait(), Ok(None)) {
-                if began.elapsed() > PATIENCE {
-                    let _ = server.kill();
-                }
-                std::thread::sleep(Duration::from_millis(10));
-            }
+        while let Some(server) = self.servers.pop() {
+            let _ = server.signal("INT");
+            let _ = server.wait_for_end();
         }
         if let Some(mount) = self.mount.take().filter(|mount| crate::bench::scratch::is_mounted(mount)) {
             let _ = quiet(Command::new("umount").arg("--lazy").arg(mount));

@@ -10,15 +10,18 @@ mod requests;
 mod rows;
 mod scale;
 mod scratch;
+mod server;
 mod steps;
 mod survey;
 mod table;
+mod timing;
 
 pub use devices::{Options as DevicesOptions, devices};
 pub use files::{Options as FilesOptions, files};
 pub use library::{Options as LibraryOptions, library};
 pub use scale::{Options as ScaleOptions, scale};
 pub use survey::{Options as SurveyOptions, survey};
+pub use timing::{Options as TimingOptions, timing};
 
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,0 +1,158 @@
+//! `ashlar device serve`, through the front door: who is refused, and how it ends.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Beginning and ending take moments.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A directory of a test's own, gone at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("ashlar-device-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("made");
+        Scratch(path)
+    }
+    fn at(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+    /// `device serve` with these options, over NBD at a socket here.
+    fn serve(&self, options: &[&str], socket: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ashlar"));
+        command.args(["device", "serve"]).args(options).arg("--nbd").arg(format!("unix:{}", self.at(socket)));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A server that serves.
+struct Served(Child);
+
+impl Served {
+    fn start(mut command: Command, socket: &str) -> Served {
+        let served = Served(command.spawn().expect("it runs"));
+        let began = Instant::now();
+        while !Path::new(socket).exists() {
+            assert!(began.elapsed() < PATIENCE, "it serves");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        served
+    }
+    /// Ctrl-C; whether it ended well, and what it said.
+    fn interrupt(mut self) -> (bool, String) {
+        let status = Command::new("kill").arg("-INT").arg(self.0.id().to_string()).status().expect("it runs");
+        assert!(status.success());
+        let ended = self.0.wait().expect("it ends");
+        let mut said = String::new();
+        self.0.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+        (ended.success(), said)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn refused(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_backing_file_is_served_once_and_let_go_by_ctrl_c() {
+    let scratch = Scratch::new("once");
+    let (image, socket) = (scratch.at("d.img"), scratch.at("one"));
+    let options = ["--backing", &image, "--size", "16MiB"];
+    let served = Served::start(scratch.serve(&options, "one"), &socket);
+    let said = refused(&scratch.serve(&options, "two").output().expect("it runs"));
+    assert!(said.contains("in use by another process"), "{said}");
+    let said = refused(&scratch.serve(&["--size", "16MiB"], "one").output().expect("it runs"));
+    assert!(said.contains("another server does"), "{said}");
+    let (well, said) = served.interrupt();
+    assert!(well && said.contains("everything is written"), "{said}");
+    assert!(!Path::new(&socket).exists(), "the socket is gone");
+    // It can be served again at once.
+    let (well, said) = Served::start(scratch.serve(&options, "one"), &socket).interrupt();
+    assert!(well, "{said}");
+}
+
+#[test]
+fn addresses_that_others_reach_need_tls() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ashlar"));
+    command.args(["device", "serve", "--size", "16MiB", "--nbd", "tcp:0.0.0.0:0"]);
+    let said = refused(&command.output().expect("it runs"));
+    assert!(said.contains("refusing to serve") && said.contains("TLS"), "{said}");
+}
+
+const MODEL: &str = "name = \"m\"\nwhat = \"a model\"\nnot_modelled = [\"all\"]\n[sources]\nall = \"ours\"\n[model.generic]\n\
+                     capacity = \"1GiB\"\ndepth = 8\nread_us.constant = 100\nwrite_us.constant = 100\nflush_us.constant = 100\n\
+                     mb_s.constant = 100\n";
+
+#[test]
+fn a_model_file_with_an_impossible_value_names_it_and_the_law() {
+    let scratch = Scratch::new("model");
+    let path = scratch.at("m.toml");
+    for (from, to, named) in [
+        ("capacity = \"1GiB\"", "capacity = \"99999999999EiB\"", ["capacity", "not a size"]),
+        ("depth = 8", "depth = 0", ["depth = 0", "1 to 65,536 requests"]),
+        ("read_us.constant = 100", "read_us.constant = -1", ["read_us", "a number from 0"]),
+        ("mb_s.constant = 100", "mb_s.constant = nan", ["mb_s", "a number from 0.001"]),
+        ("depth = 8", "depth = 8\ncolour = 3", ["colour", "unknown field"]),
+        ("name = \"m\"", "name = ", ["TOML parse error", "line 1"]),
+    ] {
+        assert!(MODEL.contains(from), "{from}");
+        std::fs::write(&path, MODEL.replace(from, to)).expect("written");
+        let said = refused(&scratch.serve(&[&path], "s").output().expect("it runs"));
+        assert!(named.iter().all(|what| said.contains(what)), "{to}: {said}");
+    }
+    let noise: Vec<u8> = (0..100_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    std::fs::write(&path, noise).expect("written");
+    let said = refused(&scratch.serve(&[&path], "s").output().expect("it runs"));
+    assert!(said.contains("m.toml"), "{said}");
+    std::fs::write(&path, MODEL).expect("written");
+    let (well, said) = Served::start(scratch.serve(&[&path], "s"), &scratch.at("s")).interrupt();
+    assert!(well, "{said}");
+}
+
+#[test]
+fn a_full_backing_disk_is_no_space_and_keeps_what_is_there() {
+    let scratch = Scratch::new("full");
+    let disk = scratch.at("disk");
+    std::fs::create_dir(&disk).expect("made");
+    let shell = |line: String| Command::new("bash").arg("-c").arg(line).output().expect("a shell");
+    if !shell("command -v qemu-io".into()).status.success() {
+        return println!("SKIPPED: there is no qemu-io");
+    }
+    if !shell(format!("mount -t tmpfs -o size=8m none {disk}")).status.success() {
+        return println!("SKIPPED: no right to mount");
+    }
+    let (image, socket) = (format!("{disk}/d.img"), scratch.at("s"));
+    let served = Served::start(scratch.serve(&["--backing", &image, "--size", "64MiB"], "s"), &socket);
+    let qemu = |commands: &str| {
+        let output = shell(format!("qemu-io -f raw {commands} 'nbd+unix:///?socket={socket}' 2>&1"));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let kept = qemu("-c 'write -P 7 0 4M' -c flush");
+    let full = qemu("-c 'write -P 9 8M 16M'");
+    let after = qemu("-c 'read -P 7 0 4M' -c 'discard 8M 16M' -c 'write -P 5 1M 64k' -c 'read -P 5 1M 64k'");
+    let (well, said) = served.interrupt();
+    shell(format!("umount {disk}"));
+    assert!(kept.contains("wrote 4194304/4194304") && !kept.contains("fail"), "{kept}");
+    assert!(full.contains("No space left on device"), "{full}");
+    assert!(!after.contains("fail") && !after.contains("rror"), "{after}");
+    assert!(well, "{said}");
+}
