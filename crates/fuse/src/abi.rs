@@ -166,6 +166,8 @@ pub mod fattr {
 
 /// WRITE: from the page cache.
 pub const WRITE_CACHE: u32 = 1 << 0;
+/// Attributes are asked for on behalf of an open file: it is written or read, not `stat`ed.
+pub const GETATTR_FH: u32 = 1 << 0;
 /// WRITE: clear set-id bits.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// Code of [`NotifyInvalInodeOut`] in place of an error number.

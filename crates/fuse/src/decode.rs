@@ -109,7 +109,7 @@ impl<'a> Message<'a> {
                 let items = len.and_then(|len| self.rest.get(..len)).ok_or(bad("a batch is shorter than its count"))?;
                 Operation::BatchForget { items: Forgets(items) }
             }
-            Opcode::GetAttr => Operation::GetAttr,
+            Opcode::GetAttr => Operation::GetAttr(self.take()?),
             Opcode::SetAttr => Operation::SetAttr(self.take()?),
             Opcode::ReadLink => Operation::ReadLink,
             Opcode::Symlink => Operation::Symlink { name: self.new_name()?, target: self.text()? },
@@ -213,7 +213,7 @@ pub enum Operation<'a> {
     BatchForget {
         items: Forgets<'a>,
     },
-    GetAttr,
+    GetAttr(GetAttrIn),
     Statx,
     SetAttr(SetAttrIn),
     ReadLink,

@@ -21,6 +21,7 @@ mod negotiate;
 mod options;
 mod probe;
 mod queue;
+mod refusals;
 mod reply;
 mod report;
 #[allow(unsafe_code)]

@@ -7,6 +7,7 @@ use crate::negotiate::{Agreement, negotiate};
 use crate::options::Options;
 use crate::probe::Probe;
 use crate::queue::Queue;
+use crate::refusals::Refusals;
 use crate::reply::Reply;
 use crate::report::Limiter;
 use crate::sys::{self, Users};
@@ -57,6 +58,7 @@ pub(crate) struct State {
     pub(crate) queues: AtomicUsize,
     pub(crate) ended: tokio::sync::Notify,
     pub(crate) probe: Probe,
+    pub(crate) refusals: Refusals,
     /// A worker looks for requests without sleeping.
     pub(crate) lingering: AtomicBool,
 }
@@ -113,6 +115,7 @@ impl Mount {
             queues: AtomicUsize::new(workers),
             ended: tokio::sync::Notify::new(),
             probe: Probe::new(real.env().random()),
+            refusals: Refusals::default(),
             lingering: AtomicBool::new(false),
         });
         let devices: Vec<_> = devices.into_iter().map(Arc::new).collect();

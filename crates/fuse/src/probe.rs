@@ -8,14 +8,11 @@ use crate::reply::{Reply, Timeouts};
 use ashlar_vfs::{Attr, FileKind, Ino, ROOT};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 /// No engine gives this number.
 const INO: Ino = u64::MAX - 1;
 /// How long the other program may take; a busy machine takes long to start one.
 const PATIENCE: &str = "2s";
-/// The kernel must not remember anything of it.
-const AT_ONCE: Timeouts = Timeouts { entry: Duration::ZERO, attr: Duration::ZERO };
 
 /// The file, by a name that nobody can guess.
 pub(crate) struct Probe {
@@ -39,9 +36,11 @@ impl Probe {
     /// Answers what concerns the file. Whether it does.
     pub(crate) fn answer(&self, request: &Request<'_>, reply: &mut Reply) -> bool {
         match (&request.operation, request.header.nodeid) {
-            (Operation::Lookup { name }, ROOT) if *name == self.name.as_bytes() => reply.put_entry(&attr(), &AT_ONCE),
-            (Operation::GetAttr, INO) => reply.put_attr(&attr(), &AT_ONCE),
-            (Operation::Statx, INO) => reply.put_statx(&attr(), &AT_ONCE),
+            (Operation::Lookup { name }, ROOT) if *name == self.name.as_bytes() => {
+                reply.put_entry(&attr(), &Timeouts::AT_ONCE)
+            }
+            (Operation::GetAttr(_), INO) => reply.put_attr(&attr(), &Timeouts::AT_ONCE),
+            (Operation::Statx, INO) => reply.put_statx(&attr(), &Timeouts::AT_ONCE),
             (Operation::Forget { .. }, INO) => reply.silence(),
             (_, INO) => reply.fail(libc::ENOSYS),
             _ => return false,

@@ -4,7 +4,7 @@ use crate::abi::{NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader};
 use crate::buffers::Buffers;
 use crate::decode::{Message, Operation, Request};
 use crate::mount::State;
-use crate::reply::Reply;
+use crate::reply::{Reply, Timeouts};
 use crate::report::Damage;
 use crate::serve::{Kernel, clears_setid, number, serve};
 use crate::sys::{self, Users};
@@ -170,6 +170,17 @@ impl<F: FileSystem> Kernel for Queue<F> {
         // It returns when the pages are written back, which the workers must serve meanwhile.
         let device = self.device.clone();
         self.state.env.unblock(move || invalidate(&device, notice)).await;
+    }
+    fn refuse_next_write(&self, ino: Ino) {
+        if self.state.refusals.note(ino) {
+            self.forget_attributes(ino);
+        }
+    }
+    fn refuses(&self, ino: Ino) -> bool {
+        self.state.refusals.take(ino)
+    }
+    fn timeouts(&self, ino: Ino) -> Timeouts {
+        if self.state.refusals.holds(ino) { Timeouts::AT_ONCE } else { self.state.agreement.timeouts }
     }
 }
 

@@ -22,6 +22,11 @@ pub struct Timeouts {
     pub attr: Duration,
 }
 
+impl Timeouts {
+    /// The kernel must not rely on anything.
+    pub const AT_ONCE: Timeouts = Timeouts { entry: Duration::ZERO, attr: Duration::ZERO };
+}
+
 /// The answer to one request.
 #[derive(Default)]
 pub struct Reply {

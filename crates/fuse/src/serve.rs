@@ -4,7 +4,7 @@ use crate::abi::*;
 use crate::decode::{Operation, Request};
 use crate::holes::confirmed_seek;
 use crate::negotiate::Agreement;
-use crate::reply::{DIRENT_LEN_MAX, DIRENT_PLUS_LEN_MAX, Reply, decode_device};
+use crate::reply::{DIRENT_LEN_MAX, DIRENT_PLUS_LEN_MAX, Reply, Timeouts, decode_device};
 use ashlar_vfs::{
     DirEntry, Errno, Error, FallocateMode, FileKind, FileSystem, Ino, NewNode, RenameMode, Result, SeekWhat, SetAttr,
     SetTime, Time, WriteMode, XattrMode,
@@ -12,9 +12,15 @@ use ashlar_vfs::{
 use bytes::Bytes;
 
 /// What the server asks of the kernel.
-pub(crate) trait Kernel {
+pub(crate) trait Kernel: Sync {
     /// Writes back and drops what the page cache has of an inode from `from` to `to`, or to its end.
     fn drop_pages(&self, ino: Ino, from: u64, to: Option<u64>) -> impl Future<Output = ()> + Send;
+    /// Data that the kernel had taken found no space: who writes this inode next shall know.
+    fn refuse_next_write(&self, ino: Ino);
+    /// Whether that was noted, once.
+    fn refuses(&self, ino: Ino) -> bool;
+    /// For how long it may keep what it is told of an inode.
+    fn timeouts(&self, ino: Ino) -> Timeouts;
 }
 
 /// Serves one request. `whole` is what the request's slices lie in.
@@ -41,7 +47,7 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
     };
     match request.operation {
         Operation::Lookup { name } => match fs.lookup(ino, name).await {
-            Ok(attr) => reply.put_entry(&attr, timeouts),
+            Ok(attr) => reply.put_entry(&attr, &kernel.timeouts(attr.ino)),
             Err(Error { errno: Errno::NotFound, .. }) => reply.put_absent(timeouts),
             Err(error) => return Err(error),
         },
@@ -55,9 +61,12 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
                 fs.forget(item.nodeid, item.nlookup).await;
             }
         }
-        Operation::GetAttr => reply.put_attr(&fs.getattr(ino).await?, timeouts),
-        Operation::Statx => reply.put_statx(&fs.getattr(ino).await?, timeouts),
-        Operation::SetAttr(arg) => reply.put_attr(&fs.setattr(ino, changes(&arg)).await?, timeouts),
+        Operation::GetAttr(arg) if arg.getattr_flags & GETATTR_FH != 0 && kernel.refuses(ino) => {
+            return Err(Errno::NoSpace.into());
+        }
+        Operation::GetAttr(_) => reply.put_attr(&fs.getattr(ino).await?, &kernel.timeouts(ino)),
+        Operation::Statx => reply.put_statx(&fs.getattr(ino).await?, &kernel.timeouts(ino)),
+        Operation::SetAttr(arg) => reply.put_attr(&fs.setattr(ino, changes(&arg)).await?, &kernel.timeouts(ino)),
         Operation::ReadLink => reply.put_slice(&fs.readlink(ino).await?),
         Operation::Symlink { name, target } => {
             let node = node(FileKind::Symlink, 0o777, 0, 0);
@@ -81,7 +90,9 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
             };
             fs.rename((ino, name), (to, new_name), mode).await?;
         }
-        Operation::Link { ino: target, name } => reply.put_entry(&fs.link(target, ino, name).await?, timeouts),
+        Operation::Link { ino: target, name } => {
+            reply.put_entry(&fs.link(target, ino, name).await?, &kernel.timeouts(target));
+        }
         Operation::Create { arg, name } => {
             reply.put_entry(&fs.create(ino, name, node(FileKind::File, arg.mode, arg.umask, 0)).await?, timeouts);
             reply.put(&opened);
@@ -97,7 +108,11 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
                 clear_setid: arg.write_flags & WRITE_KILL_SUIDGID != 0,
                 sync: arg.flags as i32 & libc::O_DSYNC != 0,
             };
-            fs.write(ino, arg.offset, whole.slice_ref(data), how).await?;
+            let written = fs.write(ino, arg.offset, whole.slice_ref(data), how).await;
+            if how.writeback && matches!(&written, Err(error) if error.errno == Errno::NoSpace) {
+                kernel.refuse_next_write(ino);
+            }
+            written?;
             reply.put(&WriteOut { size: arg.size, padding: 0 });
         }
         Operation::StatFs => {
@@ -142,7 +157,7 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
             let mut sink = |entry: DirEntry<'_>| {
                 let fits = reply.body_len() + entry_max <= room;
                 if fits {
-                    reply.put_dirent(&entry, attributes.then_some(timeouts));
+                    reply.put_dirent(&entry, attributes.then(|| kernel.timeouts(entry.ino)).as_ref());
                 }
                 fits
             };

@@ -560,6 +560,29 @@ fn damage_is_an_error_for_the_program_and_a_story_for_the_operator() {
 }
 
 #[test]
+fn who_only_writes_learns_that_there_is_no_space() {
+    on_each_transport(|_, at| {
+        let path = at.join("log");
+        let mut file = File::create(&path).unwrap();
+        file.write_all(b"begun").unwrap();
+        set_xattr(&path, "user.full", b"", 0).unwrap();
+        // The kernel takes what it can hold. It writes back when it wants; here, when somebody else asks for it.
+        file.write_all(&pattern(1 << 20, 1)).unwrap();
+        let other = File::open(&path).unwrap();
+        assert_eq!(errno(other.sync_all()), libc::ENOSPC);
+        assert_eq!(errno(file.write(b"more")), libc::ENOSPC);
+        // Who asks for the attributes is not concerned, nor who tries again later.
+        file.write_all(&pattern(1 << 20, 2)).unwrap();
+        let _ = other.sync_all();
+        assert!(fs::metadata(&path).is_ok());
+        check(unsafe { libc::removexattr(text(&path).as_ptr(), c"user.full".as_ptr()) }).unwrap();
+        assert_eq!(errno(file.write(b"more")), libc::ENOSPC);
+        file.write_all(b"more").unwrap();
+        file.sync_all().unwrap_or_else(|error| assert_eq!(error.raw_os_error(), Some(libc::ENOSPC)));
+    });
+}
+
+#[test]
 fn a_snapshot_is_not_written() {
     if let Some(why) = obstacle() {
         return eprintln!("SKIPPED: {why}");

@@ -1,7 +1,7 @@
 //! A file system in memory: the simplest thing that is correct enough to work on, behind one lock.
 //!
 //! Three names do something special when they are looked up: `panic` panics, `damaged` is a storage error, and `slow`
-//! answers after a while.
+//! answers after a while. Writes of a file with the attribute `user.full` find no space.
 
 use ashlar_env::Env;
 use ashlar_vfs::*;
@@ -365,6 +365,9 @@ impl FileSystem for Memory {
         let now = self.now();
         let mut inner = self.inner.lock();
         let node = inner.node(ino)?;
+        if node.xattrs.contains_key(b"user.full".as_slice()) {
+            return Err(Errno::NoSpace.into());
+        }
         node.write(offset, &data)?;
         if !how.writeback {
             node.touched(now);

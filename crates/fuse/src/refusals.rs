@@ -1,0 +1,51 @@
+//! Writers that nobody could tell that there is no space.
+//!
+//! With write-back the kernel takes data before anybody knows whether there is room for them. When their write fails later, it
+//! tells whoever syncs or closes the file; a program that only writes would go on for ever. So the kernel is told to forget the
+//! inode's attributes: at the next `write` it asks for them, on behalf of an open file, and gets the error instead, once. Until
+//! then nobody may give it attributes to keep. (A read that reaches beyond the end asks in the same way, and may get the
+//! error in its place.)
+
+use ashlar_vfs::Ino;
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// More inodes are not remembered.
+const MAX: usize = 1 << 16;
+
+/// Inodes of which a write from the page cache found no space.
+#[derive(Default)]
+pub(crate) struct Refusals {
+    inodes: Mutex<HashSet<Ino>>,
+    /// How many: mostly none.
+    count: AtomicUsize,
+}
+
+impl Refusals {
+    /// Whether it is remembered.
+    pub(crate) fn note(&self, ino: Ino) -> bool {
+        let mut inodes = self.inodes.lock();
+        if inodes.len() < MAX {
+            inodes.insert(ino);
+        }
+        self.count.store(inodes.len(), Ordering::Release);
+        inodes.contains(&ino)
+    }
+
+    /// Whether it is to be told.
+    pub(crate) fn holds(&self, ino: Ino) -> bool {
+        self.count.load(Ordering::Acquire) > 0 && self.inodes.lock().contains(&ino)
+    }
+
+    /// Whether it is to be told now; then no more.
+    pub(crate) fn take(&self, ino: Ino) -> bool {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let mut inodes = self.inodes.lock();
+        let taken = inodes.remove(&ino);
+        self.count.store(inodes.len(), Ordering::Release);
+        taken
+    }
+}
