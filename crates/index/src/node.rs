@@ -129,6 +129,23 @@ pub(crate) struct Child {
     pub(crate) ptr: NodePtr,
 }
 
+/// A sum that changes with any one bit, and that is made in a fraction of a CRC's time: a lookup takes it of a kilobyte. It is for
+/// what turns in memory alone, and is never stored. (A bit changes one of the lanes, and every step from there on is one to one.)
+fn quick_sum(bytes: &[u8]) -> u32 {
+    let (lines, rest) = bytes.as_chunks::<32>();
+    let mut lanes = [bytes.len() as u32, 0, 0, 0, 0, 0, 0, 0];
+    let mut add = |line: &[u8; 32]| {
+        for (lane, word) in lanes.iter_mut().zip(line.as_chunks::<4>().0) {
+            *lane = lane.wrapping_add(u32::from_le_bytes(*word));
+        }
+    };
+    lines.iter().for_each(&mut add);
+    let mut last = [0; 32];
+    last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+    add(&last);
+    lanes.into_iter().fold(0, |mixed: u32, lane| (mixed ^ lane).wrapping_mul(0x9e37_79b1).rotate_left(13))
+}
+
 /// Where an entry is, and enough of its key for most of a search.
 #[derive(Clone, Copy)]
 struct Entry {
@@ -136,8 +153,8 @@ struct Entry {
     head: u64,
     /// Offset in the body.
     at: u32,
-    /// CRC32C of its bytes when the node was read or made, which every lookup compares.
-    crc: u32,
+    /// [`quick_sum`] of its bytes when the node was read or made, which every lookup compares.
+    sum: u32,
 }
 
 /// A node in memory.
@@ -362,8 +379,8 @@ impl Node {
                 Some(_) => prefix_len = first[..prefix_len].iter().zip(key).take_while(|(a, b)| a == b).count(),
             }
             previous = Some(key);
-            let crc = crate::crc(body.get(at..reader.at).unwrap_or_default());
-            entries.push(Entry { head: 0, at: at as u32, crc });
+            let sum = quick_sum(body.get(at..reader.at).unwrap_or_default());
+            entries.push(Entry { head: 0, at: at as u32, sum });
         }
         let level = header.level;
         if level > HEIGHT_MAX {
@@ -532,7 +549,7 @@ impl Node {
     pub(crate) fn sound(&self, index: usize) -> Result<()> {
         let at = self.entries[index].at as usize;
         let end = self.entries.get(index + 1).map_or(self.entries_end, |next| next.at as usize);
-        let holds = crate::crc(&self.body[at..end]) == self.entries[index].crc;
+        let holds = quick_sum(&self.body[at..end]) == self.entries[index].sum;
         if holds { Ok(()) } else { Err(Error::corrupt(CHANGED)) }
     }
     /// Index of the first entry at or behind `key`, and whether it has exactly this key; then it is sound.
@@ -590,6 +607,17 @@ mod tests {
 
     proptest! {
         #[test]
+        fn every_bit_counts(bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
+            let sum = quick_sum(&bytes);
+            for bit in 0..bytes.len() * 8 {
+                let mut changed = bytes.clone();
+                changed[bit / 8] ^= 1 << (bit % 8);
+                prop_assert_ne!(quick_sum(&changed), sum);
+            }
+            prop_assert_ne!(quick_sum(&[&bytes[..], &[0]].concat()), sum);
+        }
+
+        #[test]
         fn guessing_finds_what_bisection_finds(
             mut heads in prop_oneof![
                 proptest::collection::vec(any::<u64>(), 0..200),
@@ -599,7 +627,7 @@ mod tests {
             others in proptest::collection::vec(any::<u64>(), 10),
         ) {
             heads.sort_unstable();
-            let entries: Vec<Entry> = heads.iter().map(|head| Entry { head: *head, at: 0, crc: 0 }).collect();
+            let entries: Vec<Entry> = heads.iter().map(|head| Entry { head: *head, at: 0, sum: 0 }).collect();
             let span = heads.first().zip(heads.last()).map_or((0, 0), |(first, last)| (*first, *last));
             let near = heads.iter().flat_map(|head| [head.saturating_sub(1), *head, head.saturating_add(1)]);
             for wanted in near.chain(others) {

@@ -250,7 +250,7 @@ fn a_leaf_is_lost(keys: u64) {
         for key in (0..2 * keys).step_by(3) {
             put(&pool, &volume, key..key + 1, 2).await;
         }
-        let newest = |key: u64| if key % 3 == 0 { 2 } else { 1 };
+        let newest = |key: u64| if key.is_multiple_of(3) { 2 } else { 1 };
         drop((pool, volume));
         let damaged = places[places.len() / 2];
         flip(&device, damaged);
@@ -260,7 +260,7 @@ fn a_leaf_is_lost(keys: u64) {
             let volume = pool.volume("v").expect("it is there");
             let mut lost = 0;
             for key in 0..2 * keys {
-                let expected = (key < keys || key % 3 == 0).then(|| value(key, newest(key)));
+                let expected = (key < keys || key.is_multiple_of(3)).then(|| value(key, newest(key)));
                 match volume.get(&name(key)).await {
                     Ok(found) => assert_eq!(found, expected, "key {key}"),
                     Err(error) => {
@@ -288,7 +288,7 @@ fn a_leaf_is_lost(keys: u64) {
         let volume = pool.volume("v").expect("it is there");
         put(&pool, &volume, 0..1, 2).await;
         for key in 0..2 * keys {
-            let expected = (key < keys || key % 3 == 0).then(|| value(key, newest(key)));
+            let expected = (key < keys || key.is_multiple_of(3)).then(|| value(key, newest(key)));
             assert_eq!(volume.get(&name(key)).await.expect("whole"), expected, "key {key}");
         }
         let checked = pool.check(|_, _| {}).await.expect("checked");

@@ -297,8 +297,8 @@ impl Ssd {
             Cleaning::Greedy => lists.get(here.fewest).copied(),
             Cleaning::CostBenefit => {
                 let mut best: Option<(f64, u32)> = None;
-                for valid in here.fewest..pages as usize {
-                    let mut block = lists[valid];
+                for (valid, &first) in lists.iter().enumerate().take(pages as usize).skip(here.fewest) {
+                    let mut block = first;
                     while block != NONE {
                         let used = valid as f64 / f64::from(pages);
                         let age = (here.programs - self.written[block as usize]) as f64;
