@@ -4,7 +4,7 @@ use crate::abi::{NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader};
 use crate::buffers::Buffers;
 use crate::decode::{Message, Operation, Request};
 use crate::mount::State;
-use crate::reply::{Reply, Timeouts};
+use crate::reply::Reply;
 use crate::report::Damage;
 use crate::serve::{Kernel, clears_setid, number, serve};
 use crate::sys::{self, Users};
@@ -176,11 +176,8 @@ impl<F: FileSystem> Kernel for Queue<F> {
             self.forget_attributes(ino);
         }
     }
-    fn refuses(&self, ino: Ino) -> bool {
+    fn take_refusal(&self, ino: Ino) -> bool {
         self.state.refusals.take(ino)
-    }
-    fn timeouts(&self, ino: Ino) -> Timeouts {
-        if self.state.refusals.holds(ino) { Timeouts::AT_ONCE } else { self.state.agreement.timeouts }
     }
 }
 

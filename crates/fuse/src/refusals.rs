@@ -2,9 +2,9 @@
 //!
 //! With write-back the kernel takes data before anybody knows whether there is room for them. When their write fails later, it
 //! tells whoever syncs or closes the file; a program that only writes would go on for ever. So the kernel is told to forget the
-//! inode's attributes: at the next `write` it asks for them, on behalf of an open file, and gets the error instead, once. Until
-//! then nobody may give it attributes to keep. (A read that reaches beyond the end asks in the same way, and may get the
-//! error in its place.)
+//! inode's attributes: at the next `write` it asks for them, on behalf of an open file, and gets the error instead, once. A read
+//! that reaches the end asks in the same way; but who reads has mostly asked for the attributes by `fstat` before, and then the
+//! error is dropped: a writer that goes on learns of its next failure.
 
 use ashlar_vfs::Ino;
 use parking_lot::Mutex;
@@ -33,12 +33,7 @@ impl Refusals {
         inodes.contains(&ino)
     }
 
-    /// Whether it is to be told.
-    pub(crate) fn holds(&self, ino: Ino) -> bool {
-        self.count.load(Ordering::Acquire) > 0 && self.inodes.lock().contains(&ino)
-    }
-
-    /// Whether it is to be told now; then no more.
+    /// Whether it was remembered; it is no more.
     pub(crate) fn take(&self, ino: Ino) -> bool {
         if self.count.load(Ordering::Acquire) == 0 {
             return false;

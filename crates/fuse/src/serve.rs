@@ -4,7 +4,7 @@ use crate::abi::*;
 use crate::decode::{Operation, Request};
 use crate::holes::confirmed_seek;
 use crate::negotiate::Agreement;
-use crate::reply::{DIRENT_LEN_MAX, DIRENT_PLUS_LEN_MAX, Reply, Timeouts, decode_device};
+use crate::reply::{DIRENT_LEN_MAX, DIRENT_PLUS_LEN_MAX, Reply, decode_device};
 use ashlar_vfs::{
     DirEntry, Errno, Error, FallocateMode, FileKind, FileSystem, Ino, NewNode, RenameMode, Result, SeekWhat, SetAttr,
     SetTime, Time, WriteMode, XattrMode,
@@ -17,10 +17,8 @@ pub(crate) trait Kernel: Sync {
     fn drop_pages(&self, ino: Ino, from: u64, to: Option<u64>) -> impl Future<Output = ()> + Send;
     /// Data that the kernel had taken found no space: who writes this inode next shall know.
     fn refuse_next_write(&self, ino: Ino);
-    /// Whether that was noted, once.
-    fn refuses(&self, ino: Ino) -> bool;
-    /// For how long it may keep what it is told of an inode.
-    fn timeouts(&self, ino: Ino) -> Timeouts;
+    /// Whether that was noted; it is no more.
+    fn take_refusal(&self, ino: Ino) -> bool;
 }
 
 /// Serves one request. `whole` is what the request's slices lie in.
@@ -47,7 +45,7 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
     };
     match request.operation {
         Operation::Lookup { name } => match fs.lookup(ino, name).await {
-            Ok(attr) => reply.put_entry(&attr, &kernel.timeouts(attr.ino)),
+            Ok(attr) => reply.put_entry(&attr, timeouts),
             Err(Error { errno: Errno::NotFound, .. }) => reply.put_absent(timeouts),
             Err(error) => return Err(error),
         },
@@ -61,12 +59,18 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
                 fs.forget(item.nodeid, item.nlookup).await;
             }
         }
-        Operation::GetAttr(arg) if arg.getattr_flags & GETATTR_FH != 0 && kernel.refuses(ino) => {
+        Operation::GetAttr(arg) if arg.getattr_flags & GETATTR_FH != 0 && kernel.take_refusal(ino) => {
             return Err(Errno::NoSpace.into());
         }
-        Operation::GetAttr(_) => reply.put_attr(&fs.getattr(ino).await?, &kernel.timeouts(ino)),
-        Operation::Statx => reply.put_statx(&fs.getattr(ino).await?, &kernel.timeouts(ino)),
-        Operation::SetAttr(arg) => reply.put_attr(&fs.setattr(ino, changes(&arg)).await?, &kernel.timeouts(ino)),
+        Operation::GetAttr(_) => {
+            kernel.take_refusal(ino);
+            reply.put_attr(&fs.getattr(ino).await?, timeouts);
+        }
+        Operation::Statx => {
+            kernel.take_refusal(ino);
+            reply.put_statx(&fs.getattr(ino).await?, timeouts);
+        }
+        Operation::SetAttr(arg) => reply.put_attr(&fs.setattr(ino, changes(&arg)).await?, timeouts),
         Operation::ReadLink => reply.put_slice(&fs.readlink(ino).await?),
         Operation::Symlink { name, target } => {
             let node = node(FileKind::Symlink, 0o777, 0, 0);
@@ -91,7 +95,7 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
             fs.rename((ino, name), (to, new_name), mode).await?;
         }
         Operation::Link { ino: target, name } => {
-            reply.put_entry(&fs.link(target, ino, name).await?, &kernel.timeouts(target));
+            reply.put_entry(&fs.link(target, ino, name).await?, timeouts);
         }
         Operation::Create { arg, name } => {
             reply.put_entry(&fs.create(ino, name, node(FileKind::File, arg.mode, arg.umask, 0)).await?, timeouts);
@@ -157,7 +161,7 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
             let mut sink = |entry: DirEntry<'_>| {
                 let fits = reply.body_len() + entry_max <= room;
                 if fits {
-                    reply.put_dirent(&entry, attributes.then(|| kernel.timeouts(entry.ino)).as_ref());
+                    reply.put_dirent(&entry, attributes.then_some(timeouts));
                 }
                 fits
             };
