@@ -17,6 +17,8 @@ use std::time::Duration;
 const CHECKPOINT: IoContext = IoContext::background("checkpoint");
 /// Commits that nobody syncs are made durable after this time.
 const SYNC_INTERVAL: Duration = Duration::from_secs(5);
+/// The same while the pool is full: somebody may wait for what was deleted.
+const FULL_INTERVAL: Duration = Duration::from_millis(500);
 /// A dirty pool is checkpointed at least this often, counted in sync intervals.
 const CHECKPOINT_INTERVALS: u32 = 12;
 /// While space is searched, readers of emptied segments get some time to end: so many times so much.
@@ -249,7 +251,8 @@ impl Pool {
         while !shared.stopped.load(Ordering::Acquire) {
             let due = {
                 let mut due = std::pin::pin!(shared.due.notified());
-                let mut tick = std::pin::pin!(shared.env.sleep(SYNC_INTERVAL));
+                let interval = if shared.space.is_overdrawn() { FULL_INTERVAL } else { SYNC_INTERVAL };
+                let mut tick = std::pin::pin!(shared.env.sleep(interval));
                 std::future::poll_fn(|context| {
                     if due.as_mut().poll(context).is_ready() {
                         return std::task::Poll::Ready(true);
@@ -261,12 +264,20 @@ impl Pool {
             quiet += 1;
             let dirty = shared.volumes.read().values().any(|volume| volume.tree.is_dirty());
             if self.should_clean() {
-                match self.clean().await {
-                    Ok(true) => shared.due.notify_one(),
+                // What was deleted is free once it has sunk to the leaves.
+                let rounds = shared.space_rounds.load(Ordering::Acquire);
+                let cleaned = match shared.deleted.load(Ordering::Acquire) {
+                    true => self.make_space(rounds, true).await.map(|()| false),
+                    false => self.clean().await,
+                };
+                match cleaned {
+                    Ok(true) => {
+                        shared.due.notify_one();
+                        continue;
+                    }
                     Ok(false) => {}
                     Err(_) => return,
                 }
-                continue;
             }
             let result = if due || (dirty && quiet >= CHECKPOINT_INTERVALS) {
                 quiet = 0;
