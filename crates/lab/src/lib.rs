@@ -6,7 +6,9 @@
 //! Promises: what is looked at is not changed, times of access included where the kernel allows it. Files that this crate
 //! reads may be anybody's: a damaged one is an error with a place.
 
+pub mod age;
 pub mod codec;
+pub mod ffs;
 pub mod frames;
 pub mod history;
 pub mod layout;

@@ -25,6 +25,6 @@ pub mod synthetic;
 
 pub use builder::{Builder, Tidied};
 pub use format::{Header, HistoryReader};
-pub use record::{Act, ROOT, Record};
+pub use record::{Act, ROOT, Record, Writing};
 pub use short::ShortLived;
 pub use stats::{Closing, Stats};
