@@ -1,5 +1,7 @@
 //! What can be said to `ashlar lab`.
 
+use ashlar_lab::age::image::Kind;
+use ashlar_lab::ffs::Variant;
 use ashlar_lab::history::synthetic::Sizes;
 use ashlar_units::Bytes;
 use clap::{Args, Subcommand, ValueEnum};
@@ -17,6 +19,86 @@ pub enum LabCommand {
     /// Make a history of creations, changes and deletions: of snapshots, of a git repository, or of parameters. Without -o,
     /// show the statistics of a history.
     History(Box<HistoryArguments>),
+    /// Apply a history to a file system: an image that is made, a directory, or a simulated FFS. After Ctrl-C, or when it was
+    /// killed, the same command goes on. Exit code 1 when files were left out since the file system was full. Needs root for
+    /// images.
+    Age(Box<AgeArguments>),
+}
+
+#[derive(Args)]
+pub struct AgeArguments {
+    /// What `ashlar lab history` wrote.
+    pub history: PathBuf,
+    /// What ages: ext4:SIZE, xfs:SIZE or btrfs:SIZE for an image; a directory, in which a directory `aged` is made; or
+    /// ffs:SIZE, ffs:SIZE:noswitch or ffs:SIZE:smartfrag for the simulated FFS of the thesis.
+    #[arg(long, value_name = "TARGET", value_parser = Target::from_str)]
+    pub on: Target,
+    /// The file for the image; sparse.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Share of the file system that is to be in use at the end, as in 80%: files are left out, or stand several times.
+    /// Default: the history as it is.
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub to: Option<f64>,
+    /// Decides what is left to chance.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// What to do when the file system is full: skip (leave the file out and go on) or stop.
+    #[arg(long, value_name = "POLICY", default_value = "skip", value_parser = ["skip", "stop"])]
+    pub when_full: String,
+    /// Bytes that may be dirty, by the clock of the history, before the oldest files are written back.
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    pub dirty: Bytes,
+    /// More options for mkfs.
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
+    pub mkfs_options: Option<String>,
+    /// More options for mount -o.
+    #[arg(long, value_name = "OPTIONS")]
+    pub mount_options: Option<String>,
+    /// Overwrite an image that is there already.
+    #[arg(long)]
+    pub force: bool,
+    /// Forget a run that was stopped, and begin anew.
+    #[arg(long)]
+    pub fresh: bool,
+    /// Agree to fill the file system of a directory that is not the root of a mounted one.
+    #[arg(long)]
+    pub yes: bool,
+    /// For ffs: the model of the disk on which files are read and written at the end, aged and empty.
+    #[arg(long, value_name = "MODEL", default_value = "fujitsu-m2694")]
+    pub model: String,
+    /// Write a page with the layout over time.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Write nothing to the ledger.
+    #[arg(long)]
+    pub no_ledger: bool,
+}
+
+/// What ages.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Target {
+    /// An image.
+    Image(Kind, Bytes),
+    /// What is simulated.
+    Ffs(Bytes, Variant),
+    /// A directory.
+    Directory(PathBuf),
+}
+
+impl FromStr for Target {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Target, String> {
+        let size = |text: &str| text.parse::<Bytes>().map_err(|error| error.to_string());
+        match text.split_once(':') {
+            Some(("ffs", rest)) => {
+                let (bytes, variant) = rest.split_once(':').unwrap_or((rest, "baseline"));
+                Ok(Target::Ffs(size(bytes)?, variant.parse()?))
+            }
+            Some((kind, bytes)) if !kind.contains('/') => Ok(Target::Image(kind.parse()?, size(bytes)?)),
+            _ => Ok(Target::Directory(text.into())),
+        }
+    }
 }
 
 #[derive(Args)]
@@ -115,11 +197,11 @@ pub struct Parameters {
     /// Bytes of the file system.
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     pub capacity: Bytes,
-    /// Sizes of files: agrawal, impressions, synwrite, even:LOW-HIGH, gamma:MEAN,SHAPE.
+    /// Sizes of files: agrawal, impressions, synwrite, even:LOW-HIGH, gamma:MEAN,SHAPE, lognormal:MEDIAN,DEVIATION.
     #[arg(long, default_value = "agrawal")]
     pub sizes: Sizes,
     /// Directories.
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub directories: u32,
     /// Share of the capacity that is in use at the end; for `profile` also a curve, as in 0:0.1,100:0.6,365:0.8 (day:share).
     #[arg(long, default_value = "0.7", value_parser = curve)]
@@ -183,6 +265,24 @@ fn curve(text: &str) -> Result<Curve, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn targets() {
+        const GIB: Bytes = Bytes(1 << 30);
+        for (text, expected) in [
+            ("ext4:1GiB", Target::Image(Kind::Ext4, GIB)),
+            ("btrfs:1GiB", Target::Image(Kind::Btrfs, GIB)),
+            ("ffs:1GiB", Target::Ffs(GIB, Variant::Baseline)),
+            ("ffs:1GiB:noswitch", Target::Ffs(GIB, Variant::NoSwitch)),
+            ("/mnt/a:b", Target::Directory("/mnt/a:b".into())),
+            ("mnt", Target::Directory("mnt".into())),
+        ] {
+            assert_eq!(text.parse(), Ok(expected), "{text}");
+        }
+        for wrong in ["ext5:1GiB", "ext4:", "ffs:1GiB:fast", "xfs:many"] {
+            wrong.parse::<Target>().expect_err(wrong);
+        }
+    }
 
     #[test]
     fn shares_and_curves() {

@@ -1,5 +1,6 @@
 //! `ashlar lab`: how a file system fares with its years.
 
+mod age;
 pub mod arguments;
 mod history;
 mod layout;
@@ -21,6 +22,7 @@ pub fn run(command: LabCommand, output: &Output) -> Result<ExitCode, Failure> {
         LabCommand::Layout(arguments) => layout::run(&arguments, output),
         LabCommand::Snapshot(arguments) => snapshot::run(&arguments, output),
         LabCommand::History(arguments) => history::run(&arguments, output),
+        LabCommand::Age(arguments) => age::run(&arguments, output),
     }
 }
 

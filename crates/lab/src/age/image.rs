@@ -110,7 +110,7 @@ impl Image {
         let (program, arguments) = self.kind.make(&uuid);
         let mut command = Command::new(program);
         command.args(arguments);
-        options.iter().for_each(|options| drop(command.args(options.split_whitespace())));
+        command.args(options.unwrap_or_default().split_whitespace());
         let made = run(program, command.arg(&self.path));
         if made.is_err() {
             let _ = std::fs::remove_file(&self.path);

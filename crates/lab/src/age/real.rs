@@ -214,15 +214,17 @@ impl Subject for Directory {
     }
 
     fn write_back(&mut self, id: u64, alive: &Alive) -> io::Result<()> {
-        let file = match self.dirty.remove(&id) {
-            Some(file) => file,
-            None => {
-                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let place = place(id, alive);
-                self.within(id, place, alive, |directory, name| openat(directory, name, flags, Mode::empty()))?
-            }
-        };
-        start_writeback(&file)
+        if let Some(file) = self.dirty.remove(&id) {
+            return start_writeback(&file);
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let place = place(id, alive);
+        match self.within(id, place, alive, |directory, name| openat(directory, name, flags, Mode::empty())) {
+            Ok(file) => start_writeback(&file),
+            // It was written back, and then deleted.
+            Err(Errno::NOENT) if self.again => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn sync(&mut self) -> io::Result<()> {

@@ -105,7 +105,7 @@ impl Subject for Memory {
         Ok(())
     }
     fn write_back(&mut self, id: u64, _alive: &Alive) -> io::Result<()> {
-        assert!(self.there.contains_key(&id));
+        assert!(self.there.contains_key(&id) || self.again);
         Ok(())
     }
     fn sync(&mut self) -> io::Result<()> {
@@ -123,16 +123,16 @@ fn home(name: &str) -> PathBuf {
     home
 }
 
-/// A history of 1 MiB; the number of its records.
-fn history(to: &Path) -> u64 {
+/// A history of so many bytes; the number of its records.
+fn history(to: &Path, capacity: u64) -> u64 {
     let sizes = Sizes::Even(1, 40_000);
-    let common = Common { capacity: 1 << 20, sizes, directories: 5, sync_share: 0.2, write_unit: 4096, seed: 1 };
+    let common = Common { capacity, sizes, directories: 5, sync_share: 0.02, write_unit: 4096, seed: 1 };
     let curve = vec![(4.0, 0.9), (8.0, 0.5)];
     let profile = Profile { common, days: 8, utilization: curve, turnover: 0.3, short_lived: 0.5 };
     let mut builder = Builder::new(1 << 20, &std::env::temp_dir());
     let stop = AtomicBool::new(false);
     profile.run(&mut builder, &stop, &|_| {}).expect("no interruption");
-    let header = Header { source: "test".into(), models: Vec::new(), seed: 1, capacity: 1 << 20 };
+    let header = Header { source: "test".into(), models: Vec::new(), seed: 1, capacity };
     builder.finish(to, &header, &stop).expect("space").0.records
 }
 
@@ -149,7 +149,7 @@ proptest! {
     fn killed_anywhere_it_ends_the_same(lives in prop::collection::vec(0..400u64, 0..5), room in 300_000..1_200_000u64, name: u64) {
         let home = home(&format!("killed-{name:x}"));
         let file = home.join("h");
-        let total = history(&file);
+        let total = history(&file, 1 << 20);
         let mut whole = Memory::new(room);
         let expected = run(&file, total, &mut whole, &mut State::nowhere()).expect("nothing fails");
         let mut memory = Memory::new(room);
@@ -177,7 +177,7 @@ proptest! {
 fn a_full_file_system_is_told_or_ends_it() {
     let home = home("full");
     let file = home.join("h");
-    let total = history(&file);
+    let total = history(&file, 1 << 20);
     let mut memory = Memory::new(400_000);
     let (done, points) = run(&file, total, &mut memory, &mut State::nowhere()).expect("nothing fails");
     assert!(done.refused > 0 && done.first_full.is_some() && done.skipped > 0, "{done:?}");
@@ -195,7 +195,7 @@ fn a_full_file_system_is_told_or_ends_it() {
 fn a_scaled_history_keeps_its_share() {
     let home = home("scaled");
     let file = home.join("h");
-    let total = history(&file);
+    let total = history(&file, 32 << 20);
     let mut reader = HistoryReader::new(std::fs::File::open(&file).expect("it is there")).expect("a history");
     let live = reader.closing().expect("whole").live_bytes;
     for wanted in [live / 3, 5 * live / 2] {
@@ -206,7 +206,7 @@ fn a_scaled_history_keeps_its_share() {
         let done = age(&mut reader, total, &mut memory, &options, &mut State::nowhere(), &stop, &|_| {});
         assert_eq!(done.expect("nothing fails").0.skipped, 0);
         let share = memory.used() as f64 / wanted as f64;
-        assert!((0.7..1.3).contains(&share), "{share} of what was wanted, with few files");
+        assert!((0.8..1.2).contains(&share), "{share} of what was wanted");
     }
     std::fs::remove_dir_all(&home).expect("it is ours");
 }
@@ -230,7 +230,7 @@ fn a_run_is_only_its_own() {
 fn a_directory_ages() {
     let home = home("directory");
     let file = home.join("h");
-    let total = history(&file);
+    let total = history(&file, 1 << 20);
     std::fs::create_dir(home.join("d")).expect("made");
     let options = AgeOptions { scale: Scale::ONE, writeback: Writeback::LINUX, when_full: WhenFull::Skip, seed: 1 };
     let mut reader = HistoryReader::new(std::fs::File::open(&file).expect("it is there")).expect("a history");

@@ -15,7 +15,10 @@
 //!  * No rotational positions: disks have not told theirs since before the thesis.
 
 mod alloc;
+pub mod bench;
 mod group;
+#[cfg(test)]
+mod tests;
 
 use crate::age::{Alive, Look, Refusal, Subject};
 use crate::history::{ROOT, Writing};

@@ -107,11 +107,19 @@ impl Ordered<'_> {
             }
             (Act::MakeDirectory { parent, name_len }, None) => {
                 let parent = self.parent(parent, record.at_ns, 0, each)?;
+                if self.live.contains_key(&record.id) {
+                    // It was made on the way to itself.
+                    return Ok(());
+                }
                 self.enter(record.id, parent, Some(0));
                 self.emit(Record { act: Act::MakeDirectory { parent, name_len }, ..record }, each)
             }
             (Act::Create { parent, name_len, size, how }, None) => {
                 let parent = self.parent(parent, record.at_ns, 0, each)?;
+                if self.live.contains_key(&record.id) {
+                    self.tidied.dropped += 1;
+                    return Ok(());
+                }
                 self.enter(record.id, parent, None);
                 self.emit(Record { act: Act::Create { parent, name_len, size, how }, ..record }, each)
             }
@@ -183,8 +191,9 @@ impl Ordered<'_> {
             return Ok(ROOT);
         };
         let parent = self.parent(above, at_ns, depth + 1, each)?;
+        // In a ring, it was made on the way.
         if self.live.contains_key(&id) {
-            return Ok(ROOT);
+            return Ok(id);
         }
         self.tidied.directories_early += 1;
         self.enter(id, parent, Some(0));

@@ -219,7 +219,7 @@ mod tests {
         let mut command = Command::new("git");
         command.arg("-C").arg(repository).args(["-c", "user.name=n", "-c", "user.email=e"]).args(arguments);
         for name in ["GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"] {
-            command.env(name, format!("{time} +0000"));
+            command.env(name, format!("@{time} +0000"));
         }
         let output = command.output().expect("git is there");
         assert!(output.status.success(), "{arguments:?}: {output:?}");

@@ -39,6 +39,7 @@ fn sizes_have_their_means() {
         ("even:100-200", 150.0, 0.01),
         ("gamma:32KiB,1.5", 32_768.0, 0.02),
         ("gamma:256KiB,0.5", 262_144.0, 0.03),
+        ("lognormal:4KiB,1.8", 4096.0 * 1.62f64.exp(), 0.1),
     ] {
         let sizes: Sizes = text.parse().expect("a distribution");
         assert_eq!(sizes.to_string().parse::<Sizes>().expect("what is shown can be read"), sizes);

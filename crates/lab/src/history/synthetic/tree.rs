@@ -7,6 +7,9 @@ use crate::history::ROOT;
 use ashlar_models::Chance;
 use ashlar_survey::sample::mix;
 
+/// Where the distribution is cut. Ours: without an end it has no mean, and one directory gets most of the files.
+const FILES_MAX: f64 = 500.0;
+
 pub(super) struct Tree {
     ids: Vec<(u64, u64)>,
     /// Sums of the weights up to and with each directory.
@@ -23,8 +26,8 @@ impl Tree {
             let id = mix(seed ^ 0xd1, u64::from(number)).max(1);
             stake.extend([parent, id, id]);
             ids.push((id, parent));
-            // P(files ≥ n) = 2.36 / (n + 2.36), of which the mean is bounded by a cut at 10,000.
-            let files = (2.36 / (1.0 - chance.unit()) - 2.36).min(10_000.0);
+            // P(files ≥ n) = 2.36 / (n + 2.36).
+            let files = (2.36 / (1.0 - chance.unit()) - 2.36).min(FILES_MAX);
             sum += files + 0.1;
             sums.push(sum);
         }
