@@ -110,7 +110,7 @@ fn schemas_are_printed() {
 #[test]
 fn a_directory_and_ffs_age() {
     let scratch = Scratch::new("age");
-    let history = scratch.json(&format!("{RECIPE} --days 20 -o @churn"));
+    let history = scratch.json(&format!("{RECIPE} --days 10 -o @churn"));
     let live = history["statistics"]["live_files"].as_u64().expect("a count");
     std::fs::create_dir(scratch.0.join("d")).expect("made");
     scratch.refused("age @churn --on @d", "--yes agrees");
@@ -162,7 +162,7 @@ fn an_image_ages_and_goes_on_after_a_kill() {
         return;
     }
     let scratch = Scratch::new("image");
-    let history = scratch.json(&format!("{RECIPE} --days 60 --sync-share 0.2 -o @churn"));
+    let history = scratch.json(&format!("{RECIPE} --days 20 --sync-share 0.01 -o @churn"));
     let (live, records) =
         (&history["statistics"]["live_files"], history["statistics"]["records"].as_u64().expect("a count"));
     let line = "age @churn --on ext4:128MiB -o @aged.img --json";

@@ -68,7 +68,7 @@ fn path(word: &[u8]) -> PathBuf {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Groups {
-    /// As ext2, ext3 and ext4 do.
+    /// As ext2, ext3 and ext4 do. Groups that share their tables of inodes (`flex_bg`) are one.
     Ext4 {
         /// Inodes of a group; the first inode is number 1.
         inodes: u32,
@@ -100,7 +100,11 @@ impl Groups {
         match file_system {
             "ext2" | "ext3" | "ext4" if block.get(1080..1082)? == [0x53, 0xef] => {
                 let block_bytes = 1024u64.checked_shl(number(1024 + 24)?.min(6))?;
-                let (bytes, inodes) = (u64::from(number(1024 + 32)?) * block_bytes, number(1024 + 40)?);
+                // s_feature_incompat and s_log_groups_per_flex: groups whose inodes lie together, and whose data do.
+                let flexible = number(1024 + 0x60)? & 0x200 != 0;
+                let flex = if flexible { 1u32.checked_shl((*block.get(1024 + 0x174)?).into())? } else { 1 };
+                let bytes = u64::from(number(1024 + 32)?).checked_mul(block_bytes)?.checked_mul(flex.into())?;
+                let inodes = number(1024 + 40)?.checked_mul(flex)?;
                 let first_byte = u64::from(number(1024 + 20)?) * block_bytes;
                 (bytes > 0 && inodes > 0).then_some(Groups::Ext4 { inodes, bytes, first_byte })
             }
@@ -170,6 +174,14 @@ mod tests {
         assert_eq!([0, 1 << 20, (1 << 20) + 1024].map(|at| ext4.of_byte(at)), [0, 0, 1]);
         let xfs = Groups::Xfs { inode_bits: 20, bytes: 1 << 30 };
         assert_eq!((xfs.of_inode(3 << 20 | 77), xfs.of_byte(5 << 30)), (3, 5));
+        let mut block = vec![0; 2048];
+        block[1080..1082].copy_from_slice(&[0x53, 0xef]);
+        for (at, value) in [(24, 2u32), (32, 32768), (40, 8192), (0x60, 0x200), (0x174, 4)] {
+            block[1024 + at..1028 + at].copy_from_slice(&value.to_le_bytes());
+        }
+        let flexible = Groups::Ext4 { inodes: 16 * 8192, bytes: 16 * 128 << 20, first_byte: 0 };
+        assert_eq!(Groups::read("ext4", &block), Some(flexible));
+        assert_eq!(Groups::read("ext4", &[0xff; 2048]), None);
         assert_eq!(Groups::read("ext4", &[0; 2048]), None);
         assert_eq!(Groups::read("xfs", b"XFSB"), None);
     }
