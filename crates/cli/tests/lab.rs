@@ -155,6 +155,41 @@ fn kill(mut child: Child, position: &std::path::Path, records: u64) {
     }
 }
 
+/// Whether a snapshot's extents are those that debugfs reads from the device (check 5 of the digest).
+fn extents_are_those_of_debugfs(scratch: &Scratch, image: &str) {
+    let point = scratch.0.join("look/mnt");
+    std::fs::create_dir_all(&point).expect("made");
+    let mounted = Command::new("mount").args(["-o", "loop,ro"]).arg(scratch.path(image)).arg(&point).output();
+    assert!(mounted.expect("it runs").status.success());
+    scratch.json("snapshot @look/mnt -o @look.snap");
+    assert!(Command::new("umount").arg(&point).status().expect("it runs").success());
+    let file = std::fs::File::open(scratch.path("look.snap")).expect("it was taken");
+    let mut snapshot = ashlar_lab::snapshot::SnapshotReader::new(file).expect("a snapshot");
+    let (mut looked, mut pieces) = (0, 0);
+    while let Some(entry) = snapshot.entry().expect("whole") {
+        if entry.extents.is_empty() || entry.inode % 16 != 0 && entry.extents.len() < 3 {
+            continue;
+        }
+        let ask = format!("ex -l <{}>", entry.inode);
+        let output = Command::new("debugfs").args(["-R", &ask]).arg(scratch.path(image)).output();
+        let Ok(output) = output else { return eprintln!("SKIPPED: there is no debugfs") };
+        // Level, levels, entry, entries, first and last logical, first and last physical, length: in blocks of 4 KiB.
+        let text = String::from_utf8_lossy(&output.stdout).replace(['/', '-'], " ");
+        let rows =
+            text.lines().skip(1).map(|line| line.split_whitespace().map_while(|word| word.parse().ok()).collect());
+        let expected: Vec<[u64; 3]> = rows
+            .filter(|row: &Vec<u64>| row.len() >= 9)
+            .map(|row| [row[4] << 12, row[6] << 12, row[8] << 12])
+            .collect();
+        let found: Vec<[u64; 3]> =
+            entry.extents.iter().map(|extent| [extent.logical, extent.physical, extent.len]).collect();
+        assert_eq!(found, expected, "inode {}: {text}", entry.inode);
+        looked += 1;
+        pieces += found.len();
+    }
+    assert!(looked > 20 && pieces >= looked, "{looked} files in {pieces} pieces");
+}
+
 #[test]
 fn an_image_ages_and_goes_on_after_a_kill() {
     if let Some(obstacle) = obstacle() {
@@ -176,6 +211,7 @@ fn an_image_ages_and_goes_on_after_a_kill() {
     assert_eq!(aged["done"]["records"], records);
     assert!(!scratch.0.join("aged.img.ageing").exists());
     scratch.refused("age @churn --on ext4:128MiB -o @aged.img", "--force overwrites");
+    extents_are_those_of_debugfs(&scratch, "aged.img");
     let checked = Command::new("fsck.ext4").args(["-f", "-n"]).arg(scratch.path("aged.img")).output();
     assert!(checked.expect("e2fsprogs has it").status.success());
     // A file system that is too small is full, which is told, and the rest goes on.

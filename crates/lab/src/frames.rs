@@ -185,7 +185,7 @@ impl<R: Read> FrameReader<R> {
     }
 
     /// The next frame; `None` after the last.
-    pub fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+    pub fn frame(&mut self) -> Result<Option<Frame>, FrameError> {
         if self.end.is_some() {
             return Ok(None);
         }
@@ -230,7 +230,7 @@ impl<R: Read> FrameReader<R> {
     /// Reads a header. Comes first.
     pub fn header<T: DeserializeOwned>(&mut self, kind: u8) -> Result<T, FrameError> {
         let what = "its header cannot be read";
-        let frame = self.next()?.filter(|frame| frame.kind == kind).ok_or(FrameError::Damaged { at: 12, what })?;
+        let frame = self.frame()?.filter(|frame| frame.kind == kind).ok_or(FrameError::Damaged { at: 12, what })?;
         serde_json::from_slice(&frame.bytes).map_err(|_| frame.damaged(Damage(what)))
     }
 
@@ -238,7 +238,7 @@ impl<R: Read> FrameReader<R> {
     pub fn item<T: Item>(&mut self, kind: u8) -> Result<Option<T>, FrameError> {
         loop {
             if self.open.as_ref().is_none_or(|(frame, used)| *used == frame.bytes.len()) {
-                self.open = self.next()?.map(|frame| (frame, 0));
+                self.open = self.frame()?.map(|frame| (frame, 0));
             }
             let Some((frame, used)) = &mut self.open else { return Ok(None) };
             if frame.kind != kind {
@@ -262,7 +262,7 @@ impl<R: Read> FrameReader<R> {
         decode(&mut Take(end)).map_err(damaged)
     }
 
-    /// What the end frame holds, once [`next`](FrameReader::next) has returned `None`.
+    /// What the end frame holds, once [`frame`](FrameReader::frame) has returned `None`.
     pub fn end(&self) -> Option<&[u8]> {
         self.end.as_deref()
     }

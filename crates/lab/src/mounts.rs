@@ -179,7 +179,7 @@ mod tests {
         for (at, value) in [(24, 2u32), (32, 32768), (40, 8192), (0x60, 0x200), (0x174, 4)] {
             block[1024 + at..1028 + at].copy_from_slice(&value.to_le_bytes());
         }
-        let flexible = Groups::Ext4 { inodes: 16 * 8192, bytes: 16 * 128 << 20, first_byte: 0 };
+        let flexible = Groups::Ext4 { inodes: 16 * 8192, bytes: 16 * (128 << 20), first_byte: 0 };
         assert_eq!(Groups::read("ext4", &block), Some(flexible));
         assert_eq!(Groups::read("ext4", &[0xff; 2048]), None);
         assert_eq!(Groups::read("ext4", &[0; 2048]), None);

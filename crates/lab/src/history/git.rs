@@ -235,7 +235,8 @@ mod tests {
         let _ = std::fs::remove_dir_all(&home);
         std::fs::create_dir_all(home.join("a/b")).expect("made");
         git(&home, &["init", "-q", "-b", "main"], 1);
-        let steps: [(&[(&str, Option<usize>)], u64); 3] = [
+        type Files<'a> = &'a [(&'a str, Option<usize>)];
+        let steps: [(Files, u64); 3] = [
             (&[("top", Some(10)), ("a/b/deep\nname", Some(5000))], 1000),
             (&[("top", Some(99)), ("a/other", Some(1))], 900),
             (&[("a/b/deep\nname", None)], 2000),

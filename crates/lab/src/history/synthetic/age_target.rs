@@ -69,7 +69,7 @@ impl AgeTarget {
     /// Gives the history to `builder`. `seen` gets the number of steps so far.
     pub fn run(&self, builder: &mut Builder, stop: &AtomicBool, seen: &dyn Fn(u64)) -> io::Result<Converged> {
         if self.ages.is_empty()
-            || self.ages.iter().any(|share| !(*share >= 0.0))
+            || self.ages.iter().any(|share| share.is_nan() || *share < 0.0)
             || self.ages.iter().sum::<f64>() <= 0.0
         {
             return Err(io::Error::new(

@@ -28,7 +28,7 @@ fn history(run: impl FnOnce(&mut Builder) -> io::Result<()>) -> (Vec<Record>, Cl
     (records, closing)
 }
 
-const NEVER: AtomicBool = AtomicBool::new(false);
+static NEVER: AtomicBool = AtomicBool::new(false);
 
 #[test]
 fn sizes_have_their_means() {
