@@ -354,7 +354,12 @@ impl Given<'_> {
         let ran = self.apply(&mut subject, capacity, state, output)?;
         drop(subject);
         let seen = of_tree(&home, now_ns(), &AtomicBool::new(false), &|_| {})?;
-        Ok((ran, seen.layout, seen.notes))
+        let mut notes = seen.notes;
+        let space = rustix::fs::statvfs(point).map_err(|error| about(point, error))?;
+        if ran.done.refused > 0 && space.f_ffree < space.f_files / 20 {
+            notes.push("nearly all inodes are in use: with ext4, --mkfs-options '-N NUMBER' makes more".into());
+        }
+        Ok((ran, seen.layout, notes))
     }
 
     fn directory(&self, path: &Path, output: &Output) -> Result<Aged, Failure> {
