@@ -74,9 +74,10 @@ fn snapshots_are_compared() {
     write("a/grows", 4096);
     let first = scratch.json("snapshot @tree -o @s0");
     assert_eq!(first["counts"]["files"], 3);
-    std::fs::remove_file(tree.join("a/goes")).expect("it is there");
-    write("a/grows", 9000);
+    // In this order, so that the new file does not get the old one's inode.
     write("new", 1);
+    write("a/grows", 9000);
+    std::fs::remove_file(tree.join("a/goes")).expect("it is there");
     scratch.json("snapshot @tree -o @s1");
     let history = scratch.json("history @s0 @s1 -o @churn --no-short-lived");
     let found = &history["snapshots"];
