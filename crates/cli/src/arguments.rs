@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+pub use crate::lab::arguments::LabCommand;
 pub use crate::ledger::arguments::LedgerArguments;
 pub use crate::plan::arguments::PlanCommand;
 use ashlar_faults::Fault;
@@ -55,7 +56,7 @@ pub enum Command {
     /// Block devices for other programs, and models of devices.
     #[command(subcommand)]
     Device(DeviceCommand),
-    /// Experiments in virtual time.
+    /// How a file system fares with its years: snapshots, histories, ageing, traces. See docs/lab.md.
     #[command(subcommand)]
     Lab(LabCommand),
     /// What should hold the data: predictions, each with its range.
@@ -484,27 +485,6 @@ pub struct Probe {
     /// Most writes.
     #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(10_000..=100_000_000))]
     pub writes: u64,
-}
-
-#[derive(Subcommand)]
-pub enum LabCommand {
-    /// Give the requests of a trace to a model, in virtual time.
-    Replay(Replay),
-}
-
-#[derive(Args)]
-pub struct Replay {
-    /// What `ashlar device trace` or `device serve --trace` wrote; of each record `at_ns`, `op`, `offset` and `len` are needed.
-    pub trace: PathBuf,
-    /// The model: a name, or a file that ends in .toml.
-    #[arg(long)]
-    pub model: String,
-    /// Decides what differs from one specimen of the model to the next.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub seed: u64,
-    /// Do not wait for the times of the trace, but keep so many requests under way.
-    #[arg(long, value_name = "N")]
-    pub depth: Option<usize>,
 }
 
 #[derive(Args)]

@@ -9,6 +9,8 @@ const BATCH: usize = 128;
 const FIEMAP: libc::Ioctl = 0xc020_660b_u32 as libc::Ioctl;
 /// `FS_IOC_GETFSMAP`: `_IOWR('X', 59, struct fsmap_head)`, 192 bytes with the two keys.
 const GETFSMAP: libc::Ioctl = 0xc0c0_583b_u32 as libc::Ioctl;
+/// `FS_IOC_GETVERSION`: `_IOR('v', 1, long)`, which yields an `int`.
+const GETVERSION: libc::Ioctl = 0x8008_7601_u32 as libc::Ioctl;
 const EXTENT_LAST: u32 = 1;
 const SPECIAL_OWNER: u32 = 0x10;
 const MAP_LAST: u32 = 0x20;
@@ -159,6 +161,23 @@ pub fn free_ranges(file: impl AsFd, mut each: impl FnMut(u64, u64)) -> io::Resul
     }
 }
 
+/// The generation of a file's inode: another file with the same number has another one. An error of kind `Unsupported`
+/// where the file system has none.
+pub fn generation(file: impl AsFd) -> io::Result<u32> {
+    // The kernel writes four bytes, though the request's name says eight.
+    let mut version: libc::c_long = 0;
+    // SAFETY: the pointer is to a writable long, the most that the request may write.
+    let done = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), GETVERSION, &raw mut version) };
+    if done < 0 { Err(unsupported(io::Error::last_os_error())) } else { Ok(version as u32) }
+}
+
+/// Has what is dirty of a file written, and does not wait for it. A file system that chooses places late chooses them now.
+pub fn start_writeback(file: impl AsFd) -> io::Result<()> {
+    // SAFETY: the call has no memory arguments; zero and zero are the whole file.
+    let done = unsafe { libc::sync_file_range(file.as_fd().as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 fn unsupported(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(libc::EOPNOTSUPP | libc::ENOTTY | libc::EINVAL) => io::Error::new(io::ErrorKind::Unsupported, error),
@@ -190,6 +209,11 @@ mod tests {
         match extents(&file, 1000) {
             Ok(found) => assert_eq!(found.iter().map(|extent| extent.len).sum::<u64>(), 1 << 20, "{found:?}"),
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{error}"),
+        }
+        start_writeback(&file).expect("a regular file");
+        match (generation(&file), generation(&file)) {
+            (Ok(one), Ok(other)) => assert_eq!(one, other),
+            (Err(error), _) | (_, Err(error)) => assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{error}"),
         }
         let mut free = 0;
         match free_ranges(&file, |_, len| free += len) {

@@ -45,11 +45,12 @@ pub enum Spec {
 }
 
 /// Texts of the presets, by name.
-const PRESETS: [&str; 11] = [
+const PRESETS: [&str; 12] = [
     include_str!("../presets/cheetah-15k5.toml"),
     include_str!("../presets/wd-re3.toml"),
     include_str!("../presets/maxtor-d740x.toml"),
     include_str!("../presets/exos-x20.toml"),
+    include_str!("../presets/fujitsu-m2694.toml"),
     include_str!("../presets/ssd-tlc.toml"),
     include_str!("../presets/amf-page.toml"),
     include_str!("../presets/amf-segments.toml"),

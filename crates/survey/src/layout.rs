@@ -30,7 +30,8 @@ impl Score {
     pub fn value(self) -> Option<f64> {
         (self.could > 0).then(|| self.following as f64 / self.could as f64)
     }
-    fn add(&mut self, other: Score) {
+    /// The score of two sets of files together.
+    pub fn add(&mut self, other: Score) {
         self.following += other.following;
         self.could += other.could;
     }
@@ -105,19 +106,26 @@ pub fn layout(source: &Source, full: bool, seed: u64, stop: &AtomicBool) -> Layo
 
 fn free(source: &Source, answer: &mut LayoutAnswer) {
     let Ok(file) = File::open(&source.path) else { return };
+    match free_space(&file) {
+        Ok(ranges) => answer.free_ranges = ranges,
+        Err(note) => answer.notes.push(note.into()),
+    }
+}
+
+/// Ranges of free space of the file system that holds `file`, by length: upper bound in bytes, ranges, bytes in them. The
+/// error says why it is not known.
+pub fn free_space(file: &File) -> Result<Vec<(u64, u64, u64)>, &'static str> {
     let mut ranges = BTreeMap::<u64, (u64, u64)>::new();
-    let told = free_ranges(&file, |_, len| {
+    let told = free_ranges(file, |_, len| {
         let range = ranges.entry(len.next_power_of_two()).or_default();
         *range = (range.0 + 1, range.1 + len);
     });
     match told {
-        Ok(()) => {
-            answer.free_ranges = ranges.into_iter().map(|(bound, (count, bytes))| (bound, count, bytes)).collect()
-        }
+        Ok(()) => Ok(ranges.into_iter().map(|(bound, (count, bytes))| (bound, count, bytes)).collect()),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            answer.notes.push("ranges of free space are shown to root alone".into());
+            Err("ranges of free space are shown to root alone")
         }
-        Err(_) => answer.notes.push("the file system does not tell its free space (ext4 and xfs do)".into()),
+        Err(_) => Err("the file system does not tell its free space (ext4 and xfs do)"),
     }
 }
 

@@ -1,6 +1,6 @@
-//! `ashlar lab`: experiments in virtual time.
+//! `ashlar lab replay`: the requests of a trace on a model, in virtual time.
 
-use crate::arguments::Replay;
+use super::arguments::Replay;
 use crate::device::{find, is_parquet, read_parquet};
 use crate::output::{Failure, Output};
 use ashlar_emulated::Record;

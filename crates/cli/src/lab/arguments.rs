@@ -1,0 +1,300 @@
+//! What can be said to `ashlar lab`.
+
+use ashlar_lab::age::image::Kind;
+use ashlar_lab::ffs::Variant;
+use ashlar_lab::history::synthetic::Sizes;
+use ashlar_units::Bytes;
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+#[derive(Subcommand)]
+pub enum LabCommand {
+    /// Give the requests of a trace to a model, in virtual time.
+    Replay(Replay),
+    /// How the files of a file system lie: layout score, pieces, split and hot files, free space.
+    Layout(LayoutArguments),
+    /// Keep what a file system is now: names, inodes, generations, times, sizes, extents, free space.
+    Snapshot(SnapshotArguments),
+    /// Make a history of creations, changes and deletions: of snapshots, of a git repository, or of parameters. Without -o,
+    /// show the statistics of a history.
+    History(Box<HistoryArguments>),
+    /// Apply a history to a file system: an image that is made, a directory, or a simulated FFS. After Ctrl-C, or when it was
+    /// killed, the same command goes on. Exit code 1 when files were left out since the file system was full. Needs root for
+    /// images.
+    Age(Box<AgeArguments>),
+}
+
+#[derive(Args)]
+pub struct AgeArguments {
+    /// What `ashlar lab history` wrote.
+    pub history: PathBuf,
+    /// What ages: ext4:SIZE, xfs:SIZE or btrfs:SIZE for an image; a directory, in which a directory `aged` is made; or
+    /// ffs:SIZE, ffs:SIZE:noswitch or ffs:SIZE:smartfrag for the simulated FFS of the thesis.
+    #[arg(long, value_name = "TARGET", value_parser = Target::from_str)]
+    pub on: Target,
+    /// The file for the image; sparse.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Share of the file system that is to be in use at the end, as in 80%: files are left out, or stand several times.
+    /// Default: the history as it is.
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub to: Option<f64>,
+    /// Decides what is left to chance.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// What to do when the file system is full: skip (leave the file out and go on) or stop.
+    #[arg(long, value_name = "POLICY", default_value = "skip", value_parser = ["skip", "stop"])]
+    pub when_full: String,
+    /// Bytes that may be dirty, by the clock of the history, before the oldest files are written back.
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    pub dirty: Bytes,
+    /// More options for mkfs.
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
+    pub mkfs_options: Option<String>,
+    /// More options for mount -o.
+    #[arg(long, value_name = "OPTIONS")]
+    pub mount_options: Option<String>,
+    /// Overwrite an image that is there already.
+    #[arg(long)]
+    pub force: bool,
+    /// Forget a run that was stopped, and begin anew.
+    #[arg(long)]
+    pub fresh: bool,
+    /// Agree to fill the file system of a directory that is not the root of a mounted one.
+    #[arg(long)]
+    pub yes: bool,
+    /// For ffs: the model of the disk on which files are read and written at the end, aged and empty.
+    #[arg(long, value_name = "MODEL", default_value = "fujitsu-m2694")]
+    pub model: String,
+    /// Write a page with the layout over time.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Write nothing to the ledger.
+    #[arg(long)]
+    pub no_ledger: bool,
+}
+
+/// What ages.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Target {
+    /// An image.
+    Image(Kind, Bytes),
+    /// What is simulated.
+    Ffs(Bytes, Variant),
+    /// A directory.
+    Directory(PathBuf),
+}
+
+impl FromStr for Target {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Target, String> {
+        let size = |text: &str| text.parse::<Bytes>().map_err(|error| error.to_string());
+        match text.split_once(':') {
+            Some(("ffs", rest)) => {
+                let (bytes, variant) = rest.split_once(':').unwrap_or((rest, "baseline"));
+                Ok(Target::Ffs(size(bytes)?, variant.parse()?))
+            }
+            Some((kind, bytes)) if !kind.contains('/') => Ok(Target::Image(kind.parse()?, size(bytes)?)),
+            _ => Ok(Target::Directory(text.into())),
+        }
+    }
+}
+
+#[derive(Args)]
+pub struct Replay {
+    /// What `ashlar device trace` or `device serve --trace` wrote; of each record `at_ns`, `op`, `offset` and `len` are needed.
+    pub trace: PathBuf,
+    /// The model: a name, or a file that ends in .toml.
+    #[arg(long)]
+    pub model: String,
+    /// Decides what differs from one specimen of the model to the next.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Do not wait for the times of the trace, but keep so many requests under way.
+    #[arg(long, value_name = "N")]
+    pub depth: Option<usize>,
+}
+
+#[derive(Args)]
+pub struct LayoutArguments {
+    /// A directory, all of whose files are looked at; or a snapshot.
+    pub path: PathBuf,
+}
+
+#[derive(Args)]
+pub struct SnapshotArguments {
+    /// The directory; usually where the file system is mounted.
+    pub path: PathBuf,
+    /// The file for the snapshot. It must be on another file system, or outside of the directory, lest it shows itself.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Keep a hash of each name instead of the name. Snapshots that are to be compared need the same KEY; who does not know it
+    /// cannot guess names.
+    #[arg(long, value_name = "KEY", num_args = 0..=1, default_missing_value = "", require_equals = true)]
+    pub hash_names: Option<String>,
+    /// Memory for sorting; what is more goes to a file without a name beside the snapshot.
+    #[arg(long, default_value = "128MiB")]
+    pub memory: Bytes,
+}
+
+#[derive(Args)]
+pub struct HistoryArguments {
+    /// Snapshots, oldest first; or, without -o, one history.
+    #[arg(value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// The file for the history.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Decides what is left to chance.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Memory for sorting; what is more goes to a file without a name beside the history.
+    #[arg(long, default_value = "256MiB")]
+    pub memory: Bytes,
+    #[command(flatten)]
+    pub guesses: GuessArguments,
+    /// Take the commits of this repository instead of snapshots.
+    #[arg(long, value_name = "REPO", conflicts_with_all = ["files", "recipe"])]
+    pub git: Option<PathBuf>,
+    /// Up to which commit.
+    #[arg(long, value_name = "REVISION", default_value = "HEAD", requires = "git")]
+    pub revision: String,
+    /// Make it of parameters instead of snapshots.
+    #[arg(long, value_enum, conflicts_with = "files")]
+    pub recipe: Option<Recipe>,
+    #[command(flatten)]
+    pub parameters: Parameters,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "What snapshots do not tell")]
+pub struct GuessArguments {
+    /// Guess as the thesis did: deletions at any time, every change of an inode a modification of the whole file.
+    #[arg(long)]
+    pub thesis: bool,
+    /// Add no files that came and went between two snapshots.
+    #[arg(long)]
+    pub no_short_lived: bool,
+    /// Share of the files that are synced when they were written, from 0 to 1.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
+    pub sync_share: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Recipe {
+    /// Day after day along a curve of utilization, with turnover and short-lived files.
+    Profile,
+    /// The two streams of OBFS: one reaches the utilization, one comes and goes in bursts.
+    Streams,
+    /// Until the ages of the files are as wanted, as Geriatrix does.
+    AgeTarget,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Parameters of recipes")]
+pub struct Parameters {
+    /// Bytes of the file system.
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    pub capacity: Bytes,
+    /// Sizes of files: agrawal, impressions, synwrite, even:LOW-HIGH, gamma:MEAN,SHAPE, lognormal:MEDIAN,DEVIATION.
+    #[arg(long, default_value = "agrawal")]
+    pub sizes: Sizes,
+    /// Directories.
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub directories: u32,
+    /// Share of the capacity that is in use at the end; for `profile` also a curve, as in 0:0.1,100:0.6,365:0.8 (day:share).
+    #[arg(long, default_value = "0.7", value_parser = curve)]
+    pub utilization: Curve,
+    /// Days, for `profile`.
+    #[arg(long, value_name = "N", default_value_t = 215, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub days: u32,
+    /// Share of the bytes that is replaced in a day, for `profile`.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.1, value_parser = share)]
+    pub turnover: f64,
+    /// Share of the files that are gone within a day, for `profile`.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.8, value_parser = share)]
+    pub short_lived: f64,
+    /// Requests of the stream that reaches the utilization, for `streams`. The other makes twice as many.
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub requests: u64,
+    /// Share of the capacity that is in use at the height of a burst, for `streams`.
+    #[arg(long, value_name = "SHARE", default_value_t = 20.0 / 29.0, value_parser = share)]
+    pub burst_peak: f64,
+    /// Shares of the files by relative age, youngest first, for `age-target`.
+    #[arg(long, value_delimiter = ',', default_values_t = [0.4, 0.3, 0.2, 0.1])]
+    pub ages: Vec<f64>,
+    /// Times the capacity that are written at most, for `age-target`.
+    #[arg(long, value_name = "N", default_value_t = 20.0)]
+    pub rounds: f64,
+    /// Bytes of a write; a file is written at once without it.
+    #[arg(long, value_name = "SIZE", default_value = "0B")]
+    pub write_unit: Bytes,
+}
+
+/// Shares by day.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve(pub Vec<(f64, f64)>);
+
+/// Reads a number from 0 to 1.
+fn share(text: &str) -> Result<f64, String> {
+    let wrong = || format!("{text:?} is no share: write a number from 0 to 1, or percents as in 80%");
+    let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
+    let share = f64::from_str(number).map_err(|_| wrong())? / whole;
+    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err(wrong()) }
+}
+
+/// Reads `0.7` or `0:0.1,100:0.6`.
+fn curve(text: &str) -> Result<Curve, String> {
+    if !text.contains(':') {
+        return Ok(Curve(vec![(0.0, share(text)?)]));
+    }
+    let mut curve: Vec<(f64, f64)> = Vec::new();
+    for point in text.split(',') {
+        let (day, part) = point.split_once(':').ok_or(format!("{point:?} is not DAY:SHARE"))?;
+        let day = f64::from_str(day).ok().filter(|day| (0.0..1e6).contains(day));
+        let day = day.ok_or(format!("{point:?}: a day is a number from 0 on"))?;
+        if curve.last().is_some_and(|(last, _)| *last >= day) {
+            return Err(format!("{point:?}: days go up"));
+        }
+        curve.push((day, share(part)?));
+    }
+    Ok(Curve(curve))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets() {
+        const GIB: Bytes = Bytes(1 << 30);
+        for (text, expected) in [
+            ("ext4:1GiB", Target::Image(Kind::Ext4, GIB)),
+            ("btrfs:1GiB", Target::Image(Kind::Btrfs, GIB)),
+            ("ffs:1GiB", Target::Ffs(GIB, Variant::Baseline)),
+            ("ffs:1GiB:noswitch", Target::Ffs(GIB, Variant::NoSwitch)),
+            ("/mnt/a:b", Target::Directory("/mnt/a:b".into())),
+            ("mnt", Target::Directory("mnt".into())),
+        ] {
+            assert_eq!(text.parse(), Ok(expected), "{text}");
+        }
+        for wrong in ["ext5:1GiB", "ext4:", "ffs:1GiB:fast", "xfs:many"] {
+            wrong.parse::<Target>().expect_err(wrong);
+        }
+    }
+
+    #[test]
+    fn shares_and_curves() {
+        assert_eq!((share("0.5"), share("80%")), (Ok(0.5), Ok(0.8)));
+        assert_eq!(curve("70%"), Ok(Curve(vec![(0.0, 0.7)])));
+        assert_eq!(curve("0:0.1,100:60%"), Ok(Curve(vec![(0.0, 0.1), (100.0, 0.6)])));
+        for wrong in ["", "1.1", "-0.1", "NaN", "101%", "x"] {
+            share(wrong).expect_err(wrong);
+            curve(wrong).expect_err(wrong);
+        }
+        for wrong in ["1:", ":1", "5:0.1,5:0.2", "5:0.1,4:0.2", "1:0.1,", "NaN:0.1"] {
+            curve(wrong).expect_err(wrong);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `ashlar lab`: how a file system fares with its years.
+
+mod age;
+pub mod arguments;
+mod history;
+mod layout;
+mod replay;
+mod snapshot;
+
+use crate::output::{Failure, Output};
+use arguments::LabCommand;
+use ashlar_lab::walk::WalkError;
+use indicatif::{ProgressBar, ProgressStyle};
+use rustix::time::{ClockId, clock_gettime};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// `ashlar lab`. Exit code 1 when something could not be looked at, 2 when there is no answer.
+pub fn run(command: LabCommand, output: &Output) -> Result<ExitCode, Failure> {
+    match command {
+        LabCommand::Replay(arguments) => replay::replay(&arguments, output),
+        LabCommand::Layout(arguments) => layout::run(&arguments, output),
+        LabCommand::Snapshot(arguments) => snapshot::run(&arguments, output),
+        LabCommand::History(arguments) => history::run(&arguments, output),
+        LabCommand::Age(arguments) => age::run(&arguments, output),
+    }
+}
+
+/// Nanoseconds since 1970.
+fn now_ns() -> i64 {
+    let now = clock_gettime(ClockId::Realtime);
+    now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
+}
+
+/// A failure about a path: there is no answer.
+fn about(path: &Path, error: impl std::fmt::Display) -> Failure {
+    Failure::new(format!("{}: {error}", path.display())).with_code(2)
+}
+
+impl From<WalkError> for Failure {
+    fn from(error: WalkError) -> Failure {
+        Failure::new(error.to_string()).with_code(2)
+    }
+}
+
+/// A count that goes up, for people.
+fn counter(output: &Output, what: &str) -> ProgressBar {
+    let bar = if output.json { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
+    let style = ProgressStyle::with_template(&format!("{{spinner}} {{human_pos}} {what}, {{per_sec}}"));
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+}

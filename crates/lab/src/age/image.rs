@@ -1,0 +1,147 @@
+//! Images of file systems: made, mounted by way of a loop device, and put away, with the system's own programs.
+
+use crate::mounts::{in_use, mounts};
+use ashlar_units::Bytes;
+use std::fs::OpenOptions;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+
+/// A file system of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// ext4.
+    Ext4,
+    /// xfs.
+    Xfs,
+    /// btrfs.
+    Btrfs,
+}
+
+impl Kind {
+    /// As `mount -t` has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Ext4 => "ext4",
+            Kind::Xfs => "xfs",
+            Kind::Btrfs => "btrfs",
+        }
+    }
+
+    /// The program that makes it, with what makes it the same each time and lets nothing happen in the background.
+    fn make(self, uuid: &str) -> (&'static str, Vec<String>) {
+        let words = |text: String| text.split(' ').map(String::from).collect();
+        match self {
+            Kind::Ext4 => ("mkfs.ext4", words(format!("-q -F -U {uuid} -E hash_seed={uuid},nodiscard"))),
+            Kind::Xfs => ("mkfs.xfs", words(format!("-q -f -K -m uuid={uuid}"))),
+            Kind::Btrfs => ("mkfs.btrfs", words(format!("-q -f -K --uuid {uuid}"))),
+        }
+    }
+
+    fn mount_options(self) -> &'static str {
+        match self {
+            Kind::Ext4 => "loop,noatime,noinit_itable",
+            Kind::Xfs => "loop,noatime,nouuid",
+            Kind::Btrfs => "loop,noatime",
+        }
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Kind, String> {
+        [Kind::Ext4, Kind::Xfs, Kind::Btrfs]
+            .into_iter()
+            .find(|kind| kind.name() == text)
+            .ok_or(format!("{text:?} is no file system that can be aged as an image; there are ext4, xfs and btrfs"))
+    }
+}
+
+fn run(program: &str, arguments: &mut Command) -> io::Result<()> {
+    let output = arguments.stdin(Stdio::null()).output();
+    let output =
+        output.map_err(|error| io::Error::new(error.kind(), format!("{program}: {error}; is it installed?")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!("{program}: {}", said.trim())))
+}
+
+/// An image that is being aged. Dropping it leaves it mounted: [`Image::put_away`] does not.
+#[derive(Debug)]
+pub struct Image {
+    kind: Kind,
+    path: PathBuf,
+    point: PathBuf,
+}
+
+impl Image {
+    /// The image `path`, mounted at `point` or to be mounted there.
+    pub fn new(kind: Kind, path: &Path, point: &Path) -> Image {
+        Image { kind, path: path.into(), point: point.into() }
+    }
+
+    /// Where it is mounted.
+    pub fn point(&self) -> &Path {
+        &self.point
+    }
+
+    /// Makes the image: a sparse file with a file system, which is the same for one seed. What is there already is
+    /// overwritten if `force` says so, but never what is in use, nor what is no regular file.
+    pub fn make(&self, size: Bytes, seed: u64, options: Option<&str>, force: bool) -> io::Result<()> {
+        let refuse = |what: String| Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
+        if let Ok(found) = std::fs::symlink_metadata(&self.path) {
+            if !found.is_file() {
+                return refuse("it is no regular file; only images in files are aged".into());
+            }
+            if let Some(user) = in_use(&self.path)? {
+                return refuse(format!("{user}; unmount it first"));
+            }
+            if !force {
+                return refuse("it is there already; --force overwrites it".into());
+            }
+            std::fs::remove_file(&self.path)?;
+        }
+        let file = OpenOptions::new().write(true).create_new(true).open(&self.path)?;
+        file.set_len(size.0)?;
+        let uuid = format!("a51a0000-0000-4000-8000-{:012x}", seed & 0xffff_ffff_ffff);
+        let (program, arguments) = self.kind.make(&uuid);
+        let mut command = Command::new(program);
+        command.args(arguments);
+        command.args(options.unwrap_or_default().split_whitespace());
+        let made = run(program, command.arg(&self.path));
+        if made.is_err() {
+            let _ = std::fs::remove_file(&self.path);
+        }
+        made
+    }
+
+    /// Whether it is mounted at its point.
+    pub fn is_mounted(&self) -> io::Result<bool> {
+        let point = std::fs::canonicalize(&self.point)?;
+        Ok(mounts()?.iter().any(|mount| mount.point == point))
+    }
+
+    /// Mounts it, unless a run that was killed left it mounted.
+    pub fn mount(&self, options: Option<&str>) -> io::Result<()> {
+        std::fs::create_dir_all(&self.point)?;
+        if self.is_mounted()? {
+            return Ok(());
+        }
+        if let Some(user) = in_use(&self.path)? {
+            return Err(io::Error::other(format!("{user}, and not by this run; put that away first")));
+        }
+        let mut all = self.kind.mount_options().to_string();
+        options.iter().for_each(|options| all = format!("{all},{options}"));
+        run("mount", Command::new("mount").args(["-t", self.kind.name(), "-o", &all]).arg(&self.path).arg(&self.point))
+    }
+
+    /// Unmounts it. What is free becomes a hole of the image, where that works.
+    pub fn put_away(&self) -> io::Result<()> {
+        let _ = run("fstrim", Command::new("fstrim").arg(&self.point));
+        run("umount", Command::new("umount").arg(&self.point))?;
+        std::fs::remove_dir(&self.point)
+    }
+}

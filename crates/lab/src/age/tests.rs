@@ -1,0 +1,260 @@
+//! Ageing of a subject in memory: killed anywhere, it ends as if it had not been.
+
+use super::*;
+use crate::history::synthetic::{Common, Sizes, profile::Profile};
+use crate::history::{Builder, Header, Writing};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Files in memory, with room for so many bytes.
+#[derive(Default)]
+struct Memory {
+    room: u64,
+    there: BTreeMap<u64, (u64, u8, u64)>,
+    log: Vec<String>,
+    /// Operations until the program is killed, in the middle of one.
+    life: Option<u64>,
+    again: bool,
+}
+
+impl Memory {
+    fn new(room: u64) -> Memory {
+        Memory { room, ..Memory::default() }
+    }
+
+    fn used(&self) -> u64 {
+        self.there.values().map(|found| found.2).sum()
+    }
+
+    /// Ends the life of the program when its time has come; before or after the operation took effect.
+    fn live(&mut self) -> bool {
+        match &mut self.life {
+            Some(0) => false,
+            Some(life) => {
+                *life -= 1;
+                true
+            }
+            None => true,
+        }
+    }
+}
+
+fn killed() -> io::Error {
+    io::Error::other("killed")
+}
+
+fn place(id: u64, alive: &Alive) -> (u64, u8) {
+    alive.get(&id).map(|live| (live.parent, live.name_len)).expect("the driver knows it")
+}
+
+impl Subject for Memory {
+    fn repeating(&mut self, again: bool) {
+        self.again = again;
+    }
+    fn at(&mut self, _now_ns: i64) {}
+    fn make_directory(&mut self, id: u64, alive: &Alive) -> Result<(), Refusal> {
+        let (parent, len) = place(id, alive);
+        assert!(parent == ROOT || self.there.contains_key(&parent));
+        let old = self.there.insert(id, (parent, len, 0));
+        assert!(old.is_none() || self.again);
+        if !self.live() {
+            return Err(Refusal::Io(killed()));
+        }
+        self.log.push(format!("mkdir {id}"));
+        Ok(())
+    }
+    fn write(&mut self, id: u64, old: u64, keep: u64, how: Writing, alive: &Alive) -> Result<(), Refusal> {
+        let (parent, len) = place(id, alive);
+        let size = alive.get(&id).expect("alive").size;
+        assert!(parent == ROOT || self.there.contains_key(&parent));
+        let found = self.there.get(&id).map_or(0, |found| found.2);
+        assert!(found == old || self.again, "{id} has {found} bytes and not {old}");
+        if self.used() - found + size > self.room {
+            return Err(Refusal::Full);
+        }
+        self.there.insert(id, (parent, len, size));
+        if !self.live() {
+            return Err(Refusal::Io(killed()));
+        }
+        self.log.push(format!("write {id} {keep} {size} {}", how.sync));
+        Ok(())
+    }
+    fn rename(&mut self, id: u64, _from: (u64, u8), alive: &Alive) -> Result<(), Refusal> {
+        let to = place(id, alive);
+        let found = self.there.get_mut(&id).expect("it is there");
+        (found.0, found.1) = to;
+        if !self.live() {
+            return Err(Refusal::Io(killed()));
+        }
+        self.log.push(format!("rename {id}"));
+        Ok(())
+    }
+    fn delete(&mut self, id: u64, _alive: &Alive) -> io::Result<()> {
+        assert!(self.there.values().all(|found| found.0 != id), "{id} is not empty");
+        let old = self.there.remove(&id);
+        assert!(old.is_some() || self.again, "{id} is not there");
+        if !self.live() {
+            return Err(killed());
+        }
+        self.log.push(format!("delete {id}"));
+        Ok(())
+    }
+    fn give_up(&mut self, id: u64, _alive: &Alive) -> io::Result<()> {
+        self.there.remove(&id);
+        Ok(())
+    }
+    fn write_back(&mut self, id: u64, _alive: &Alive) -> io::Result<()> {
+        assert!(self.there.contains_key(&id) || self.again);
+        Ok(())
+    }
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+    fn look(&mut self, _alive: &Alive) -> io::Result<Look> {
+        Ok(Look { used: self.used() as f64 / self.room as f64, ..Look::default() })
+    }
+}
+
+fn home(name: &str) -> PathBuf {
+    let home = std::env::temp_dir().join(format!("ashlar-age-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&home);
+    std::fs::create_dir_all(&home).expect("made");
+    home
+}
+
+/// A history of so many bytes; the number of its records.
+fn history(to: &Path, capacity: u64) -> u64 {
+    let sizes = Sizes::Even(1, 40_000);
+    let common = Common { capacity, sizes, directories: 5, sync_share: 0.02, write_unit: 4096, seed: 1 };
+    let curve = vec![(4.0, 0.9), (8.0, 0.5)];
+    let profile = Profile { common, days: 8, utilization: curve, turnover: 0.3, short_lived: 0.5 };
+    let mut builder = Builder::new(1 << 20, &std::env::temp_dir());
+    let stop = AtomicBool::new(false);
+    profile.run(&mut builder, &stop, &|_| {}).expect("no interruption");
+    let header = Header { source: "test".into(), models: Vec::new(), seed: 1, capacity };
+    builder.finish(to, &header, &stop).expect("space").0.records
+}
+
+fn run(history: &Path, total: u64, memory: &mut Memory, state: &mut State) -> Result<(Done, Vec<Point>), AgeError> {
+    let options = AgeOptions { scale: Scale::ONE, writeback: Writeback::LINUX, when_full: WhenFull::Skip, seed: 1 };
+    let mut reader = HistoryReader::new(std::fs::File::open(history).expect("it is there")).expect("a history");
+    age(&mut reader, total, memory, &options, state, &AtomicBool::new(false), &|_| {})
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn killed_anywhere_it_ends_the_same(lives in prop::collection::vec(0..400u64, 0..5), room in 300_000..1_200_000u64, name: u64) {
+        let home = home(&format!("killed-{name:x}"));
+        let file = home.join("h");
+        let total = history(&file, 1 << 20);
+        let mut whole = Memory::new(room);
+        let expected = run(&file, total, &mut whole, &mut State::nowhere()).expect("nothing fails");
+        let mut memory = Memory::new(room);
+        let mut state = State::begin(&home.join("s"), "this").expect("space");
+        for life in lives {
+            memory.life = Some(life);
+            match run(&file, total, &mut memory, &mut state) {
+                Err(AgeError::Io(_, error)) => prop_assert_eq!(error.to_string(), "killed"),
+                other => drop(other.expect("it lived long enough")),
+            }
+            state = State::resume(&home.join("s"), "this").expect("the same run");
+        }
+        memory.life = None;
+        let done = run(&file, total, &mut memory, &mut state).expect("nothing fails");
+        std::fs::remove_dir_all(&home).expect("it is ours");
+        prop_assert_eq!(&memory.there, &whole.there);
+        prop_assert_eq!(done.0, expected.0);
+        prop_assert_eq!(done.1.len(), expected.1.len());
+        // What the killed operation did is not in the log, and what was done again stands once.
+        prop_assert!(memory.log == whole.log, "another log, of {} and not {}", memory.log.len(), whole.log.len());
+    }
+}
+
+#[test]
+fn a_full_file_system_is_told_or_ends_it() {
+    let home = home("full");
+    let file = home.join("h");
+    let total = history(&file, 1 << 20);
+    let mut memory = Memory::new(400_000);
+    let (done, points) = run(&file, total, &mut memory, &mut State::nowhere()).expect("nothing fails");
+    assert!(done.refused > 0 && done.first_full.is_some() && done.skipped > 0, "{done:?}");
+    assert!(memory.used() <= memory.room && memory.used() > memory.room / 3, "it goes on: {}", memory.used());
+    assert!(points.len() as u64 >= POINTS && points.iter().all(|point| point.used <= 1.0), "{}", points.len());
+    let options = AgeOptions { scale: Scale::ONE, writeback: Writeback::LINUX, when_full: WhenFull::Stop, seed: 1 };
+    let mut reader = HistoryReader::new(std::fs::File::open(&file).expect("it is there")).expect("a history");
+    let (stop, mut memory) = (AtomicBool::new(false), Memory::new(400_000));
+    let ended = age(&mut reader, total, &mut memory, &options, &mut State::nowhere(), &stop, &|_| {});
+    assert!(matches!(ended, Err(AgeError::Full(record)) if Some(record) == done.first_full));
+    std::fs::remove_dir_all(&home).expect("it is ours");
+}
+
+#[test]
+fn a_scaled_history_keeps_its_share() {
+    let home = home("scaled");
+    let file = home.join("h");
+    let total = history(&file, 32 << 20);
+    let mut reader = HistoryReader::new(std::fs::File::open(&file).expect("it is there")).expect("a history");
+    let live = reader.closing().expect("whole").live_bytes;
+    for wanted in [live / 3, 5 * live / 2] {
+        let scale = Scale::to(live, wanted).expect("it is not empty");
+        let options = AgeOptions { scale, writeback: Writeback::LINUX, when_full: WhenFull::Skip, seed: 1 };
+        let mut reader = HistoryReader::new(std::fs::File::open(&file).expect("it is there")).expect("a history");
+        let (stop, mut memory) = (AtomicBool::new(false), Memory::new(u64::MAX));
+        let done = age(&mut reader, total, &mut memory, &options, &mut State::nowhere(), &stop, &|_| {});
+        assert_eq!(done.expect("nothing fails").0.skipped, 0);
+        let share = memory.used() as f64 / wanted as f64;
+        assert!((0.8..1.2).contains(&share), "{share} of what was wanted");
+    }
+    std::fs::remove_dir_all(&home).expect("it is ours");
+}
+
+#[test]
+fn a_run_is_only_its_own() {
+    let home = home("own");
+    State::begin(&home, "this").expect("space");
+    assert!(State::is_there(&home));
+    assert!(matches!(State::resume(&home, "that"), Err(state::StateError::Other { found, .. }) if found == "this"));
+    assert_eq!(State::resume(&home, "this").expect("the same").position(), 0);
+    let elsewhere = r#"{"what":"this","boot":"another"}"#;
+    std::fs::write(home.join("run.json"), elsewhere).expect("space");
+    assert!(matches!(State::resume(&home, "this"), Err(state::StateError::Restarted(_))));
+    std::fs::write(home.join("clean"), "").expect("space");
+    State::resume(&home, "this").expect("it was put away");
+    std::fs::remove_dir_all(&home).expect("it is ours");
+}
+
+#[test]
+fn a_directory_ages() {
+    let home = home("directory");
+    let file = home.join("h");
+    let total = history(&file, 1 << 20);
+    std::fs::create_dir(home.join("d")).expect("made");
+    let options = AgeOptions { scale: Scale::ONE, writeback: Writeback::LINUX, when_full: WhenFull::Skip, seed: 1 };
+    let mut reader = HistoryReader::new(std::fs::File::open(&file).expect("it is there")).expect("a history");
+    let mut subject = Directory::new(&home.join("d"), 1).expect("a directory");
+    let stop = AtomicBool::new(false);
+    let done = age(&mut reader, total, &mut subject, &options, &mut State::nowhere(), &stop, &|_| {});
+    let (done, points) = done.expect("space");
+    assert_eq!((done.skipped, done.refused), (0, 0));
+    let mut reader = HistoryReader::new(std::fs::File::open(&file).expect("it is there")).expect("a history");
+    let closing = reader.closing().expect("whole");
+    let (mut files, mut directories, mut bytes) = (0, 0, 0);
+    let walked = crate::walk::walk(&home.join("d"), &stop, &mut |entry, _| {
+        match entry.kind {
+            crate::walk::Kind::File => {
+                files += 1;
+                bytes += entry.size;
+            }
+            _ => directories += 1,
+        }
+        Ok(())
+    });
+    walked.expect("a tree");
+    assert_eq!((files, directories), (closing.live_files, closing.live_directories + 1));
+    assert!(bytes <= closing.live_bytes && bytes + 4096 * files > closing.live_bytes);
+    assert_eq!(points.last().map(|point| point.files), Some(files));
+    std::fs::remove_dir_all(&home).expect("it is ours");
+}

@@ -1,0 +1,18 @@
+//! How a file system fares in its third year (Smith, *Workload-Specific File System Benchmarks*, Harvard 2001).
+//!
+//! * [`walk`] looks at every file of a file system, [`snapshot`] keeps what it saw, [`layout`] says how files lie;
+//! * [`sorter`] and [`frames`] are below both: sorting in bounded memory, and files of checked, compressed frames.
+//!
+//! Promises: what is looked at is not changed, times of access included where the kernel allows it. Files that this crate
+//! reads may be anybody's: a damaged one is an error with a place.
+
+pub mod age;
+pub mod codec;
+pub mod ffs;
+pub mod frames;
+pub mod history;
+pub mod layout;
+pub mod mounts;
+pub mod snapshot;
+pub mod sorter;
+pub mod walk;
