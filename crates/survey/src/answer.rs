@@ -134,6 +134,15 @@ pub struct LayoutAnswer {
     pub score: Option<f64>,
     /// Mean number of extents of a file.
     pub extents_per_file: f64,
+    /// Share of the bytes of extents that the file system keeps compressed or encrypted (btrfs). Such extents count as side
+    /// by side if no more than their length lies between their beginnings.
+    pub encoded_share: f64,
+    /// Share of the bytes of extents that several files, or several places of one, have in common (reflinks).
+    pub shared_share: f64,
+    /// Share of the bytes of extents that are allocated and were never written.
+    pub unwritten_share: f64,
+    /// Files of those that lie beside metadata and take no block.
+    pub inline_files: u64,
     /// Files by number of extents: 1, 2, up to 4, 8, 16 and so on.
     pub files_by_extents: Vec<(u64, u64)>,
     /// Layout score by size of the file: upper bound in bytes, and the score.
@@ -159,6 +168,8 @@ pub struct Answer {
     pub read_bytes: u64,
     /// Share of the logical bytes that was.
     pub read_fraction: f64,
+    /// Bytes that were to be read and could not be. Ratios are of the rest.
+    pub missing_bytes: u64,
     /// Decides which.
     pub seed: u64,
     /// Bytes of a unit of the sample.

@@ -1,5 +1,6 @@
 //! The files of a tree: each content once, in the order in which they lie.
 
+use crate::careful::Damage;
 use crate::sizes::Sizes;
 use rustix::fs::{SeekFrom, seek};
 use std::collections::{HashMap, HashSet};
@@ -41,6 +42,22 @@ pub struct Trouble {
     pub path: String,
     /// What was wrong.
     pub what: String,
+    /// Of a part of a file: its first byte.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub offset: Option<u64>,
+    /// Of a part of a file: its bytes.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub len: Option<u64>,
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Trouble { path, what, .. } = self;
+        match (self.offset, self.len) {
+            (Some(offset), Some(len)) => write!(f, "{path}: {len} bytes from byte {offset} on: {what}"),
+            _ => write!(f, "{path}: {what}"),
+        }
+    }
 }
 
 /// Troubles: all are counted, the first are named.
@@ -55,9 +72,28 @@ pub struct Troubles {
 impl Troubles {
     /// Adds one.
     pub fn add(&mut self, path: &Path, what: impl std::fmt::Display) {
+        self.push(path, what.to_string(), None, None);
+    }
+
+    /// Adds a range of a file; what goes on where the last one ended is one with it.
+    pub fn add_range(&mut self, path: &Path, damage: &Damage) {
+        let name = path.to_string_lossy();
+        if let Some(last) = self.first.last_mut()
+            && last.path == name
+            && last.what == damage.what
+            && let (Some(offset), Some(len)) = (last.offset, &mut last.len)
+            && (offset..=offset + *len).contains(&damage.offset)
+        {
+            *len = (*len).max(damage.offset + damage.len - offset);
+            return;
+        }
+        self.push(path, damage.what.clone(), Some(damage.offset), Some(damage.len));
+    }
+
+    fn push(&mut self, path: &Path, what: String, offset: Option<u64>, len: Option<u64>) {
         self.count += 1;
         if self.first.len() < NAMED_MAX {
-            self.first.push(Trouble { path: path.to_string_lossy().into_owned(), what: what.to_string() });
+            self.first.push(Trouble { path: path.to_string_lossy().into_owned(), what, offset, len });
         }
     }
 }
@@ -101,6 +137,8 @@ struct Walk<'a> {
     memory: u64,
     linked: HashSet<u64>,
     seen: HashSet<u64>,
+    /// Where something is mounted below the root.
+    mounts: HashSet<PathBuf>,
     stop: &'a AtomicBool,
     progress: &'a dyn Fn(u64),
 }
@@ -117,8 +155,10 @@ impl Listing {
         let fail = |error| WalkError::Root(root.to_path_buf(), error);
         let metadata = std::fs::metadata(root).map_err(fail)?;
         let listing = Listing { root: root.to_path_buf(), ..Listing::default() };
-        let (linked, seen) = (HashSet::new(), HashSet::new());
-        let mut walk = Walk { listing, device: metadata.dev(), now, memory, linked, seen, stop, progress };
+        // A mount may lead back to the root itself.
+        let (linked, seen) = (HashSet::new(), HashSet::from([metadata.ino()]));
+        let (device, mounts) = (metadata.dev(), mounts_below(root));
+        let mut walk = Walk { listing, device, now, memory, linked, seen, mounts, stop, progress };
         std::fs::read_dir(root).map_err(fail)?;
         walk.all()?;
         let mut listing = walk.listing;
@@ -289,6 +329,10 @@ impl Walk<'_> {
             self.listing.passed.add(&path.join(name), what);
             return;
         }
+        if metadata.dev() != self.device || !self.mounts.is_empty() && self.mounts.contains(&path.join(&name)) {
+            self.listing.passed.add(&path.join(name), "a file is mounted there");
+            return;
+        }
         if metadata.nlink() > 1 && !self.linked.insert(metadata.ino()) {
             self.listing.sizes.further_links += 1;
             return;
@@ -307,6 +351,39 @@ impl Walk<'_> {
         let entry = Entry { directory, name_at, name_len, sparse: data < size, size, data, changed, inode, group: 0 };
         self.listing.entries.push(entry);
     }
+}
+
+/// Mount points below a directory, in paths that begin as its own does.
+fn mounts_below(root: &Path) -> HashSet<PathBuf> {
+    let (Ok(whole), Ok(mounts)) = (std::fs::canonicalize(root), std::fs::read("/proc/self/mountinfo")) else {
+        return HashSet::new();
+    };
+    // Fields: id, parent, major:minor, root, mount point.
+    let places = mounts.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
+    let below = |place: &[u8]| {
+        let place = PathBuf::from(OsString::from_vec(unescape(place)));
+        Some(root.join(place.strip_prefix(&whole).ok()?))
+    };
+    places.filter_map(below).collect()
+}
+
+/// Undoes the octal escapes of `/proc/self/mountinfo`, as `\040` for a space.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let (mut bytes, mut rest) = (Vec::new(), field);
+    while let [first, after @ ..] = rest {
+        let octal = after.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    bytes
 }
 
 /// Bytes of a file that are not holes.

@@ -4,6 +4,7 @@
 //! they find, in the order of the units, so that a scan can be taken up again after any of them.
 
 use crate::analyse::{Analyser, Outcome, Plan, ReadAt};
+use crate::careful::{self, Careful, Damage};
 use crate::listing::{Entry, Troubles};
 use crate::sample::{Share, mix};
 use crate::source::{Kind, Reader, Source};
@@ -19,10 +20,6 @@ use std::time::{Duration, Instant};
 const AHEAD: usize = 64;
 /// Bytes of a unit of a full scan.
 pub const FULL_UNIT: u64 = 64 << 20;
-/// Errors of one unit before the rest of it is passed over.
-const ERRORS_MAX: u32 = 16;
-/// What is passed over after an error.
-const BAD: u64 = 64 << 10;
 /// What the kernel is told to read of a unit beforehand.
 const ANNOUNCED: u64 = 2 << 20;
 
@@ -67,8 +64,12 @@ pub struct Done {
     pub outcome: Outcome,
     /// It changed since it was listed.
     pub changed: bool,
-    /// What could not be read.
-    pub errors: Vec<String>,
+    /// Why nothing of it could be read.
+    pub error: Option<String>,
+    /// What could not be read of it.
+    pub damages: Vec<Damage>,
+    /// Bytes that are missing.
+    pub missing: u64,
 }
 
 struct Job {
@@ -187,48 +188,63 @@ impl Scan<'_> {
         let place = cluster(&entry, unit.number);
         // Zero is what a full scan has.
         let number = if self.full { 0 } else { ((place >> 32) ^ place) as u32 | 1 };
-        let mut done =
-            Done { unit, cluster: number, place, outcome: Outcome::default(), changed: false, errors: Vec::new() };
-        let (reader, changed) = match reader {
+        let mut done = Done {
+            unit,
+            cluster: number,
+            place,
+            outcome: Outcome::default(),
+            changed: false,
+            error: None,
+            damages: Vec::new(),
+            missing: 0,
+        };
+        let (from, to) = self.bounds(&entry, unit);
+        let salt = mix(entry.inode, entry.size);
+        let opened = reader.and_then(|(reader, changed)| {
+            let stretches = reader.stretches(&entry, from, to, salt)?;
+            Ok((reader, changed, stretches))
+        });
+        let (reader, changed, stretches) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                done.errors.push(error.to_string());
+                done.error = Some(error.to_string());
+                done.missing = self.data_bytes(unit);
                 return done;
             }
         };
-        let from = u64::from(unit.number) * self.unit_bytes;
-        let salt = mix(entry.inode, entry.size);
-        let stretches = match reader.stretches(&entry, from, from + self.unit_bytes, salt) {
-            Ok(stretches) => stretches,
-            Err(error) => {
-                done.errors.push(error.to_string());
-                Vec::new()
-            }
-        };
-        let mut from = Paced { reader: &reader, pace };
-        let mut errors = 0;
-        for mut stretch in stretches {
-            while let Err(error) = analyser.stretch(&mut from, &stretch, &mut done.outcome) {
-                let at = analyser.reached();
-                errors += 1;
-                done.errors.push(format!("at byte {at}: {error}"));
-                let next = (at / BAD + 1) * BAD;
-                if errors == ERRORS_MAX || next >= stretch.to {
-                    break;
-                }
-                stretch.from = next;
-                stretch.begins = false;
-            }
+        let Careful { inner, block } = self.source.careful(&reader);
+        let mut from = Careful { inner: Paced { inner, pace }, block };
+        for stretch in stretches {
+            done.damages.extend(careful::stretch(analyser, &mut from, &stretch, &mut done.outcome));
         }
+        // What is read on beyond the end belongs to others.
+        done.damages.retain(|damage| !self.full || damage.offset < to);
+        done.missing = done.damages.iter().map(|damage| damage.len).sum();
         done.changed = changed || reader.changed(&entry);
         done
+    }
+
+    fn bounds(&self, entry: &Entry, unit: Unit) -> (u64, u64) {
+        let from = u64::from(unit.number) * self.unit_bytes;
+        (from, (from + self.unit_bytes).min(entry.size))
+    }
+
+    /// Bytes of data in a unit; of a file with holes, an upper bound.
+    pub fn data_bytes(&self, unit: Unit) -> u64 {
+        let entry = &self.source.listing.entries[unit.entry as usize];
+        let (from, to) = self.bounds(entry, unit);
+        let bytes = to.saturating_sub(from);
+        if entry.sparse { bytes.min(entry.data) } else { bytes }
     }
 
     /// The troubles of a unit, by the path of its file.
     pub fn note(&self, done: &Done, unreadable: &mut Troubles, changed: &mut Troubles) {
         let entry = &self.source.listing.entries[done.unit.entry as usize];
-        for error in &done.errors {
+        if let Some(error) = &done.error {
             unreadable.add(&self.path(entry), error);
+        }
+        for damage in &done.damages {
+            unreadable.add_range(&self.path(entry), damage);
         }
         if done.changed {
             changed.add(&self.path(entry), "it changed since the scan began");
@@ -288,15 +304,14 @@ impl Pace {
     }
 }
 
-struct Paced<'a> {
-    reader: &'a Reader,
+struct Paced<'a, R> {
+    inner: R,
     pace: &'a Pace,
 }
 
-impl ReadAt for Paced<'_> {
+impl<R: ReadAt> ReadAt for Paced<'_, R> {
     fn read_at(&mut self, offset: u64, to: &mut [u8]) -> io::Result<usize> {
         self.pace.wait(to.len());
-        let mut reader = self.reader;
-        ReadAt::read_at(&mut reader, offset, to)
+        self.inner.read_at(offset, to)
     }
 }

@@ -1,6 +1,7 @@
 //! Where bytes come from: a tree, a device or raw image, a qcow2 image.
 
 use crate::analyse::{ReadAt, Stretch};
+use crate::careful::{Careful, Direct};
 use crate::listing::{Entry, Listing, WalkError, segments};
 use crate::qcow2::{Qcow2, Qcow2Error};
 use rustix::fs::{Advice, SeekFrom, fadvise, seek};
@@ -37,6 +38,8 @@ pub struct Source {
     /// Its files.
     pub listing: Listing,
     qcow2: Option<Arc<Qcow2>>,
+    /// Bytes that fail together.
+    block: u64,
 }
 
 /// Something that cannot be surveyed.
@@ -76,12 +79,27 @@ pub enum Reader {
     Qcow2(Arc<Qcow2>),
 }
 
-impl ReadAt for &Reader {
+/// Reads, and where that fails once more past the page cache: that holds whole pages, and fails for all of one.
+pub struct Reading<'a> {
+    reader: &'a Reader,
+    direct: Option<Option<Direct>>,
+}
+
+impl ReadAt for Reading<'_> {
     fn read_at(&mut self, offset: u64, to: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Reader::Plain(file) => file.read_at(to, offset),
-            Reader::Qcow2(image) => image.read_at(offset, to),
+        let file = match self.reader {
+            Reader::Plain(file) => file,
+            Reader::Qcow2(image) => return image.read_at(offset, to),
+        };
+        let done = file.read_at(to, offset);
+        if let Err(error) = &done
+            && error.kind() != io::ErrorKind::Interrupted
+            && to.len() <= 4096
+            && let Some(direct) = self.direct.get_or_insert_with(|| Direct::open(file))
+        {
+            return direct.read_at(offset, to);
         }
+        done
     }
 }
 
@@ -96,9 +114,10 @@ impl Source {
     ) -> Result<Source, SourceError> {
         let fail = |error| SourceError::Open(path.to_path_buf(), error);
         let metadata = std::fs::metadata(path).map_err(fail)?;
+        let block = block_bytes(path);
         if metadata.is_dir() {
             let listing = Listing::walk(path, now, memory, stop, progress)?;
-            return Ok(Source { kind: Kind::Tree, path: path.into(), listing, qcow2: None });
+            return Ok(Source { kind: Kind::Tree, path: path.into(), listing, qcow2: None, block });
         }
         let kind = metadata.file_type();
         if !kind.is_file() && !kind.is_block_device() {
@@ -110,7 +129,8 @@ impl Source {
         if kind.is_file() && Qcow2::is(&file).map_err(fail)? {
             let image = Qcow2::open(file).map_err(|error| SourceError::Qcow2(path.to_path_buf(), error))?;
             let listing = Listing::single(path, image.size(), image.data_bytes(), metadata.mtime());
-            return Ok(Source { kind: Kind::Qcow2, path: path.into(), listing, qcow2: Some(Arc::new(image)) });
+            let block = image.cluster();
+            return Ok(Source { kind: Kind::Qcow2, path: path.into(), listing, qcow2: Some(Arc::new(image)), block });
         }
         let mut data = size;
         if kind.is_file() && metadata.blocks().saturating_mul(512) < size {
@@ -127,12 +147,17 @@ impl Source {
             listing.sizes.file(name, size, data, metadata.blocks().saturating_mul(512), now - metadata.mtime(), 0);
         }
         let kind = if kind.is_file() { Kind::Image } else { Kind::Device };
-        Ok(Source { kind, path: path.into(), listing, qcow2: None })
+        Ok(Source { kind, path: path.into(), listing, qcow2: None, block })
     }
 
     /// What a user should know about it.
     pub fn notes(&self) -> Vec<String> {
         self.qcow2.iter().flat_map(|image| image.notes()).collect()
+    }
+
+    /// Reads what a reader does, around damage.
+    pub fn careful<'a>(&self, reader: &'a Reader) -> Careful<Reading<'a>> {
+        Careful { inner: Reading { reader, direct: None }, block: self.block }
     }
 
     /// Opens a file; says also whether it changed since it was listed.
@@ -215,17 +240,28 @@ impl Reader {
     }
 }
 
-/// Whether the device under a path is one that must move an arm. Virtual disks say so and are not.
-pub fn is_rotating(path: &Path) -> bool {
-    let Ok(metadata) = std::fs::metadata(path) else { return false };
+/// What the kernel says of the queue of the device under a path: name of the disk, and value.
+fn queue(path: &Path, attribute: &str) -> Option<(String, String)> {
+    let metadata = std::fs::metadata(path).ok()?;
     let device = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let Ok(place) = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")) else { return false };
-    let mut places = place.ancestors();
-    let queue = places.find(|place| place.join("queue/rotational").exists());
-    queue.is_some_and(|disk| {
-        let name = disk.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let place = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    let disk = place.ancestors().find(|place| place.join("queue").exists())?;
+    let name = disk.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let value = std::fs::read_to_string(disk.join("queue").join(attribute)).ok()?;
+    Some((name, value.trim().to_string()))
+}
+
+/// Whether the device under a path is one that must move an arm. Virtual disks say so and are not.
+pub fn is_rotating(path: &Path) -> bool {
+    queue(path, "rotational").is_some_and(|(name, value)| {
         let virtual_disk = ["vd", "loop", "xvd", "zram", "ram"].iter().any(|prefix| name.starts_with(prefix));
-        !virtual_disk && std::fs::read_to_string(disk.join("queue/rotational")).is_ok_and(|text| text.trim() == "1")
+        !virtual_disk && value == "1"
     })
+}
+
+/// Bytes that the device under a path reads or fails to read together: 512 to 4096; 4096 where it cannot be told.
+fn block_bytes(path: &Path) -> u64 {
+    let told = queue(path, "logical_block_size").and_then(|(_, value)| value.parse().ok());
+    told.filter(|bytes: &u64| bytes.is_power_of_two() && (512..=4096).contains(bytes)).unwrap_or(4096)
 }

@@ -300,19 +300,16 @@ impl Survey<'_> {
             units.retain(|unit| key(unit, entries) > last);
         }
         (self.at.from, self.at.to, self.at.drawing) = (share.from, share.to, drawing);
-        let size = |unit: &Unit| {
-            let entry = &entries[unit.entry as usize];
-            let from = u64::from(unit.number) * self.unit_bytes;
-            let bytes = self.unit_bytes.min(entry.size.saturating_sub(from));
-            if entry.sparse { bytes.min(entry.data) } else { bytes }
-        };
-        let expected: u64 = units.iter().map(size).sum();
+        let expected: u64 = units.iter().map(|unit| scan.data_bytes(*unit)).sum();
         let mut done_bytes = 0;
         let mut failed = None;
         let run = scan.run(&units, |done| {
             done_bytes += done.outcome.logical;
             (self.status)(Status::Reading(done_bytes, expected, share.to));
-            scan.note(&done, &mut self.at.unreadable, &mut self.at.changed);
+            if !drawing {
+                scan.note(&done, &mut self.at.unreadable, &mut self.at.changed);
+                self.at.missing += done.missing;
+            }
             self.at.last = Some(key(&done.unit, entries));
             self.collect(&done, drawing)?;
             if let Err(error) = self.save_sometimes() {
@@ -413,6 +410,14 @@ impl Survey<'_> {
         unreadable.count += self.at.unreadable.count;
         unreadable.first.extend(self.at.unreadable.first.iter().cloned());
         unreadable.first.truncate(crate::listing::NAMED_MAX);
+        if self.at.missing > 0 {
+            let asked = self.at.missing + self.at.logical;
+            let share = 100.0 * self.at.missing as f64 / asked as f64;
+            notes.push(format!(
+                "{} bytes, {share:.2} % of what was to be read, could not be; ratios are of the rest",
+                self.at.missing
+            ));
+        }
         let spilled: u64 = self.tallies.iter().map(|tally| tally.incidences.spilled()).sum();
         if spilled > 0 {
             notes.push(format!(
@@ -435,6 +440,7 @@ impl Survey<'_> {
             logical_bytes: self.total,
             read_bytes: self.at.read,
             read_fraction,
+            missing_bytes: self.at.missing,
             seed: self.options.seed,
             unit_bytes: self.unit_bytes,
             mode,

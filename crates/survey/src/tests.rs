@@ -107,6 +107,40 @@ fn a_tree_is_counted_to_the_byte() {
     assert!(["src=", "href=", "url(", "@import"].iter().all(|loading| !page.contains(loading)), "a page loads nothing");
 }
 
+/// Names the tree for the part of the next test that runs among mounts of its own.
+const MOUNTED: &str = "ASHLAR_TEST_MOUNTED";
+
+/// Directories and files that mounts show a second time count once. Needs root and `unshare`.
+#[test]
+fn what_mounts_show_again_counts_once() {
+    if let Some(tree) = std::env::var_os(MOUNTED) {
+        let answer = run(Path::new(&tree), &options());
+        assert_eq!((answer.sizes.files, answer.logical_bytes), (3, 60_010), "{:?}", answer.passed_over);
+        assert_eq!((answer.sizes.directories, answer.passed_over.count), (2, 3), "{:?}", answer.passed_over);
+        return;
+    }
+    let tree = Directory::new();
+    tree.write("a/one", &noise(1, 50_000));
+    tree.write("a/other name", &noise(2, 10_000));
+    tree.write("again", &noise(3, 10));
+    for directory in ["root", "a/a"] {
+        fs::create_dir_all(tree.0.join(directory)).expect("a directory");
+    }
+    // The root below itself, a directory below itself, and a file at the place of another.
+    let script = "set -e; cd \"$ASHLAR_TEST_MOUNTED\"; mount --bind . root; mount --bind a a/a; \
+        touch 'a/a file'; mount --bind a/one 'a/a file'; exec \"$0\" --exact tests::what_mounts_show_again_counts_once";
+    let own = std::env::current_exe().expect("a test has a path");
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", script]).arg(own).env(MOUNTED, &tree.0);
+    if !rustix::process::geteuid().is_root() || std::process::Command::new("unshare").arg("true").status().is_err() {
+        println!("SKIPPED: mounting needs root and `unshare`");
+        return;
+    }
+    let output = command.output().expect("it was there a moment ago");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn zeros_are_stored_once() {
     let tree = Directory::new();

@@ -162,7 +162,7 @@ fn troubles(f: &mut fmt::Formatter<'_>, what: &str, troubles: &Troubles) -> fmt:
     if troubles.count > 0 {
         writeln!(f, "{what}: {}", troubles.count)?;
         for trouble in troubles.first.iter().take(NAMED_MAX) {
-            writeln!(f, "    {}: {}", trouble.path, trouble.what)?;
+            writeln!(f, "    {trouble}")?;
         }
     }
     Ok(())
