@@ -33,6 +33,13 @@ pub struct RatioAnswer {
     pub value: Option<f64>,
 }
 
+impl Ratio {
+    /// A value is measured, a range sampled.
+    pub fn origin(self) -> Origin {
+        if matches!(self, Ratio::Value(_)) { Origin::Measured } else { Origin::Sampled }
+    }
+}
+
 impl From<Ratio> for RatioAnswer {
     fn from(ratio: Ratio) -> RatioAnswer {
         match ratio {
@@ -72,7 +79,8 @@ pub struct DedupAnswer {
     pub chunking: String,
     /// Stored by logical bytes.
     pub ratio: RatioAnswer,
-    /// The same if what is stored is compressed as well, chunk by chunk. The compression is always sampled.
+    /// The same if what is stored is compressed as well, chunk by chunk. Some chunks are compressed, after a full scan
+    /// too, so this is a range; a value only where all were, as of little data.
     pub with_lz4: RatioAnswer,
     /// The same with zstd at level 3.
     pub with_zstd_3: RatioAnswer,
@@ -84,6 +92,8 @@ pub struct DedupAnswer {
     pub zero_share: f64,
     /// Where the ratio comes from.
     pub origin: Origin,
+    /// Where the ratios with compression come from.
+    pub compression_origin: Origin,
     /// Of the values that were seen: how many were in one cluster, two, ... and from the 61st on in more. After a full scan
     /// these are numbers of copies.
     pub seen_by_copies: Vec<f64>,

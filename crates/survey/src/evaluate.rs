@@ -25,6 +25,8 @@ const DEVIATIONS_WITHIN: f64 = 2.0;
 
 /// Standard deviations of the mean ratio of compression: more, since neighbours compress alike.
 const DEVIATIONS_PACKING: f64 = 3.0;
+/// Chunks that must have been compressed for their ratio to say something of the others.
+const PACKED_MIN: usize = 30;
 
 /// A ratio: a range from a sample, or the value itself from everything.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,7 +57,7 @@ impl Ratio {
 pub struct Evaluation {
     /// Stored by logical bytes.
     pub dedup: Ratio,
-    /// The same with what is stored compressed by lz4, and by zstd at level 3.
+    /// The same with what is stored compressed by lz4, and by zstd at level 3. A value only if every chunk was compressed.
     pub compressed: [Ratio; 2],
     /// Share of the logical bytes that are chunks of zeros.
     pub zeros: f64,
@@ -96,6 +98,8 @@ struct Rows {
     weight: Vec<f64>,
     values: Vec<f64>,
     packed: Vec<Packed>,
+    /// Compressed values.
+    packed_values: usize,
     /// Over all compressed values: sums of squares of lengths, and for each codec of squares and of products with lengths.
     packed_squares: [f64; 5],
     /// Events by what clusters they are in: row and weight.
@@ -119,6 +123,7 @@ impl Rows {
         self.weight[row] += weight;
         self.values[row] += factor;
         if let Some(packed) = packed {
+            self.packed_values += 1;
             let sum = &mut self.packed[row];
             let [len, lz4, zstd] = [packed.len, packed.lz4, packed.zstd].map(f64::from);
             *sum = [sum[0] + len, sum[1] + lz4, sum[2] + zstd];
@@ -168,11 +173,22 @@ impl Rows {
         (0..=ROWS).map(pick).collect()
     }
 
-    /// Relative standard deviation of the mean ratio of compression.
+    /// Bytes of all compressed values: before, or after a codec.
+    fn packed_bytes(&self, index: usize) -> f64 {
+        self.packed.iter().map(|row| row[index]).sum()
+    }
+
+    /// Bytes that are stored if every value was compressed; `None` if only some were.
+    fn all_packed(&self, codec: usize) -> Option<f64> {
+        let all = (self.packed_bytes(0) - self.weight.iter().sum::<f64>()).abs() < 0.5;
+        all.then(|| self.packed_bytes(codec + 1))
+    }
+
+    /// Relative standard deviation of the mean ratio of compression; one if nothing is known of it.
     fn packing_noise(&self, codec: usize) -> f64 {
-        let [len, packed] = [0, codec + 1].map(|index| self.packed.iter().map(|row| row[index]).sum::<f64>());
-        if packed <= 0.0 {
-            return 0.0;
+        let [len, packed] = [0, codec + 1].map(|index| self.packed_bytes(index));
+        if packed <= 0.0 || self.packed_values < PACKED_MIN {
+            return 1.0;
         }
         let ratio = packed / len;
         let [lens, squares, products] = [0, 2 * codec + 1, 2 * codec + 2].map(|index| self.packed_squares[index]);
@@ -221,7 +237,13 @@ pub fn evaluate(tally: &mut Tally, whole: Whole) -> Result<Evaluation, Evaluatio
         let stored: f64 = counts.iter().sum();
         let logical = seen / share;
         if exact {
-            return Ok(Ratio::Value((stored + zero_stored) / logical));
+            let part = |stored: f64| (stored + zero_stored) / logical;
+            let sampled =
+                || Ratio::Range(part(stored * (1.0 - within).max(0.0)), part(stored * (1.0 + within)).min(1.0));
+            return Ok(match codec {
+                None => Ratio::Value(part(stored)),
+                Some(codec) => rows.all_packed(codec).map_or_else(sampled, |stored| Ratio::Value(part(stored))),
+            });
         }
         let common = counts[ROWS];
         let total: f64 =
@@ -237,7 +259,7 @@ pub fn evaluate(tally: &mut Tally, whole: Whole) -> Result<Evaluation, Evaluatio
         let found = range(&Sample { counts, noise, share, total }, Slack::Noise(DEVIATIONS))?;
         let part = |distinct: f64| (distinct + common + zero_stored) / logical;
         let least = if codec.is_none() { (stored + zero_stored) / logical } else { 0.0 };
-        let low = (part(found.low) * (1.0 - within)).max(least);
+        let low = (part(found.low) * (1.0 - within).max(0.0)).max(least);
         let high = (part(found.high) * (1.0 + within)).min(1.0).max(low);
         Ok(Ratio::Range(low, high))
     };

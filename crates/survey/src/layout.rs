@@ -4,6 +4,7 @@ use crate::answer::LayoutAnswer;
 use crate::sample::fast_hash;
 use crate::source::{Kind, Source};
 use ashlar_env::host::{Extent, extents, space_ranges};
+use rustix::fs::fstatvfs;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -15,6 +16,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const FILES_MAX: [u64; 2] = [20_000, 2000];
 /// Extents of one file that are looked at.
 const EXTENTS_MAX: usize = 100_000;
+
+/// Free space is looked at if the data surveyed are at least this share of what their file system holds: going through
+/// all ranges of a large one for a small directory costs more than the rest.
+const SHARE_MIN: f64 = 0.01;
 
 /// Blocks that follow their predecessor, and blocks that have one.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -140,6 +145,14 @@ pub fn layout(source: &Source, full: bool, seed: u64, stop: &AtomicBool) -> Layo
 
 fn free(source: &Source, answer: &mut LayoutAnswer, stop: &AtomicBool) {
     let Ok(file) = File::open(&source.path) else { return };
+    if let Ok(told) = fstatvfs(&file) {
+        let held = told.f_blocks.saturating_sub(told.f_bfree).saturating_mul(told.f_frsize);
+        if (source.listing.data_bytes() as f64) < SHARE_MIN * held as f64 {
+            let what = "less than 1 % of what the file system holds was surveyed, so its free space was not looked at";
+            answer.notes.push(format!("{what}; survey its mount point for that"));
+            return;
+        }
+    }
     let mut ranges = BTreeMap::<u64, (u64, u64)>::new();
     let told = space_ranges(&file, |_, len, free| {
         if free {

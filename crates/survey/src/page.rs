@@ -145,10 +145,13 @@ fn ranges(ratios: impl Iterator<Item = RatioAnswer>) -> Vec<(f64, f64, f64)> {
 /// Ratios by chunking.
 pub fn dedup_plot(answer: &Answer) -> Plot {
     let names = answer.dedup.iter().map(|dedup| dedup.chunking.clone()).collect();
+    let sampled = answer.origin == Origin::Measured
+        && answer.dedup.iter().any(|dedup| dedup.compression_origin == Origin::Sampled);
+    let [lz4, zstd] = if sampled { ["and lz4 (sampled)", "and zstd:3 (sampled)"] } else { ["and lz4", "and zstd:3"] };
     Plot::bars("What deduplication would leave", names, Axis::new("stored / logical, %"), answer.origin.into())
         .with(Series::bar_ranges("deduplication", ranges(answer.dedup.iter().map(|dedup| dedup.ratio))))
-        .with(Series::bar_ranges("and lz4", ranges(answer.dedup.iter().map(|dedup| dedup.with_lz4))))
-        .with(Series::bar_ranges("and zstd:3", ranges(answer.dedup.iter().map(|dedup| dedup.with_zstd_3))))
+        .with(Series::bar_ranges(lz4, ranges(answer.dedup.iter().map(|dedup| dedup.with_lz4))))
+        .with(Series::bar_ranges(zstd, ranges(answer.dedup.iter().map(|dedup| dedup.with_zstd_3))))
 }
 
 fn dedup_part(answer: &Answer, body: &mut String) {

@@ -486,7 +486,8 @@ fn dedup(chunking: Chunking, found: &Evaluation) -> DedupAnswer {
         chunks: found.chunks.into(),
         mean_chunk_bytes: found.mean_len,
         zero_share: found.zeros,
-        origin: if matches!(found.dedup, Ratio::Value(_)) { Origin::Measured } else { Origin::Sampled },
+        origin: found.dedup.origin(),
+        compression_origin: found.compressed[0].origin(),
         seen_by_copies: found.by_copies.clone(),
         ledger_id: None,
     }

@@ -211,6 +211,26 @@ fn compression_of_copies_is_no_product() {
     let alone = full.compression.codecs[0].ratio.range().1;
     let product = dedup.ratio.value.expect("a full scan") * alone;
     assert!(product < 0.35, "{product}");
+    // All of this is little enough to be compressed. Of more, some is, and a full scan says so.
+    assert_eq!(dedup.compression_origin, Origin::Measured);
+    let more = Directory::new();
+    for number in 0..1200u64 {
+        let bytes = noise(number, 32_768);
+        let text = bytes.iter().map(|byte| b'a' + byte % (2 + number % 20) as u8).collect::<Vec<u8>>();
+        more.write(format!("{number}"), &text);
+    }
+    let answer = run(&more.0, &options);
+    let of_more = &answer.dedup[0];
+    assert_eq!((of_more.origin, of_more.compression_origin), (Origin::Measured, Origin::Sampled));
+    let (low, _, high) = of_more.with_zstd_3.range();
+    let mut packer = crate::compress::Packer::new();
+    let mut packed = 0;
+    for number in 0..1200 {
+        let bytes = fs::read(more.0.join(number.to_string())).expect("it is ours");
+        packed += bytes.chunks(4096).map(|block| u64::from(packer.pack(0, block).zstd)).sum::<u64>();
+    }
+    let truth_of_more = packed as f64 / answer.logical_bytes as f64;
+    assert!(low < truth_of_more && truth_of_more < high && high - low < 0.1, "{low} to {high}: {truth_of_more}");
     let sampled = Options { full: false, budget: Some(Budget::Share(0.25)), ..options };
     let (low, _, high) = run(&tree.0, &sampled).dedup[0].with_lz4.range();
     assert!(low <= truth && truth <= high, "{low} to {high}");

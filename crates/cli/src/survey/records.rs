@@ -33,7 +33,7 @@ pub fn write(answer: &mut Answer, reading: &Reading, output: &Output) {
         for (ratio, what) in all {
             let quantity = quantity(&dedup.chunking, what);
             match ratio {
-                RatioAnswer { value: Some(value), .. } if what.is_empty() => {
+                RatioAnswer { value: Some(value), .. } => {
                     let how = "full scan".into();
                     let measured = Measurement { subject: subject.clone(), quantity, unit: "ratio".into(), value, how };
                     let written = Ledger::open_default().and_then(|ledger| ledger.measure(measured));

@@ -51,6 +51,13 @@ fn data(f: &mut fmt::Formatter<'_>, answer: &Answer) -> fmt::Result {
             let [ratio, lz4, zstd] = [dedup.ratio, dedup.with_lz4, dedup.with_zstd_3].map(|ratio| ratio.to_string());
             writeln!(f, "{:<20}{ratio:<18}{lz4:<18}{zstd:<18}{chunks}", dedup.chunking)?;
         }
+        if answer
+            .dedup
+            .iter()
+            .any(|dedup| dedup.origin == Origin::Measured && dedup.compression_origin == Origin::Sampled)
+        {
+            writeln!(f, "(measured; with compression sampled: some chunks were compressed)")?;
+        }
     }
     let compression = &answer.compression;
     if compression.blocks > 0 {
