@@ -18,8 +18,8 @@ use std::io;
 
 /// Values in more clusters than this are common: each is in the sample for certain, and its mass is what the sample shows.
 const ROWS: usize = 60;
-/// Standard deviations that an explanation may miss a number of the histogram by.
-const DEVIATIONS: f64 = 2.5;
+/// Standard deviations of the range: 95 of 100 samples.
+const DEVIATIONS: f64 = 2.0;
 /// Standard deviations of the share of copies within clusters.
 const DEVIATIONS_WITHIN: f64 = 2.0;
 
@@ -151,8 +151,6 @@ impl Rows {
         }
         // What was not seen may still be there: an event more of the usual size.
         let event = if sum > 0.0 { squares / sum } else { least_event };
-        // The first row is what is left of a mass that is known, so it errs as the others do.
-        variance[0] = (1..ROWS).map(|row| variance[row] * ((row + 1) * (row + 1)) as f64).sum::<f64>();
         variance.iter().map(|variance| (variance + event * event).sqrt()).collect()
     }
 
@@ -230,7 +228,7 @@ pub fn evaluate(tally: &mut Tally, whole: Whole) -> Result<Evaluation, Evaluatio
     let zero_stored = if tally.zero > 0 { rows.mean_len() } else { 0.0 };
     let within = if exact { 0.0 } else { DEVIATIONS_WITHIN * within_noise(&rows, tally) };
     let ratio = |codec: Option<usize>| -> Result<Ratio, NoAnswer> {
-        let within = within + codec.map_or(0.0, |codec| DEVIATIONS_PACKING * rows.packing_noise(codec));
+        let within = within.hypot(codec.map_or(0.0, |codec| DEVIATIONS_PACKING * rows.packing_noise(codec)));
         let packing = codec;
         let packing = packing.map_or_else(|| vec![1.0; ROWS + 1], |codec| rows.packing(codec));
         let counts: Vec<f64> = rows.weight.iter().zip(&packing).map(|(weight, packing)| weight * packing).collect();
@@ -259,8 +257,10 @@ pub fn evaluate(tally: &mut Tally, whole: Whole) -> Result<Evaluation, Evaluatio
         let found = range(&Sample { counts, noise, share, total }, Slack::Noise(DEVIATIONS))?;
         let part = |distinct: f64| (distinct + common + zero_stored) / logical;
         let least = if codec.is_none() { (stored + zero_stored) / logical } else { 0.0 };
-        let low = (part(found.low) * (1.0 - within).max(0.0)).max(least);
-        let high = (part(found.high) * (1.0 + within)).min(1.0).max(low);
+        // Errors of different origin that do not depend on each other.
+        let best = part(found.best);
+        let low = (best - (best - part(found.low)).hypot(best * within)).max(least);
+        let high = (best + (part(found.high) - best).hypot(best * within)).min(1.0).max(low);
         Ok(Ratio::Range(low, high))
     };
     let dedup = ratio(None)?;

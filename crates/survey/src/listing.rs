@@ -3,7 +3,7 @@
 use crate::careful::Damage;
 use crate::sizes::Sizes;
 use rustix::fs::{SeekFrom, seek};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io;
@@ -11,6 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Troubles that are named one by one; beyond that they are only counted.
 pub const NAMED_MAX: usize = 1000;
@@ -31,8 +32,8 @@ pub struct Entry {
     pub changed: i64,
     /// The file system's number, which goes along with the place on most.
     pub inode: u64,
-    /// Files of equal size that are sampled together have equal numbers.
-    pub group: u32,
+    /// Files that are sampled together have equal numbers.
+    pub group: u64,
 }
 
 /// Something that was passed over, with the reason.
@@ -224,28 +225,69 @@ impl Listing {
         })
     }
 
-    /// Divides files of a size that is very common by their names, and where names are common too by their paths: see
-    /// [`crate::sample`].
+    /// Puts files together that probably have content in common, so that they are sampled together: see
+    /// [`crate::sample`]. What is likeliest comes first, and a group does not grow beyond a small part of all data.
     fn group(&mut self) {
+        use crate::sample::mix;
         let most = (self.data_bytes() / 2000).max(256 << 10);
-        self.divide(most, |listing, entry| {
-            xxhash_rust::xxh3::xxh3_64(listing.name(entry.name_at, entry.name_len).as_bytes())
-        });
-        self.divide(2 * most, |listing, entry| xxhash_rust::xxh3::xxh3_64(listing.path(entry).as_os_str().as_bytes()));
+        let name = |entry: &Entry| xxh3_64(self.name(entry.name_at, entry.name_len).as_bytes());
+        let parent = |entry: &Entry| match self.directories.get((entry.directory as usize).wrapping_sub(1)) {
+            Some((_, at, len)) => xxh3_64(self.name(*at, *len).as_bytes()),
+            None => 0,
+        };
+        let mut groups = Groups::new(&self.entries, most);
+        groups.join(|entry| mix(name(entry), entry.size));
+        groups.join(|entry| mix(name(entry), parent(entry)));
+        groups.join(|entry| entry.size);
+        groups.join(name);
+        let roots: Vec<u32> = (0..self.entries.len() as u32).map(|index| groups.root(index)).collect();
+        let names: Vec<u64> = roots
+            .iter()
+            .map(|root| &self.entries[*root as usize])
+            .map(|entry| mix(u64::from(entry.directory), name(entry)))
+            .collect();
+        self.entries.iter_mut().zip(names).for_each(|(entry, name)| entry.group = name);
+    }
+}
+
+/// Disjoint groups of files.
+struct Groups<'a> {
+    entries: &'a [Entry],
+    /// The file above in the tree of the group; of its root the root itself.
+    above: Vec<u32>,
+    /// Of roots: bytes of the group, as far as one cluster of the sample can hold them.
+    bytes: Vec<u64>,
+    most: u64,
+}
+
+impl Groups<'_> {
+    fn new(entries: &[Entry], most: u64) -> Groups<'_> {
+        let bytes = entries.iter().map(|entry| entry.size.min(1 << 20)).collect();
+        Groups { entries, above: (0..entries.len() as u32).collect(), bytes, most }
     }
 
-    /// Divides files of one size and group, when they are together more than `most`, into groups by a hash.
-    fn divide(&mut self, most: u64, hash: impl Fn(&Listing, &Entry) -> u64) {
-        let mut together: HashMap<(u64, u32), u64> = HashMap::new();
-        for entry in &self.entries {
-            *together.entry((entry.size, entry.group)).or_default() += entry.size.min(1 << 20);
+    fn root(&mut self, index: u32) -> u32 {
+        let mut at = index;
+        while self.above[at as usize] != at {
+            // Halves the way for those who come later.
+            let above = self.above[at as usize];
+            self.above[at as usize] = self.above[above as usize];
+            at = above;
         }
-        for index in 0..self.entries.len() {
-            let entry = self.entries[index];
-            let bytes = together.get(&(entry.size, entry.group)).copied().unwrap_or(0);
-            if bytes > most {
-                let part = hash(self, &entry) % bytes.div_ceil(most);
-                self.entries[index].group = crate::sample::mix(u64::from(entry.group) + 1, part) as u32;
+        at
+    }
+
+    /// Joins groups that have a key in common, as far as they stay small.
+    fn join(&mut self, key: impl Fn(&Entry) -> u64) {
+        let mut keys: Vec<(u64, u32)> =
+            self.entries.iter().zip(0..).map(|(entry, index)| (key(entry), index)).collect();
+        keys.sort_unstable();
+        for pair in keys.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+            let [one, other] = [pair[0].1, pair[1].1].map(|index| self.root(index));
+            let bytes = self.bytes[one as usize] + self.bytes[other as usize];
+            if one != other && bytes <= self.most {
+                self.above[other as usize] = one;
+                self.bytes[one as usize] = bytes;
             }
         }
     }

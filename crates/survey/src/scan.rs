@@ -78,9 +78,9 @@ struct Job {
     reader: io::Result<(Reader, bool)>,
 }
 
-/// What names a unit for sampling: copies of a file have equal ones.
+/// What names a unit for sampling: copies and versions of a file have equal ones.
 pub fn cluster(entry: &Entry, number: u32) -> u64 {
-    mix(mix(entry.size, u64::from(number)), u64::from(entry.group) | 1 << 40)
+    mix(entry.group, u64::from(number))
 }
 
 impl Scan<'_> {
