@@ -77,10 +77,10 @@ impl<R: ReadAt> Careful<R> {
     /// Tries block after block from one on that failed, until there is one that does not and that a block of 4 KiB begins
     /// with. Gives where.
     fn probe(&mut self, at: u64, limit: u64, what: &str, tries: &mut u32, damages: &mut Vec<Damage>) -> u64 {
-        let mut block = vec![0; self.block as usize];
+        let mut block = vec![0; self.block.min(limit - at) as usize];
         let (mut at, mut failed) = (at, true);
         while at < limit {
-            let end = ((at / self.block + 1) * self.block).min(limit);
+            let end = (at / self.block + 1).saturating_mul(self.block).min(limit);
             match damages.last_mut() {
                 Some(last) if failed && last.offset + last.len == at && last.what == what => last.len += end - at,
                 _ if failed => damages.push(Damage { offset: at, len: end - at, what: what.to_string() }),

@@ -97,6 +97,10 @@ pub fn layout(source: &Source, full: bool, seed: u64, stop: &AtomicBool) -> Layo
         answer.notes.push("a device has no files".into());
         return answer;
     }
+    if source.kind == Kind::Bucket {
+        answer.notes.push("a bucket does not tell where objects lie".into());
+        return answer;
+    }
     let entries = &source.listing.entries;
     let share = (FILES_MAX[usize::from(!full)] as f64 / entries.len().max(1) as f64).min(1.0);
     let mut total = Score::default();

@@ -1,5 +1,6 @@
 //! The files of a tree: each content once, in the order in which they lie.
 
+use crate::bucket::{Bucket, BucketError, Object};
 use crate::careful::Damage;
 use crate::sizes::Sizes;
 use rustix::fs::{SeekFrom, seek};
@@ -107,6 +108,8 @@ pub struct Listing {
     directories: Vec<(u32, u64, u16)>,
     names: Vec<u8>,
     root: PathBuf,
+    /// Names are keys of objects, which may look like paths and are none.
+    keys: bool,
     /// What the walk counted.
     pub sizes: Sizes,
     /// What could not be looked at.
@@ -121,6 +124,9 @@ pub enum WalkError {
     /// The root cannot be looked at.
     #[error("{0}: {1}")]
     Root(PathBuf, io::Error),
+    /// The bucket.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
     /// There are too many files.
     #[error(
         "the names of the files alone take more than {0} bytes; give more with --memory, or survey parts of the tree"
@@ -168,6 +174,39 @@ impl Listing {
         Ok(listing)
     }
 
+    /// The objects of a bucket.
+    pub fn of_bucket(
+        bucket: &Bucket,
+        now: i64,
+        memory: u64,
+        stop: &AtomicBool,
+        progress: &dyn Fn(u64),
+    ) -> Result<Listing, WalkError> {
+        let mut listing = Listing { root: bucket.name().into(), keys: true, ..Listing::default() };
+        let mut full = false;
+        bucket.list(stop, &mut |Object { key, size, written }| {
+            let name = OsStr::new(key.rsplit('/').next().unwrap_or(&key));
+            let depth = key.matches('/').count() as u32;
+            listing.sizes.file(name, size, size, size, now - written, depth);
+            let (inode, name_len) = (listing.entries.len() as u64, key.len().min(u16::MAX.into()) as u16);
+            if size > 0 {
+                let name_at = listing.names.len() as u64;
+                listing.names.extend_from_slice(&key.as_bytes()[..usize::from(name_len)]);
+                let (directory, sparse, group, changed) = (0, false, 0, written);
+                let entry = Entry { directory, name_at, name_len, sparse, size, data: size, changed, inode, group };
+                listing.entries.push(entry);
+            }
+            progress(listing.sizes.files);
+            full = listing.entries.capacity() * size_of::<Entry>() + listing.names.capacity() > memory as usize;
+            !full
+        })?;
+        if full {
+            return Err(WalkError::Memory(memory));
+        }
+        listing.group();
+        Ok(listing)
+    }
+
     /// A single file or device.
     pub fn single(path: &Path, size: u64, data: u64, changed: i64) -> Listing {
         let mut listing = Listing { root: path.to_path_buf(), ..Listing::default() };
@@ -191,9 +230,20 @@ impl Listing {
         if entry.name_len == 0 {
             return self.root.clone();
         }
+        if self.keys {
+            let mut path = self.root.clone().into_os_string();
+            path.push("/");
+            path.push(self.name(entry.name_at, entry.name_len));
+            return path.into();
+        }
         let mut path = self.directory(entry.directory);
         path.push(self.name(entry.name_at, entry.name_len));
         path
+    }
+
+    /// The key of an object.
+    pub fn key(&self, entry: &Entry) -> String {
+        self.name(entry.name_at, entry.name_len).to_string_lossy().into_owned()
     }
 
     fn directory(&self, number: u32) -> PathBuf {
@@ -229,25 +279,38 @@ impl Listing {
     /// [`crate::sample`]. What is likeliest comes first, and a group does not grow beyond a small part of all data.
     fn group(&mut self) {
         use crate::sample::mix;
-        let most = (self.data_bytes() / 2000).max(256 << 10);
-        let name = |entry: &Entry| xxh3_64(self.name(entry.name_at, entry.name_len).as_bytes());
+        let most = (self.data_bytes() / 2000).max(64 << 10);
+        let whole = |entry: &Entry| self.name(entry.name_at, entry.name_len).as_bytes();
+        // Keys hold the names of their directories.
+        let part =
+            |entry: &Entry, from_end: usize| whole(entry).rsplit(|byte| *byte == b'/').nth(from_end).map_or(0, xxh3_64);
+        let name = |entry: &Entry| part(entry, 0);
         let parent = |entry: &Entry| match self.directories.get((entry.directory as usize).wrapping_sub(1)) {
             Some((_, at, len)) => xxh3_64(self.name(*at, *len).as_bytes()),
-            None => 0,
+            None => part(entry, 1),
         };
         let mut groups = Groups::new(&self.entries, most);
-        groups.join(|entry| mix(name(entry), entry.size));
-        groups.join(|entry| mix(name(entry), parent(entry)));
-        groups.join(|entry| entry.size);
-        groups.join(name);
+        groups.join(Likeness::Strong, |entry| mix(name(entry), entry.size));
+        groups.join(Likeness::Strong, |entry| mix(name(entry), parent(entry)));
+        groups.join(Likeness::Weak, |entry| entry.size);
+        groups.join(Likeness::Weak, name);
         let roots: Vec<u32> = (0..self.entries.len() as u32).map(|index| groups.root(index)).collect();
         let names: Vec<u64> = roots
             .iter()
             .map(|root| &self.entries[*root as usize])
-            .map(|entry| mix(u64::from(entry.directory), name(entry)))
+            .map(|entry| mix(u64::from(entry.directory), xxh3_64(whole(entry))))
             .collect();
         self.entries.iter_mut().zip(names).for_each(|(entry, name)| entry.group = name);
     }
+}
+
+/// What equal keys say of two files.
+#[derive(Clone, Copy, PartialEq)]
+enum Likeness {
+    /// They are copies or versions.
+    Strong,
+    /// They are that if few have the key; if many do, it is chance.
+    Weak,
 }
 
 /// Disjoint groups of files.
@@ -278,17 +341,26 @@ impl Groups<'_> {
     }
 
     /// Joins groups that have a key in common, as far as they stay small.
-    fn join(&mut self, key: impl Fn(&Entry) -> u64) {
+    fn join(&mut self, likeness: Likeness, key: impl Fn(&Entry) -> u64) {
         let mut keys: Vec<(u64, u32)> =
             self.entries.iter().zip(0..).map(|(entry, index)| (key(entry), index)).collect();
         keys.sort_unstable();
-        for pair in keys.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
-            let [one, other] = [pair[0].1, pair[1].1].map(|index| self.root(index));
-            let bytes = self.bytes[one as usize] + self.bytes[other as usize];
-            if one != other && bytes <= self.most {
-                self.above[other as usize] = one;
-                self.bytes[one as usize] = bytes;
+        for same in keys.chunk_by(|one, other| one.0 == other.0) {
+            let size = |(_, index): &(u64, u32)| self.entries[*index as usize].size.min(1 << 20);
+            if likeness == Likeness::Weak && same.iter().map(size).sum::<u64>() > self.most {
+                continue;
             }
+            same.windows(2).for_each(|pair| self.unite(pair[0].1, pair[1].1));
+        }
+    }
+
+    /// Makes one group of those of two files, if it stays small.
+    fn unite(&mut self, one: u32, other: u32) {
+        let [one, other] = [one, other].map(|index| self.root(index));
+        let bytes = self.bytes[one as usize] + self.bytes[other as usize];
+        if one != other && bytes <= self.most {
+            self.above[other as usize] = one;
+            self.bytes[one as usize] = bytes;
         }
     }
 }

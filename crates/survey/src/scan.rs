@@ -252,7 +252,7 @@ impl Scan<'_> {
     }
 
     fn path(&self, entry: &Entry) -> std::path::PathBuf {
-        if self.source.kind == Kind::Tree {
+        if matches!(self.source.kind, Kind::Tree | Kind::Bucket) {
             self.source.listing.path(entry)
         } else {
             Path::new(&self.source.path).to_path_buf()

@@ -1,6 +1,7 @@
 //! Where bytes come from: a tree, a device or raw image, a qcow2 image.
 
 use crate::analyse::{ReadAt, Stretch};
+use crate::bucket::{Access, Bucket, is_bucket};
 use crate::careful::{Careful, Direct};
 use crate::listing::{Entry, Listing, WalkError, segments};
 use crate::qcow2::{Qcow2, Qcow2Error};
@@ -25,6 +26,8 @@ pub enum Kind {
     Image,
     /// A qcow2 image: what its guest sees. What it takes from a backing file counts as hole.
     Qcow2,
+    /// The objects of a bucket.
+    Bucket,
     /// A trace of requests.
     Trace,
 }
@@ -38,6 +41,7 @@ pub struct Source {
     /// Its files.
     pub listing: Listing,
     qcow2: Option<Arc<Qcow2>>,
+    bucket: Option<Arc<Bucket>>,
     /// Bytes that fail together.
     block: u64,
 }
@@ -77,6 +81,8 @@ pub enum Reader {
     Plain(File),
     /// A qcow2 image.
     Qcow2(Arc<Qcow2>),
+    /// An object: its bucket, key and size.
+    Object(Arc<Bucket>, String, u64),
 }
 
 /// Reads, and where that fails once more past the page cache: that holds whole pages, and fails for all of one.
@@ -90,6 +96,7 @@ impl ReadAt for Reading<'_> {
         let file = match self.reader {
             Reader::Plain(file) => file,
             Reader::Qcow2(image) => return image.read_at(offset, to),
+            Reader::Object(bucket, key, size) => return bucket.read_at(key, *size, offset, to),
         };
         let done = file.read_at(to, offset);
         if let Err(error) = &done
@@ -104,20 +111,29 @@ impl ReadAt for Reading<'_> {
 }
 
 impl Source {
-    /// Opens what is at `path`; of a tree, walks through it.
+    /// Opens what is at `path`; of a tree, walks through it; of a bucket, lists it.
     pub fn open(
         path: &Path,
+        access: &Access,
         now: i64,
         memory: u64,
         stop: &AtomicBool,
         progress: &dyn Fn(u64),
     ) -> Result<Source, SourceError> {
         let fail = |error| SourceError::Open(path.to_path_buf(), error);
+        if let Some(name) = path.to_str().filter(|name| is_bucket(name)) {
+            let bucket = Bucket::new(name, access).map_err(WalkError::from)?;
+            let listing = Listing::of_bucket(&bucket, now, memory, stop, progress)?;
+            let bucket = Some(Arc::new(bucket));
+            // An object is there or not; a request less is worth more than a byte.
+            let block = u64::MAX;
+            return Ok(Source { kind: Kind::Bucket, path: path.into(), listing, qcow2: None, bucket, block });
+        }
         let metadata = std::fs::metadata(path).map_err(fail)?;
         let block = block_bytes(path);
         if metadata.is_dir() {
             let listing = Listing::walk(path, now, memory, stop, progress)?;
-            return Ok(Source { kind: Kind::Tree, path: path.into(), listing, qcow2: None, block });
+            return Ok(Source { kind: Kind::Tree, path: path.into(), listing, qcow2: None, bucket: None, block });
         }
         let kind = metadata.file_type();
         if !kind.is_file() && !kind.is_block_device() {
@@ -130,7 +146,8 @@ impl Source {
             let image = Qcow2::open(file).map_err(|error| SourceError::Qcow2(path.to_path_buf(), error))?;
             let listing = Listing::single(path, image.size(), image.data_bytes(), metadata.mtime());
             let block = image.cluster();
-            return Ok(Source { kind: Kind::Qcow2, path: path.into(), listing, qcow2: Some(Arc::new(image)), block });
+            let qcow2 = Some(Arc::new(image));
+            return Ok(Source { kind: Kind::Qcow2, path: path.into(), listing, qcow2, bucket: None, block });
         }
         let mut data = size;
         if kind.is_file() && metadata.blocks().saturating_mul(512) < size {
@@ -147,7 +164,7 @@ impl Source {
             listing.sizes.file(name, size, data, metadata.blocks().saturating_mul(512), now - metadata.mtime(), 0);
         }
         let kind = if kind.is_file() { Kind::Image } else { Kind::Device };
-        Ok(Source { kind, path: path.into(), listing, qcow2: None, block })
+        Ok(Source { kind, path: path.into(), listing, qcow2: None, bucket: None, block })
     }
 
     /// What a user should know about it.
@@ -164,6 +181,9 @@ impl Source {
     pub fn reader(&self, entry: &Entry) -> io::Result<(Reader, bool)> {
         if let Some(image) = &self.qcow2 {
             return Ok((Reader::Qcow2(image.clone()), false));
+        }
+        if let Some(bucket) = &self.bucket {
+            return Ok((Reader::Object(bucket.clone(), self.listing.key(entry), entry.size), false));
         }
         let file = open(&self.listing.path(entry))?;
         let metadata = file.metadata()?;
@@ -194,7 +214,8 @@ impl Reader {
             Reader::Plain(file) => {
                 file.metadata().is_ok_and(|metadata| metadata.is_file() && is_changed(entry, &metadata))
             }
-            Reader::Qcow2(_) => false,
+            // Of an object, each read says so.
+            Reader::Qcow2(_) | Reader::Object(..) => false,
         }
     }
 
@@ -207,6 +228,10 @@ impl Reader {
             }
             Reader::Plain(file) => segments(file, from, to, each),
             Reader::Qcow2(image) => image.segments(from, to, each),
+            Reader::Object(..) => {
+                each(from, to.min(entry.size));
+                Ok(())
+            }
         }
     }
 

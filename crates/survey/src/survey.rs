@@ -2,6 +2,7 @@
 
 use crate::analyse::Plan;
 use crate::answer::{Answer, CodecAnswer, CompressionAnswer, DedupAnswer, Origin, RatioAnswer};
+use crate::bucket::{Access, is_bucket};
 use crate::chunk::Chunking;
 use crate::compress::{Codec, Study};
 use crate::evaluate::{Evaluation, EvaluationError, Ratio, Whole, evaluate};
@@ -30,6 +31,9 @@ const STUDIED: u64 = 128;
 const SAVING: u32 = 20;
 /// States are saved so often at most.
 const SAVE_EVERY: Duration = Duration::from_secs(30);
+
+/// Threads that ask a bucket: most of the time they wait for answers.
+const REQUESTS: usize = 16;
 
 /// How much may be read.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,6 +75,8 @@ pub struct Options {
     pub resume: Option<PathBuf>,
     /// Where to put aside what exceeds the memory.
     pub temporary: PathBuf,
+    /// Of buckets: where they are, and who asks.
+    pub access: Access,
 }
 
 /// How far a survey is.
@@ -131,7 +137,9 @@ pub fn survey(
 ) -> Result<Answer, SurveyError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let began = Instant::now();
-    let source = Source::open(path, now as i64, options.memory / 2, stop, &|files| status(Status::Walking(files)))?;
+    let source = Source::open(path, &options.access, now as i64, options.memory / 2, stop, &|files| {
+        status(Status::Walking(files))
+    })?;
     let total = source.listing.data_bytes();
     let full = options.full || options.budget.is_none() && total <= SMALL;
     let unit_bytes =
@@ -186,14 +194,15 @@ fn expected_share(budget: Option<Budget>, total: u64) -> f64 {
 
 /// Large units where an arm must move for each; elsewhere no larger than the largest block, so that there are more.
 fn unit_bytes(path: &Path, chunkings: &[Chunking]) -> u64 {
-    if is_rotating(path) {
+    // A request costs as much as some hundred kilobytes, like a movement of an arm.
+    if is_rotating(path) || path.to_str().is_some_and(is_bucket) {
         return 1 << 20;
     }
     let largest = |chunking: &Chunking| match chunking {
         Chunking::Fixed(bytes) => u64::from(*bytes),
         Chunking::Cdc(mean) => 2 * u64::from(*mean),
     };
-    chunkings.iter().map(largest).max().unwrap_or(0).max(64 << 10)
+    chunkings.iter().map(largest).max().unwrap_or(0).max(16 << 10)
 }
 
 impl Survey<'_> {
@@ -287,7 +296,11 @@ impl Survey<'_> {
             plan: &self.plan.clone(),
             unit_bytes: self.unit_bytes,
             full: self.full,
-            threads: self.options.threads,
+            threads: if self.source.kind == Kind::Bucket {
+                self.options.threads.max(REQUESTS)
+            } else {
+                self.options.threads
+            },
             bandwidth: self.options.bandwidth,
             idle: self.options.idle,
             stop: self.stop,
@@ -456,12 +469,12 @@ impl Survey<'_> {
                 .map(|(chunking, found)| dedup(*chunking, found))
                 .collect(),
             compression: compression(&self.study),
-            sizes: if self.source.kind == Kind::Tree || self.source.kind == Kind::Image {
+            sizes: if matches!(self.source.kind, Kind::Tree | Kind::Image | Kind::Bucket) {
                 listing.sizes.answer()
             } else {
                 crate::sizes::SizesAnswer::default()
             },
-            packing: if self.source.kind == Kind::Tree { listing.sizes.packing() } else { None },
+            packing: if matches!(self.source.kind, Kind::Tree | Kind::Bucket) { listing.sizes.packing() } else { None },
             layout,
             trace: None,
             unreadable,

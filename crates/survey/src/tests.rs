@@ -1,6 +1,7 @@
 //! Whole surveys of small trees and images.
 
 use crate::answer::{Answer, Origin};
+use crate::bucket::Access;
 use crate::chunk::Chunking;
 use crate::qcow2::Qcow2;
 use crate::source::Kind;
@@ -59,6 +60,7 @@ fn options() -> Options {
         idle: false,
         resume: None,
         temporary: std::env::temp_dir(),
+        access: Access::default(),
     }
 }
 

@@ -2,6 +2,7 @@
 //! what is missing is said and passed over.
 
 use ashlar_survey::answer::LayoutAnswer;
+use ashlar_survey::bucket::Access;
 use ashlar_survey::chunk::Chunking;
 use ashlar_survey::tally::Mode;
 use ashlar_survey::{Options, survey};
@@ -95,6 +96,7 @@ fn layout(at: &Path) -> LayoutAnswer {
         idle: false,
         resume: None,
         temporary: std::env::temp_dir(),
+        access: Access::default(),
     };
     survey(at, &options, &|_| {}, &AtomicBool::new(false)).expect("an answer").layout
 }
