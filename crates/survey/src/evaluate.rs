@@ -10,8 +10,9 @@
 //! of its events. (An independent chunk is an event of its own, and this is then the variance of a Poisson number.)
 
 use crate::incidence::Incidences;
+use crate::listing::STRATA;
 use crate::sample::mix;
-use crate::tally::{Base, PackedValue, Tally};
+use crate::tally::{Base, Cluster, PackedValue, Tally};
 use crate::unseen::{NoAnswer, Sample, Slack, range};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -20,6 +21,8 @@ use std::io;
 const ROWS: usize = 60;
 /// Standard deviations of the range: 95 of 100 samples.
 const DEVIATIONS: f64 = 2.0;
+/// Clusters of a stratum without which it is none of its own.
+const STRATUM_MIN: usize = 10;
 /// Standard deviations of the share of copies within clusters.
 const DEVIATIONS_WITHIN: f64 = 2.0;
 
@@ -154,6 +157,12 @@ impl Rows {
         variance.iter().map(|variance| (variance + event * event).sqrt()).collect()
     }
 
+    /// Weight of all values, in each cluster that holds them.
+    fn mass(&self) -> f64 {
+        let rare: f64 = self.weight[..ROWS].iter().zip(1..).map(|(weight, places)| weight * f64::from(places)).sum();
+        rare + self.common_mass
+    }
+
     /// Mean ratio of compression in a row; of all rows where the row has none.
     fn packing(&self, codec: usize) -> Vec<f64> {
         let ratio = |packed: Packed| if packed[0] > 0.0 { packed[codec + 1] / packed[0] } else { f64::NAN };
@@ -206,6 +215,8 @@ pub struct Whole {
     pub logical: u64,
     /// All of it was read.
     pub full: bool,
+    /// Bytes of the first files of each size in their groups, by stratum.
+    pub firsts: [u64; STRATA],
 }
 
 /// Ratios of a chunking from what was found.
@@ -226,7 +237,9 @@ pub fn evaluate(tally: &mut Tally, whole: Whole) -> Result<Evaluation, Evaluatio
     let share = if whole.full { 1.0 } else { (seen / whole.logical.max(1) as f64).min(1.0) };
     let exact = whole.full || share >= 0.9999;
     let zero_stored = if tally.zero > 0 { rows.mean_len() } else { 0.0 };
-    let within = if exact { 0.0 } else { DEVIATIONS_WITHIN * within_noise(&rows, tally) };
+    // What the sample holds of mass by chance more or less than its share.
+    let (scale, noise) = if exact { (1.0, 0.0) } else { calibrated(&rows, tally, &whole, share) };
+    let within = DEVIATIONS_WITHIN * noise;
     let ratio = |codec: Option<usize>| -> Result<Ratio, NoAnswer> {
         let within = within.hypot(codec.map_or(0.0, |codec| DEVIATIONS_PACKING * rows.packing_noise(codec)));
         let packing = codec;
@@ -255,7 +268,7 @@ pub fn evaluate(tally: &mut Tally, whole: Whole) -> Result<Evaluation, Evaluatio
         counts.truncate(used);
         noise.truncate(used);
         let found = range(&Sample { counts, noise, share, total }, Slack::Noise(DEVIATIONS))?;
-        let part = |distinct: f64| (distinct + common + zero_stored) / logical;
+        let part = |distinct: f64| (distinct * scale + common + zero_stored) / logical;
         let least = if codec.is_none() { (stored + zero_stored) / logical } else { 0.0 };
         // Errors of different origin that do not depend on each other.
         let best = part(found.best);
@@ -274,17 +287,63 @@ pub fn evaluate(tally: &mut Tally, whole: Whole) -> Result<Evaluation, Evaluatio
     Ok(Evaluation { dedup, compressed, zeros: zero_share, chunks, mean_len, by_copies: rows.values })
 }
 
-/// Relative standard deviation of the share of bytes that are no copies within their cluster, and not zero.
-fn within_noise(rows: &Rows, tally: &Tally) -> f64 {
-    let mass: f64 = rows.clusters.values().sum();
-    let bytes: u64 = tally.clusters.values().sum();
-    if mass <= 0.0 || bytes == 0 {
-        return 0.0;
+/// By how much the mass of values in all clusters, each value once in each cluster, differs from that of the sample divided
+/// by its share; and the relative standard deviation of this.
+///
+/// Clusters differ much: of twelve equal files a twelfth is left, of twelve versions more. But the listing tells sizes of all
+/// files, sampled or not, and equal sizes in a group are most often copies. So mass is estimated as a ratio to the bytes of
+/// the first file of each size, which are known of the whole, within classes of groups by the number of sizes (a separate
+/// ratio estimator after stratification: Cochran, *Sampling Techniques*, chapter 6). If sizes mislead, the residuals are
+/// large, and so is the deviation.
+fn calibrated(rows: &Rows, tally: &Tally, whole: &Whole, share: f64) -> (f64, f64) {
+    let mut strata = [Stratum::default(); STRATA];
+    let index = |known: &Cluster| usize::from(known.stratum).min(STRATA - 1);
+    tally.clusters.values().for_each(|known| strata[index(known)].clusters += 1);
+    // Few clusters say nothing of a stratum: all such ones are one.
+    let few = strata.map(|stratum| stratum.clusters < STRATUM_MIN);
+    let rest = few.iter().position(|few| *few).unwrap_or(0);
+    let place = |stratum: usize| if few[stratum] { rest } else { stratum };
+    let mass = |cluster: &u32| rows.clusters.get(cluster).copied().unwrap_or(0.0);
+    for (stratum, first) in whole.firsts.iter().enumerate() {
+        strata[place(stratum)].whole += *first as f64;
     }
-    let mean = mass / bytes as f64;
-    let off =
-        |(cluster, bytes): (&u32, &u64)| rows.clusters.get(cluster).copied().unwrap_or(0.0) - mean * *bytes as f64;
-    tally.clusters.iter().map(off).map(|off| off * off).sum::<f64>().sqrt() / mass
+    for (cluster, known) in &tally.clusters {
+        let stratum = &mut strata[place(index(known))];
+        stratum.mass += mass(cluster);
+        stratum.first += known.first as f64;
+    }
+    for (cluster, known) in &tally.clusters {
+        let stratum = &mut strata[place(index(known))];
+        if stratum.first > 0.0 {
+            stratum.squares += (mass(cluster) - stratum.mass / stratum.first * known.first as f64).powi(2);
+        }
+    }
+    let seen = rows.mass();
+    let known: f64 = strata.iter().map(|stratum| stratum.mass).sum();
+    let unseen: f64 = strata.iter().filter(|stratum| stratum.first <= 0.0).map(|stratum| stratum.whole).sum();
+    let sums = strata.iter().filter(|stratum| stratum.first > 0.0).fold((0.0, 0.0, 0.0), |sum, stratum| {
+        let more = stratum.whole / stratum.first;
+        (sum.0 + more * stratum.mass, sum.1 + more * more * stratum.squares, sum.2 + stratum.whole)
+    });
+    let (total, variance, covered) = sums;
+    if seen <= 0.0 || known <= 0.0 || total <= 0.0 || covered <= 0.0 {
+        return (1.0, 0.0);
+    }
+    // Strata of which nothing was seen are as the others are.
+    let total_all = total * (1.0 + unseen / covered);
+    (total_all / (seen / share), variance.sqrt() / total)
+}
+
+/// Clusters of one class.
+#[derive(Clone, Copy, Default)]
+struct Stratum {
+    clusters: usize,
+    /// Bytes of values, and of the first files, in the sample; and of the first files in the whole.
+    mass: f64,
+    first: f64,
+    whole: f64,
+    /// Squares of what mass differs by from the ratio.
+    squares: f64,
 }
 
 /// Reads all incidences into rows.
@@ -337,7 +396,7 @@ fn base_rows(base: &Base, seen: f64, packed: &HashMap<u64, PackedValue>, rows: &
 mod tests {
     use super::*;
     use crate::sample::Share;
-    use crate::tally::Mode;
+    use crate::tally::{Mode, Part};
     use ashlar_models::Chance;
 
     /// A whole of clusters of 16 chunks; every fourth cluster repeats an earlier one, shifted by `shift` chunks.
@@ -372,11 +431,13 @@ mod tests {
                 for value in chunks {
                     tally.found(*value, cluster as u32, 4096, *drawing).expect("space");
                 }
-                tally.unit(cluster as u32, 16 * 4096, 0, *drawing);
+                let part = Part { bytes: 16 * 4096, zero: 0, first: true, stratum: 0 };
+                tally.unit(cluster as u32, part, *drawing);
             }
         }
         let logical = whole.len() as u64 * 16 * 4096;
-        evaluate(&mut tally, Whole { logical, full: part >= 1.0 }).expect("an answer")
+        let firsts = [logical, 0, 0, 0, 0];
+        evaluate(&mut tally, Whole { logical, full: part >= 1.0, firsts }).expect("an answer")
     }
 
     #[test]

@@ -17,6 +17,9 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Troubles that are named one by one; beyond that they are only counted.
 pub const NAMED_MAX: usize = 1000;
 
+/// Classes of groups by how many sizes they have: 1, 2, up to 4, up to 8, more.
+pub const STRATA: usize = 5;
+
 /// A file with content.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
@@ -35,6 +38,10 @@ pub struct Entry {
     pub inode: u64,
     /// Files that are sampled together have equal numbers.
     pub group: u64,
+    /// The first of its group with its size: others are likely to be copies of it.
+    pub first: bool,
+    /// By how many sizes its group has: below [`STRATA`].
+    pub stratum: u8,
 }
 
 /// Something that was passed over, with the reason.
@@ -193,7 +200,19 @@ impl Listing {
                 let name_at = listing.names.len() as u64;
                 listing.names.extend_from_slice(&key.as_bytes()[..usize::from(name_len)]);
                 let (directory, sparse, group, changed) = (0, false, 0, written);
-                let entry = Entry { directory, name_at, name_len, sparse, size, data: size, changed, inode, group };
+                let entry = Entry {
+                    directory,
+                    name_at,
+                    name_len,
+                    sparse,
+                    size,
+                    data: size,
+                    changed,
+                    inode,
+                    group,
+                    first: true,
+                    stratum: 0,
+                };
                 listing.entries.push(entry);
             }
             progress(listing.sizes.files);
@@ -220,6 +239,8 @@ impl Listing {
             changed,
             inode: 0,
             group: 0,
+            first: true,
+            stratum: 0,
         };
         listing.entries.push(entry);
         listing
@@ -267,6 +288,15 @@ impl Listing {
         self.entries.iter().map(|entry| entry.data).sum()
     }
 
+    /// Bytes of the first files of each size in their group, by stratum.
+    pub fn firsts(&self) -> [u64; STRATA] {
+        let mut firsts = [0; STRATA];
+        for entry in self.entries.iter().filter(|entry| entry.first) {
+            firsts[usize::from(entry.stratum).min(STRATA - 1)] += entry.data;
+        }
+        firsts
+    }
+
     /// A number that differs when files came, went or changed.
     pub fn fingerprint(&self) -> u64 {
         use crate::sample::mix;
@@ -295,12 +325,25 @@ impl Listing {
         groups.join(Likeness::Weak, |entry| entry.size);
         groups.join(Likeness::Weak, name);
         let roots: Vec<u32> = (0..self.entries.len() as u32).map(|index| groups.root(index)).collect();
+        let mut order: Vec<u32> = (0..roots.len() as u32).collect();
+        order.sort_unstable_by_key(|index| (roots[*index as usize], self.entries[*index as usize].size, *index));
         let names: Vec<u64> = roots
             .iter()
             .map(|root| &self.entries[*root as usize])
             .map(|entry| mix(u64::from(entry.directory), xxh3_64(whole(entry))))
             .collect();
         self.entries.iter_mut().zip(names).for_each(|(entry, name)| entry.group = name);
+        for same in order.chunk_by(|one, other| roots[*one as usize] == roots[*other as usize]) {
+            let (mut sizes, mut last) = (0usize, None);
+            for index in same {
+                let entry = &mut self.entries[*index as usize];
+                entry.first = last != Some(entry.size);
+                sizes += usize::from(entry.first);
+                last = Some(entry.size);
+            }
+            let stratum = (sizes.next_power_of_two().ilog2() as usize).min(STRATA - 1) as u8;
+            same.iter().for_each(|index| self.entries[*index as usize].stratum = stratum);
+        }
     }
 }
 
@@ -462,7 +505,19 @@ impl Walk<'_> {
         }
         let (name_at, name_len) = self.keep(name);
         let (changed, inode) = (metadata.mtime(), metadata.ino());
-        let entry = Entry { directory, name_at, name_len, sparse: data < size, size, data, changed, inode, group: 0 };
+        let entry = Entry {
+            directory,
+            name_at,
+            name_len,
+            sparse: data < size,
+            size,
+            data,
+            changed,
+            inode,
+            group: 0,
+            first: true,
+            stratum: 0,
+        };
         self.listing.entries.push(entry);
     }
 }

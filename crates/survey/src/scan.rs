@@ -60,6 +60,10 @@ pub struct Done {
     pub cluster: u32,
     /// Where in the sample its cluster is.
     pub place: u64,
+    /// Its file is the first of its size in its group.
+    pub first: bool,
+    /// The class of that group.
+    pub stratum: u8,
     /// What was found.
     pub outcome: Outcome,
     /// It changed since it was listed.
@@ -192,6 +196,8 @@ impl Scan<'_> {
             unit,
             cluster: number,
             place,
+            first: entry.first,
+            stratum: entry.stratum,
             outcome: Outcome::default(),
             changed: false,
             error: None,

@@ -12,7 +12,7 @@ use crate::sample::{Share, fast_hash};
 use crate::scan::{Done, FULL_UNIT, Scan, Unit};
 use crate::source::{Kind, Source, SourceError, is_rotating};
 use crate::state::{self, Progress, StateError};
-use crate::tally::{Mode, Tally};
+use crate::tally::{Mode, Part, Tally};
 use crate::unseen::base::BASE;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -360,7 +360,8 @@ impl Survey<'_> {
             for found in &chunks.found {
                 tally.found(found.value, done.cluster, found.len, drawing)?;
             }
-            tally.unit(done.cluster, chunks.bytes, chunks.zero, drawing);
+            let Done { first, stratum, .. } = *done;
+            tally.unit(done.cluster, Part { bytes: chunks.bytes, zero: chunks.zero, first, stratum }, drawing);
         }
         if !drawing {
             for (index, packed) in &done.outcome.packed {
@@ -404,7 +405,7 @@ impl Survey<'_> {
     }
 
     fn evaluate(&mut self) -> Result<Vec<Evaluation>, SurveyError> {
-        let whole = Whole { logical: self.total, full: self.full };
+        let whole = Whole { logical: self.total, full: self.full, firsts: self.source.listing.firsts() };
         self.tallies.iter_mut().map(|tally| Ok(evaluate(tally, whole)?)).collect()
     }
 
