@@ -32,6 +32,18 @@ pub struct Access {
     pub credentials: Option<(String, String, Option<String>)>,
 }
 
+impl std::fmt::Debug for Access {
+    /// Without what is secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let key = self.credentials.as_ref().map(|(key, ..)| key);
+        f.debug_struct("Access")
+            .field("endpoint", &self.endpoint)
+            .field("region", &self.region)
+            .field("key", &key)
+            .finish()
+    }
+}
+
 impl Access {
     /// What the usual variables of the environment say: `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, `AWS_REGION`,
     /// `AWS_DEFAULT_REGION`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`.
