@@ -6,8 +6,10 @@
 //! share, which [`crate::unseen`] estimates.
 //!
 //! The noise of the histogram is measured. Chunks that lie side by side in the same clusters come into the sample together,
-//! so they count as one event however many they are: the variance of a number of the histogram is the sum of the squares
-//! of its events. (An independent chunk is an event of its own, and this is then the variance of a Poisson number.)
+//! so they count as one event however many they are; and events that have a cluster in common come together more often. The
+//! variance of a number of the histogram is the sum of the products of all pairs of its events that share a cluster (the
+//! estimator of Horvitz and Thompson for a small share). Independent chunks are events of their own, and this is then the
+//! variance of a Poisson number.
 
 use crate::incidence::Incidences;
 use crate::listing::STRATA;
@@ -107,6 +109,8 @@ struct Rows {
     packed_squares: [f64; 5],
     /// Events by what clusters they are in: row and weight.
     events: BTreeMap<u64, (usize, f64)>,
+    /// Weight that each cluster shares with others, by row: what comes and goes with it.
+    shared: BTreeMap<(u32, usize), f64>,
     /// Mass of the common values: weight times clusters.
     common_mass: f64,
     /// Bytes of all incidences of each cluster, for the noise of their share.
@@ -119,8 +123,8 @@ impl Rows {
         Rows { weight: zeros.clone(), values: zeros, packed: vec![[0.0; 3]; ROWS + 1], ..Rows::default() }
     }
 
-    /// A value in `places` clusters; `signature` depends on which. A drawn value stands for `factor` values.
-    fn add(&mut self, places: usize, signature: u64, len: f64, factor: f64, packed: Option<&PackedValue>) {
+    /// A value in `places` clusters, of which the first are named. A drawn value stands for `factor` values.
+    fn add(&mut self, places: usize, clusters: &[u32], len: f64, factor: f64, packed: Option<&PackedValue>) {
         let row = places.saturating_sub(1).min(ROWS);
         let weight = len * factor;
         self.weight[row] += weight;
@@ -138,23 +142,33 @@ impl Rows {
         if row == ROWS {
             self.common_mass += weight * places as f64;
         } else if row > 0 {
+            let signature = clusters.iter().fold(0, |sum, cluster| mix(sum, u64::from(*cluster) + 1));
             let event = self.events.entry(signature).or_insert((row, 0.0));
             event.1 += weight;
+            for cluster in clusters {
+                *self.shared.entry((*cluster, row)).or_insert(0.0) += weight;
+            }
         }
     }
 
     /// Standard deviations of all rows, and the size of an event.
     fn noise(&self, least_event: f64) -> Vec<f64> {
-        let mut variance = vec![0.0; ROWS];
+        let (mut variance, mut events) = (vec![0.0; ROWS], vec![0.0; ROWS]);
+        for ((_, row), weight) in &self.shared {
+            variance[*row] += weight * weight;
+        }
         let (mut squares, mut sum) = (0.0, 0.0);
         for (row, weight) in self.events.values() {
-            variance[*row] += weight * weight;
+            // Of pairs of events that have a cluster in common, each counts in all clusters of both; of one event alone
+            // that is too often by all but once.
+            variance[*row] -= weight * weight * *row as f64;
+            events[*row] += weight * weight;
             squares += weight * weight;
             sum += weight;
         }
         // What was not seen may still be there: an event more of the usual size.
         let event = if sum > 0.0 { squares / sum } else { least_event };
-        variance.iter().map(|variance| (variance + event * event).sqrt()).collect()
+        variance.iter().zip(&events).map(|(variance, least)| (variance.max(*least) + event * event).sqrt()).collect()
     }
 
     /// Weight of all values, in each cluster that holds them.
@@ -353,23 +367,26 @@ fn all_rows(
     packed: &HashMap<u64, PackedValue>,
     rows: &mut Rows,
 ) -> io::Result<()> {
-    let (mut value, mut places, mut signature, mut len) = (None, 0usize, 0u64, 0.0);
+    let (mut value, mut places, mut named, mut len) = (None, 0usize, Vec::new(), 0.0);
     let mut clusters = BTreeMap::new();
     incidences.for_each(|found| {
         if value != Some(found.value) {
             if let Some(value) = value {
-                rows.add(places, signature, len, 1.0, packed.get(&value));
+                rows.add(places, &named, len, 1.0, packed.get(&value));
             }
-            (value, places, signature, len) = (Some(found.value), 0, 0, f64::from(found.len));
+            named.clear();
+            (value, places, len) = (Some(found.value), 0, f64::from(found.len));
         }
         places += if full { found.count as usize } else { 1 };
-        signature = mix(signature, u64::from(found.cluster) + 1);
+        if named.len() < ROWS {
+            named.push(found.cluster);
+        }
         if !full {
             *clusters.entry(found.cluster).or_insert(0.0) += f64::from(found.len);
         }
     })?;
     if let Some(value) = value {
-        rows.add(places, signature, len, 1.0, packed.get(&value));
+        rows.add(places, &named, len, 1.0, packed.get(&value));
     }
     rows.clusters = clusters;
     Ok(())
@@ -385,7 +402,7 @@ fn base_rows(base: &Base, seen: f64, packed: &HashMap<u64, PackedValue>, rows: &
     for (value, counted) in &base.values {
         let places = counted.places();
         let factor = f64::from(counted.draws) / places as f64 / drawn_share;
-        rows.add(places, counted.signature(), f64::from(counted.len), factor, packed.get(value));
+        rows.add(places, counted.clusters(), f64::from(counted.len), factor, packed.get(value));
         for cluster in counted.drawn_in(base) {
             *rows.clusters.entry(cluster).or_insert(0.0) += f64::from(counted.len);
         }

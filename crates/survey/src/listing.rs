@@ -17,6 +17,8 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Troubles that are named one by one; beyond that they are only counted.
 pub const NAMED_MAX: usize = 1000;
 
+/// Files of this size and more have equal sizes seldom by chance.
+const SIZE_TELLS: u64 = 32 << 10;
 /// Classes of groups by how many sizes they have: 1, 2, up to 4, up to 8, more.
 pub const STRATA: usize = 5;
 
@@ -177,7 +179,6 @@ impl Listing {
         walk.all()?;
         let mut listing = walk.listing;
         listing.entries.sort_by_key(|entry| entry.inode);
-        listing.group();
         Ok(listing)
     }
 
@@ -222,7 +223,6 @@ impl Listing {
         if full {
             return Err(WalkError::Memory(memory));
         }
-        listing.group();
         Ok(listing)
     }
 
@@ -306,10 +306,11 @@ impl Listing {
     }
 
     /// Puts files together that probably have content in common, so that they are sampled together: see
-    /// [`crate::sample`]. What is likeliest comes first, and a group does not grow beyond a small part of all data.
-    fn group(&mut self) {
+    /// [`crate::sample`]. What is likeliest comes first, and a cluster, of a unit of each file of a group, does not grow
+    /// beyond a small part of all data.
+    pub fn group(&mut self, unit_bytes: u64) {
         use crate::sample::mix;
-        let most = (self.data_bytes() / 2000).max(64 << 10);
+        let data = self.data_bytes();
         let whole = |entry: &Entry| self.name(entry.name_at, entry.name_len).as_bytes();
         // Keys hold the names of their directories.
         let part =
@@ -319,11 +320,12 @@ impl Listing {
             Some((_, at, len)) => xxh3_64(self.name(*at, *len).as_bytes()),
             None => part(entry, 1),
         };
-        let mut groups = Groups::new(&self.entries, most);
+        let mut groups = Groups::new(&self.entries, unit_bytes, data);
         groups.join(Likeness::Strong, |entry| mix(name(entry), entry.size));
         groups.join(Likeness::Strong, |entry| mix(name(entry), parent(entry)));
-        groups.join(Likeness::Weak, |entry| entry.size);
         groups.join(Likeness::Weak, name);
+        // Small files have equal sizes by chance.
+        groups.join(Likeness::Weak, |entry| if entry.size < SIZE_TELLS { mix(entry.inode, 0) } else { entry.size });
         let roots: Vec<u32> = (0..self.entries.len() as u32).map(|index| groups.root(index)).collect();
         let mut order: Vec<u32> = (0..roots.len() as u32).collect();
         order.sort_unstable_by_key(|index| (roots[*index as usize], self.entries[*index as usize].size, *index));
@@ -361,15 +363,17 @@ struct Groups<'a> {
     entries: &'a [Entry],
     /// The file above in the tree of the group; of its root the root itself.
     above: Vec<u32>,
-    /// Of roots: bytes of the group, as far as one cluster of the sample can hold them.
+    /// Of roots: bytes of the group in one cluster of the sample.
     bytes: Vec<u64>,
-    most: u64,
+    unit_bytes: u64,
+    /// Bytes of all files.
+    data: u64,
 }
 
 impl Groups<'_> {
-    fn new(entries: &[Entry], most: u64) -> Groups<'_> {
-        let bytes = entries.iter().map(|entry| entry.size.min(1 << 20)).collect();
-        Groups { entries, above: (0..entries.len() as u32).collect(), bytes, most }
+    fn new(entries: &[Entry], unit_bytes: u64, data: u64) -> Groups<'_> {
+        let bytes = entries.iter().map(|entry| entry.size.min(unit_bytes)).collect();
+        Groups { entries, above: (0..entries.len() as u32).collect(), bytes, unit_bytes, data }
     }
 
     fn root(&mut self, index: u32) -> u32 {
@@ -389,19 +393,22 @@ impl Groups<'_> {
             self.entries.iter().zip(0..).map(|(entry, index)| (key(entry), index)).collect();
         keys.sort_unstable();
         for same in keys.chunk_by(|one, other| one.0 == other.0) {
-            let size = |(_, index): &(u64, u32)| self.entries[*index as usize].size.min(1 << 20);
-            if likeness == Likeness::Weak && same.iter().map(size).sum::<u64>() > self.most {
+            let size = |(_, index): &(u64, u32)| self.entries[*index as usize].size.min(self.unit_bytes);
+            // Noise grows with clusters, so what is only likely must stay smaller.
+            let parts = if likeness == Likeness::Strong { 200 } else { 2000 };
+            let most = (self.data / parts).max(64 << 10);
+            if likeness == Likeness::Weak && same.iter().map(size).sum::<u64>() > most {
                 continue;
             }
-            same.windows(2).for_each(|pair| self.unite(pair[0].1, pair[1].1));
+            same.windows(2).for_each(|pair| self.unite(pair[0].1, pair[1].1, most));
         }
     }
 
     /// Makes one group of those of two files, if it stays small.
-    fn unite(&mut self, one: u32, other: u32) {
+    fn unite(&mut self, one: u32, other: u32, most: u64) {
         let [one, other] = [one, other].map(|index| self.root(index));
         let bytes = self.bytes[one as usize] + self.bytes[other as usize];
-        if one != other && bytes <= self.most {
+        if one != other && bytes <= most {
             self.above[other as usize] = one;
             self.bytes[one as usize] = bytes;
         }

@@ -137,13 +137,16 @@ pub fn survey(
 ) -> Result<Answer, SurveyError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let began = Instant::now();
-    let source = Source::open(path, &options.access, now as i64, options.memory / 2, stop, &|files| {
+    let mut source = Source::open(path, &options.access, now as i64, options.memory / 2, stop, &|files| {
         status(Status::Walking(files))
     })?;
     let total = source.listing.data_bytes();
     let full = options.full || options.budget.is_none() && total <= SMALL;
     let unit_bytes =
         if full { FULL_UNIT } else { options.unit.unwrap_or_else(|| unit_bytes(path, &options.chunkings)) };
+    if !full {
+        source.listing.group(unit_bytes);
+    }
     let expected = if full { total } else { (total as f64 * expected_share(options.budget, total)) as u64 };
     let plan = Plan {
         chunkings: options.chunkings.clone(),

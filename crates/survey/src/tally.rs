@@ -2,7 +2,6 @@
 
 use crate::compress::Packed;
 use crate::incidence::Incidences;
-use crate::sample::mix;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -109,9 +108,9 @@ impl Counted {
     pub fn places(&self) -> usize {
         (self.clusters.len() + self.further as usize).max(1)
     }
-    /// The same for values in the same clusters.
-    pub fn signature(&self) -> u64 {
-        self.clusters.iter().fold(0, |sum, cluster| mix(sum, u64::from(*cluster) + 1))
+    /// The first of them.
+    pub fn clusters(&self) -> &[u32] {
+        &self.clusters
     }
     /// Clusters that hold it, of those that were drawn from.
     pub fn drawn_in<'a>(&'a self, base: &'a Base) -> impl Iterator<Item = u32> + 'a {
