@@ -23,6 +23,8 @@ use std::io;
 const ROWS: usize = 60;
 /// Standard deviations of the range: 95 of 100 samples.
 const DEVIATIONS: f64 = 2.0;
+/// Where no event was seen, two deviations are as many events as are missed by 5 of 100 samples: three.
+const NONE_SEEN: f64 = 1.5;
 /// Clusters of a stratum without which it is none of its own.
 const STRATUM_MIN: usize = 10;
 /// Standard deviations of the share of copies within clusters.
@@ -273,7 +275,8 @@ pub fn evaluate(tally: &mut Tally, whole: Whole) -> Result<Evaluation, Evaluatio
         let common = counts[ROWS];
         let total: f64 =
             counts[..ROWS].iter().zip(1..).map(|(count, places)| count * f64::from(places)).sum::<f64>() / share;
-        let least_event = 8.0 * rows.mean_len();
+        let mean_cluster = rows.mass() / tally.clusters.len().max(1) as f64;
+        let least_event = NONE_SEEN * (8.0 * rows.mean_len()).min(mean_cluster);
         let noise = rows.noise(least_event).iter().zip(&packing).map(|(noise, packing)| noise * packing).collect();
         let mut counts = counts;
         counts.truncate(ROWS);
