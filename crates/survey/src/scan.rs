@@ -23,6 +23,9 @@ pub const FULL_UNIT: u64 = 64 << 20;
 /// What the kernel is told to read of a unit beforehand.
 const ANNOUNCED: u64 = 2 << 20;
 
+/// How long a wait does not look whether it should end.
+const SLICE: Duration = Duration::from_millis(50);
+
 /// A part of a file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Unit {
@@ -74,6 +77,8 @@ pub struct Done {
     pub damages: Vec<Damage>,
     /// Bytes that are missing.
     pub missing: u64,
+    /// Ctrl-C came meanwhile: not all of it was looked at.
+    pub cut: bool,
 }
 
 struct Job {
@@ -203,6 +208,7 @@ impl Scan<'_> {
             error: None,
             damages: Vec::new(),
             missing: 0,
+            cut: false,
         };
         let (from, to) = self.bounds(&entry, unit);
         let salt = mix(entry.inode, entry.size);
@@ -219,13 +225,14 @@ impl Scan<'_> {
             }
         };
         let Careful { inner, block } = self.source.careful(&reader);
-        let mut from = Careful { inner: Paced { inner, pace }, block };
+        let mut from = Careful { inner: Paced { inner, pace, stop: self.stop }, block };
         for stretch in stretches {
             done.damages.extend(careful::stretch(analyser, &mut from, &stretch, &mut done.outcome));
         }
         // What is read on beyond the end belongs to others.
         done.damages.retain(|damage| !self.full || damage.offset < to);
         done.missing = done.damages.iter().map(|damage| damage.len).sum();
+        done.cut = self.stop.load(Ordering::Acquire);
         done.changed = changed || reader.changed(&entry);
         done
     }
@@ -296,7 +303,8 @@ impl Pace {
     fn new(bytes_per_s: Option<u64>) -> Pace {
         Pace { bytes_per_s, next: Mutex::new(Instant::now()) }
     }
-    fn wait(&self, bytes: usize) {
+    /// Waits until so many bytes may be read; less if there is to be an end.
+    fn wait(&self, bytes: usize, stop: &AtomicBool) {
         let Some(rate) = self.bytes_per_s else { return };
         let time = Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
         let now = Instant::now();
@@ -306,18 +314,29 @@ impl Pace {
             *next = begin + time;
             begin
         };
-        std::thread::sleep(begin - now);
+        while !stop.load(Ordering::Acquire) {
+            let left = begin.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            std::thread::sleep(left.min(SLICE));
+        }
     }
 }
 
 struct Paced<'a, R> {
     inner: R,
     pace: &'a Pace,
+    stop: &'a AtomicBool,
 }
 
 impl<R: ReadAt> ReadAt for Paced<'_, R> {
     fn read_at(&mut self, offset: u64, to: &mut [u8]) -> io::Result<usize> {
-        self.pace.wait(to.len());
+        self.pace.wait(to.len(), self.stop);
+        if self.stop.load(Ordering::Acquire) {
+            // As if the file ended here; the unit is marked as cut, and counts for nothing.
+            return Ok(0);
+        }
         self.inner.read_at(offset, to)
     }
 }

@@ -320,6 +320,9 @@ impl Survey<'_> {
         let mut done_bytes = 0;
         let mut failed = None;
         let run = scan.run(&units, |done| {
+            if done.cut {
+                return Ok(false);
+            }
             done_bytes += done.outcome.logical;
             (self.status)(Status::Reading(done_bytes, expected, share.to));
             if !drawing {

@@ -268,6 +268,33 @@ fn an_interrupted_scan_goes_on() {
     fs::remove_file(&state).expect("it is ours");
 }
 
+/// A unit of a full scan is long; one that is being read does not hold up the end, and is read again.
+#[test]
+fn an_interrupt_within_a_unit_loses_nothing() {
+    let tree = Directory::new();
+    for number in 0..6 {
+        tree.write(format!("{number}"), &noise(number, 3 << 20));
+    }
+    let whole = run(&tree.0, &options());
+    let state = std::env::temp_dir().join(format!("ashlar-state-within-{}", std::process::id()));
+    let slow = Options { resume: Some(state.clone()), bandwidth: Some(4 << 20), ..options() };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Acquire) {
+                std::thread::sleep(std::time::Duration::from_millis(300));
+                stop.store(true, Ordering::Release);
+            }
+        });
+        survey(&tree.0, &slow, &|_| {}, &stop).expect_err("Ctrl-C");
+    });
+    let resumed = run(&tree.0, &Options { resume: Some(state), ..options() });
+    assert_eq!((resumed.read_bytes, resumed.logical_bytes), (whole.read_bytes, whole.logical_bytes));
+    for (resumed, whole) in resumed.dedup.iter().zip(&whole.dedup) {
+        assert_eq!(resumed.ratio, whole.ratio, "{}", whole.chunking);
+    }
+}
+
 #[test]
 fn memory_that_is_short_changes_no_answer() {
     let tree = Directory::new();

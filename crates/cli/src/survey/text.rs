@@ -100,13 +100,17 @@ fn data(f: &mut fmt::Formatter<'_>, answer: &Answer) -> fmt::Result {
     }
     if let Some(packing) = &answer.packing {
         let (before, after) = (packing.before, packing.after);
-        let saved = |before: f64, after: f64| 100.0 * (1.0 - after / before.max(1.0));
+        // Empty files take no blocks, and packed ones some.
+        let saved = |before: f64, after: f64, what: &str| match after <= before && before > 0.0 {
+            true => format!("{:.1} % fewer {what}", 100.0 * (1.0 - after / before)),
+            false => format!("{} more {what}", number(after - before)),
+        };
         writeln!(
             f,
-            "small files packed  {:.1} % fewer blocks, {:.1} % fewer inodes, {:.1} % fewer PUT requests (modelled)",
-            saved(before.blocks, after.blocks),
-            saved(before.inodes, after.inodes),
-            saved(before.put_requests, after.put_requests)
+            "small files packed  {}, {}, {} (modelled)",
+            saved(before.blocks, after.blocks, "blocks"),
+            saved(before.inodes, after.inodes, "inodes"),
+            saved(before.put_requests, after.put_requests, "PUT requests")
         )?;
     }
     if let Some(score) = layout.score {
