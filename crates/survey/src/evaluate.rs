@@ -27,9 +27,6 @@ const DEVIATIONS: f64 = 2.0;
 const NONE_SEEN: f64 = 1.5;
 /// Clusters of a stratum without which it is none of its own.
 const STRATUM_MIN: usize = 10;
-/// Standard deviations of the share of copies within clusters.
-const DEVIATIONS_WITHIN: f64 = 2.0;
-
 /// Standard deviations of the mean ratio of compression: more, since neighbours compress alike.
 const DEVIATIONS_PACKING: f64 = 3.0;
 /// Chunks that must have been compressed for their ratio to say something of the others.
@@ -254,8 +251,7 @@ pub fn evaluate(tally: &mut Tally, whole: Whole) -> Result<Evaluation, Evaluatio
     let exact = whole.full || share >= 0.9999;
     let zero_stored = if tally.zero > 0 { rows.mean_len() } else { 0.0 };
     // What the sample holds of mass by chance more or less than its share.
-    let (scale, noise) = if exact { (1.0, 0.0) } else { calibrated(&rows, tally, &whole, share) };
-    let within = DEVIATIONS_WITHIN * noise;
+    let (scale, within) = if exact { (1.0, 0.0) } else { calibrated(&rows, tally, &whole, share) };
     let ratio = |codec: Option<usize>| -> Result<Ratio, NoAnswer> {
         let within = within.hypot(codec.map_or(0.0, |codec| DEVIATIONS_PACKING * rows.packing_noise(codec)));
         let packing = codec;
@@ -305,13 +301,15 @@ pub fn evaluate(tally: &mut Tally, whole: Whole) -> Result<Evaluation, Evaluatio
 }
 
 /// By how much the mass of values in all clusters, each value once in each cluster, differs from that of the sample divided
-/// by its share; and the relative standard deviation of this.
+/// by its share; and the relative error of this that 95 of 100 samples stay below.
 ///
 /// Clusters differ much: of twelve equal files a twelfth is left, of twelve versions more. But the listing tells sizes of all
 /// files, sampled or not, and equal sizes in a group are most often copies. So mass is estimated as a ratio to the bytes of
 /// the first file of each size, which are known of the whole, within classes of groups by the number of sizes (a separate
 /// ratio estimator after stratification: Cochran, *Sampling Techniques*, chapter 6). If sizes mislead, the residuals are
-/// large, and so is the deviation.
+/// large, and so is the error. A cluster pulls the ratio towards itself, which its residual is corrected for (as HC3 of
+/// MacKinnon and White, 1985); and where few residuals make up most of the squares, their sum says little, so Student's
+/// distribution takes the place of the normal one, with as many degrees of freedom as there are residuals that count.
 fn calibrated(rows: &Rows, tally: &Tally, whole: &Whole, share: f64) -> (f64, f64) {
     let mut strata = [Stratum::default(); STRATA];
     let index = |known: &Cluster| usize::from(known.stratum).min(STRATA - 1);
@@ -332,23 +330,35 @@ fn calibrated(rows: &Rows, tally: &Tally, whole: &Whole, share: f64) -> (f64, f6
     for (cluster, known) in &tally.clusters {
         let stratum = &mut strata[place(index(known))];
         if stratum.first > 0.0 {
-            stratum.squares += (mass(cluster) - stratum.mass / stratum.first * known.first as f64).powi(2);
+            let own = (known.first as f64 / stratum.first).min(0.9);
+            let residual = (mass(cluster) - stratum.mass / stratum.first * known.first as f64) / (1.0 - own);
+            let residual = residual * stratum.whole / stratum.first;
+            stratum.squares += residual.powi(2);
+            stratum.fourths += residual.powi(4);
         }
     }
     let seen = rows.mass();
     let known: f64 = strata.iter().map(|stratum| stratum.mass).sum();
     let unseen: f64 = strata.iter().filter(|stratum| stratum.first <= 0.0).map(|stratum| stratum.whole).sum();
-    let sums = strata.iter().filter(|stratum| stratum.first > 0.0).fold((0.0, 0.0, 0.0), |sum, stratum| {
-        let more = stratum.whole / stratum.first;
-        (sum.0 + more * stratum.mass, sum.1 + more * more * stratum.squares, sum.2 + stratum.whole)
+    let sums = strata.iter().filter(|stratum| stratum.first > 0.0).fold([0.0; 4], |sum, stratum| {
+        let Stratum { mass, first, whole, squares, fourths, .. } = stratum;
+        [sum[0] + whole / first * mass, sum[1] + squares, sum[2] + fourths, sum[3] + whole]
     });
-    let (total, variance, covered) = sums;
+    let [total, variance, fourths, covered] = sums;
     if seen <= 0.0 || known <= 0.0 || total <= 0.0 || covered <= 0.0 {
         return (1.0, 0.0);
     }
     // Strata of which nothing was seen are as the others are.
     let total_all = total * (1.0 + unseen / covered);
-    (total_all / (seen / share), variance.sqrt() / total)
+    let freedom = if fourths > 0.0 { variance * variance / fourths - 1.0 } else { f64::INFINITY };
+    (total_all / (seen / share), student(freedom) * variance.sqrt() / total)
+}
+
+/// What 95 of 100 values of Student's distribution stay below by their absolute value, by expansion in powers of the
+/// reciprocal degrees of freedom (Abramowitz and Stegun, 26.7.5); within 2 % from two degrees on.
+fn student(freedom: f64) -> f64 {
+    let one = 1.0 / freedom.max(1.5);
+    1.96 + one * (2.3723 + one * (2.8225 + one * (2.5559 + one * 1.5896)))
 }
 
 /// Clusters of one class.
@@ -359,8 +369,9 @@ struct Stratum {
     mass: f64,
     first: f64,
     whole: f64,
-    /// Squares of what mass differs by from the ratio.
+    /// Squares and fourth powers of what mass differs by from the ratio, as of the whole.
     squares: f64,
+    fourths: f64,
 }
 
 /// Reads all incidences into rows.
@@ -458,6 +469,13 @@ mod tests {
         let logical = whole.len() as u64 * 16 * 4096;
         let firsts = [logical, 0, 0, 0, 0];
         evaluate(&mut tally, Whole { logical, full: part >= 1.0, firsts }).expect("an answer")
+    }
+
+    #[test]
+    fn quantiles_of_student() {
+        for (freedom, expected) in [(2.0, 4.303), (3.0, 3.182), (5.0, 2.571), (10.0, 2.228), (1e9, 1.960)] {
+            assert!((student(freedom) / expected - 1.0).abs() < 0.02, "{freedom}: {}", student(freedom));
+        }
     }
 
     #[test]
