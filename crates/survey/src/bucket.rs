@@ -181,6 +181,12 @@ impl Bucket {
         if len == 0 {
             return Ok(0);
         }
+        if key.split('/').any(|part| part == "." || part == "..") {
+            // URLs drop them, and another object would be read.
+            return Err(io::Error::other(
+                "a part of its key is . or .., which no URL can carry; copy it to another key",
+            ));
+        }
         let to = to.get_mut(..len).unwrap_or_default();
         let url = self.place.get_object(self.credentials.as_ref(), key).sign(VALID);
         let range = format!("bytes={offset}-{}", offset + len as u64 - 1);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 /// Objects of a page.
-const PAGE: usize = 3;
+const PAGE: usize = 10;
 
 #[derive(Default)]
 struct Server {
@@ -62,9 +62,11 @@ impl Server {
             }
             let target = line.split(' ').nth(1)?;
             let (status, headers, body) = self.answer(target, range.as_deref());
-            let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n{headers}\r\n", body.len());
+            let mut reply =
+                format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n{headers}\r\n", body.len()).into_bytes();
+            reply.extend(body);
             let mut stream = stream;
-            stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body)).ok()?;
+            stream.write_all(&reply).ok()?;
         }
     }
 
@@ -177,7 +179,7 @@ fn objects() -> BTreeMap<String, Vec<u8>> {
     for number in 0..40u64 {
         objects.insert(format!("logs/{}/part {number}+ü", number % 4), noise(number % 30, 100_000));
     }
-    objects.insert("logs//odd/../key".into(), noise(99, 3 << 20));
+    objects.insert("logs//odd key+%2e".into(), noise(99, 3 << 20));
     objects.insert("logs/empty".into(), Vec::new());
     objects.insert("other".into(), noise(100, 1000));
     objects
@@ -230,10 +232,12 @@ fn troubles_of_buckets_are_said() {
     let (_, endless) = Server { objects: objects(), endless: true, ..Server::default() }.start();
     let error = run("s3://bucket", &options(endless)).expect_err("it has no end");
     assert!(error.to_string().contains("does not end"), "{error}");
-    let guarded = BTreeMap::from([("open".to_string(), noise(1, 9000)), ("secret".to_string(), noise(2, 5000))]);
+    let mut guarded = BTreeMap::from([("open".to_string(), noise(1, 9000)), ("secret".to_string(), noise(2, 5000))]);
+    // A URL would lead to the open one.
+    guarded.insert("up/../open".to_string(), noise(3, 700));
     let (_, access) = Server { objects: guarded, ..Server::default() }.start();
     let answer = run("s3://bucket", &options(access)).expect("of the rest");
-    assert_eq!((answer.unreadable.count, answer.missing_bytes), (1, 5000));
+    assert_eq!((answer.unreadable.count, answer.missing_bytes), (2, 5700));
     let said = answer.unreadable.first[0].to_string();
     assert!(said.contains("s3://bucket/secret") && said.contains("403"), "{said}");
 }
