@@ -322,7 +322,7 @@ impl Listing {
         };
         let mut groups = Groups::new(&self.entries, unit_bytes, data);
         groups.join(Likeness::Strong, |entry| mix(name(entry), entry.size));
-        groups.join(Likeness::Strong, |entry| mix(name(entry), parent(entry)));
+        groups.join(Likeness::Likely, |entry| mix(name(entry), parent(entry)));
         groups.join(Likeness::Weak, name);
         // Small files have equal sizes by chance.
         groups.join(Likeness::Weak, |entry| if entry.size < SIZE_TELLS { mix(entry.inode, 0) } else { entry.size });
@@ -352,9 +352,11 @@ impl Listing {
 /// What equal keys say of two files.
 #[derive(Clone, Copy, PartialEq)]
 enum Likeness {
-    /// They are copies or versions.
+    /// They are copies.
     Strong,
-    /// They are that if few have the key; if many do, it is chance.
+    /// They are versions, unless very many have the key: then it says nothing.
+    Likely,
+    /// They are copies or versions if few have the key.
     Weak,
 }
 
@@ -395,9 +397,9 @@ impl Groups<'_> {
         for same in keys.chunk_by(|one, other| one.0 == other.0) {
             let size = |(_, index): &(u64, u32)| self.entries[*index as usize].size.min(self.unit_bytes);
             // Noise grows with clusters, so what is only likely must stay smaller.
-            let parts = if likeness == Likeness::Strong { 200 } else { 2000 };
+            let parts = if likeness == Likeness::Weak { 2000 } else { 200 };
             let most = (self.data / parts).max(64 << 10);
-            if likeness == Likeness::Weak && same.iter().map(size).sum::<u64>() > most {
+            if likeness != Likeness::Strong && same.iter().map(size).sum::<u64>() > most {
                 continue;
             }
             same.windows(2).for_each(|pair| self.unite(pair[0].1, pair[1].1, most));
