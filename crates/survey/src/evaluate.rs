@@ -25,6 +25,8 @@ const ROWS: usize = 60;
 const DEVIATIONS: f64 = 2.0;
 /// Where no event was seen, two deviations are as many events as are missed by 5 of 100 samples: three.
 const NONE_SEEN: f64 = 1.5;
+/// Events that must count for their usual size to be known.
+const EVENTS_KNOWN: f64 = 30.0;
 /// Clusters of a stratum without which it is none of its own.
 const STRATUM_MIN: usize = 10;
 /// Standard deviations of the mean ratio of compression: more, since neighbours compress alike.
@@ -156,17 +158,20 @@ impl Rows {
         for ((_, row), weight) in &self.shared {
             variance[*row] += weight * weight;
         }
-        let (mut squares, mut sum) = (0.0, 0.0);
+        let (mut squares, mut fourths, mut sum) = (0.0, 0.0, 0.0);
         for (row, weight) in self.events.values() {
             // Of pairs of events that have a cluster in common, each counts in all clusters of both; of one event alone
             // that is too often by all but once.
             variance[*row] -= weight * weight * *row as f64;
             events[*row] += weight * weight;
             squares += weight * weight;
+            fourths += weight.powi(4);
             sum += weight;
         }
-        // What was not seen may still be there: an event more of the usual size.
-        let event = if sum > 0.0 { squares / sum } else { least_event };
+        // What was not seen may still be there: an event more of the usual size. While few events, or few large ones, were
+        // seen, the usual size is not known, and it may be a whole cluster.
+        let known = if fourths > 0.0 { squares * squares / fourths / EVENTS_KNOWN } else { 0.0 };
+        let event = if sum > 0.0 { (squares / sum).max(least_event * (1.0 - known)) } else { least_event };
         variance.iter().zip(&events).map(|(variance, least)| (variance.max(*least) + event * event).sqrt()).collect()
     }
 
@@ -272,7 +277,7 @@ pub fn evaluate(tally: &mut Tally, whole: Whole) -> Result<Evaluation, Evaluatio
         let total: f64 =
             counts[..ROWS].iter().zip(1..).map(|(count, places)| count * f64::from(places)).sum::<f64>() / share;
         let mean_cluster = rows.mass() / tally.clusters.len().max(1) as f64;
-        let least_event = NONE_SEEN * (8.0 * rows.mean_len()).min(mean_cluster);
+        let least_event = NONE_SEEN * mean_cluster;
         let noise = rows.noise(least_event).iter().zip(&packing).map(|(noise, packing)| noise * packing).collect();
         let mut counts = counts;
         counts.truncate(ROWS);
