@@ -1,10 +1,13 @@
 //! What the kernel tells about files and file systems, and how politely a thread asks: calls that no safe crate wraps.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Extents or ranges that one call returns.
+/// Extents that one call returns.
 const BATCH: usize = 128;
+/// Ranges that one call returns: many, since each call begins with a list of the metadata of all block groups.
+const RANGES: usize = 4096;
 /// `FS_IOC_FIEMAP`: `_IOWR('f', 11, struct fiemap)`, of which 32 bytes are the header.
 const FIEMAP: libc::Ioctl = 0xc020_660b_u32 as libc::Ioctl;
 /// `FS_IOC_GETFSMAP`: `_IOWR('X', 59, struct fsmap_head)`, 192 bytes with the two keys.
@@ -33,7 +36,23 @@ pub struct Extent {
 impl Extent {
     /// Its place is not known: not yet allocated, or beside metadata in an inode.
     pub fn is_placeless(&self) -> bool {
-        self.flags & (0x2 | 0x4 | 0x200) != 0
+        self.flags & (0x2 | 0x4) != 0 || self.is_inline()
+    }
+    /// It lies beside metadata, and takes no block.
+    pub fn is_inline(&self) -> bool {
+        self.flags & 0x200 != 0
+    }
+    /// Compressed or encrypted: it takes less room than its length says, and how much is not told.
+    pub fn is_encoded(&self) -> bool {
+        self.flags & 0x8 != 0
+    }
+    /// Allocated, but never written: zeros are read.
+    pub fn is_unwritten(&self) -> bool {
+        self.flags & 0x800 != 0
+    }
+    /// Other files have it too, or this one at another place.
+    pub fn is_shared(&self) -> bool {
+        self.flags & 0x2000 != 0
     }
 }
 
@@ -80,10 +99,10 @@ struct RawRanges {
     reserved: [u64; 6],
     low: RawRange,
     high: RawRange,
-    ranges: [RawRange; BATCH],
+    ranges: [RawRange; RANGES],
 }
 
-const _: () = assert!(size_of::<RawExtents>() == 32 + 56 * BATCH && size_of::<RawRanges>() == 192 + 64 * BATCH);
+const _: () = assert!(size_of::<RawExtents>() == 32 + 56 * BATCH && size_of::<RawRanges>() == 192 + 64 * RANGES);
 
 /// The extents of a file, in its order; at most `max`. An error of kind `Unsupported` where the file system cannot tell.
 pub fn extents(file: impl AsFd, max: usize) -> io::Result<Vec<Extent>> {
@@ -119,9 +138,10 @@ pub fn extents(file: impl AsFd, max: usize) -> io::Result<Vec<Extent>> {
     Ok(found)
 }
 
-/// Calls `each` with offset and length of every free range of the file system that holds `file`. Needs root. An error of
-/// kind `Unsupported` where the file system cannot tell.
-pub fn free_ranges(file: impl AsFd, mut each: impl FnMut(u64, u64)) -> io::Result<()> {
+/// Calls `each` with offset and length of every range of the file system that holds `file`, and whether it is free, until
+/// that says to stop: a large file system has very many. Needs root. An error of kind `Unsupported` where the file system
+/// cannot tell.
+pub fn space_ranges(file: impl AsFd, mut each: impl FnMut(u64, u64, bool) -> ControlFlow<()>) -> io::Result<()> {
     let all = RawRange {
         device: u32::MAX,
         flags: u32::MAX,
@@ -130,34 +150,35 @@ pub fn free_ranges(file: impl AsFd, mut each: impl FnMut(u64, u64)) -> io::Resul
         offset: u64::MAX,
         ..RawRange::default()
     };
-    let mut low = RawRange::default();
+    let mut request = Box::new(RawRanges {
+        iflags: 0,
+        oflags: 0,
+        count: RANGES as u32,
+        entries: 0,
+        reserved: [0; 6],
+        low: RawRange::default(),
+        high: all,
+        ranges: [RawRange::default(); RANGES],
+    });
     loop {
-        let mut request = RawRanges {
-            iflags: 0,
-            oflags: 0,
-            count: BATCH as u32,
-            entries: 0,
-            reserved: [0; 6],
-            low,
-            high: all,
-            ranges: [RawRange::default(); BATCH],
-        };
         // SAFETY: the pointer is to a writable structure of the layout that the request names, with room for `count` ranges.
-        let done = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), GETFSMAP, &raw mut request) };
+        let done = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), GETFSMAP, &raw mut *request) };
         if done < 0 {
             return Err(unsupported(io::Error::last_os_error()));
         }
-        let ranges = &request.ranges[..(request.entries as usize).min(BATCH)];
+        let ranges = &request.ranges[..(request.entries as usize).min(RANGES)];
         for range in ranges {
-            if range.flags & SPECIAL_OWNER != 0 && range.owner == OWNER_FREE {
-                each(range.physical, range.length);
+            let free = range.flags & SPECIAL_OWNER != 0 && range.owner == OWNER_FREE;
+            if each(range.physical, range.length, free).is_break() {
+                return Ok(());
             }
         }
         match ranges.last() {
             // The kernel goes on after what the low key names.
-            Some(last) if last.flags & MAP_LAST == 0 => low = RawRange { reserved: [0; 3], ..*last },
+            Some(last) if last.flags & MAP_LAST == 0 => request.low = RawRange { reserved: [0; 3], ..*last },
             _ => return Ok(()),
         }
+        (request.entries, request.oflags) = (0, 0);
     }
 }
 
@@ -216,8 +237,14 @@ mod tests {
             (Err(error), _) | (_, Err(error)) => assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{error}"),
         }
         let mut free = 0;
-        match free_ranges(&file, |_, len| free += len) {
-            Ok(()) => assert!(free > 0),
+        let mut calls = 0;
+        let told = space_ranges(&file, |_, len, is_free| {
+            free += if is_free { len } else { 0 };
+            calls += 1;
+            if free > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        match told {
+            Ok(()) => assert!(free > 0 && calls > 0),
             Err(error) => {
                 let expected = [io::ErrorKind::Unsupported, io::ErrorKind::PermissionDenied];
                 assert!(expected.contains(&error.kind()), "{error}");

@@ -148,6 +148,7 @@ impl Sum {
 /// Looks at files one by one.
 pub struct Measure {
     groups: Option<Groups>,
+    block: u64,
     hot_from: i64,
     all: Sum,
     hot: Sum,
@@ -157,11 +158,20 @@ pub struct Measure {
 }
 
 impl Measure {
-    /// Begins; files that changed less than [`HOT_NS`] before `now_ns` are hot.
-    pub fn new(groups: Option<Groups>, now_ns: i64) -> Measure {
+    /// Begins, for a file system with blocks of `block` bytes; files that changed less than [`HOT_NS`] before `now_ns` are hot.
+    pub fn new(groups: Option<Groups>, block: u64, now_ns: i64) -> Measure {
         let (by_pieces, by_size) = (BTreeMap::new(), BTreeMap::new());
         let hot_from = now_ns.saturating_sub(HOT_NS);
-        Measure { groups, hot_from, all: Sum::default(), hot: Sum::default(), by_pieces, by_size, waiting: 0 }
+        Measure {
+            groups,
+            block: block.max(1),
+            hot_from,
+            all: Sum::default(),
+            hot: Sum::default(),
+            by_pieces,
+            by_size,
+            waiting: 0,
+        }
     }
 
     /// Adds a file, by one of its names; what is no regular file does not count.
@@ -169,7 +179,7 @@ impl Measure {
         if entry.kind != Kind::File {
             return;
         }
-        let (score, pieces) = score(&entry.extents, entry.size);
+        let (score, pieces) = score(&entry.extents, entry.size, self.block);
         self.all.add(entry, score, pieces, self.groups.as_ref());
         if entry.modified.max(entry.changed) >= self.hot_from {
             self.hot.add(entry, score, pieces, self.groups.as_ref());
@@ -214,7 +224,8 @@ pub struct Seen {
 /// The layout of the files below `root`. `seen` gets the number of names so far.
 pub fn of_tree(root: &Path, now_ns: i64, stop: &AtomicBool, seen: &dyn Fn(u64)) -> Result<Seen, WalkError> {
     let mount = mount_of(root).ok();
-    let mut measure = Measure::new(mount.as_ref().and_then(Groups::of), now_ns);
+    let block = rustix::fs::statvfs(root).map_or(4096, |told| told.f_frsize);
+    let mut measure = Measure::new(mount.as_ref().and_then(Groups::of), block, now_ns);
     let (mut count, mut linked) = (0, HashSet::new());
     let walked = walk(root, stop, &mut |entry: Entry, _| {
         count += 1;
@@ -230,7 +241,7 @@ pub fn of_tree(root: &Path, now_ns: i64, stop: &AtomicBool, seen: &dyn Fn(u64)) 
     if walked.placeless {
         notes.push("the file system does not tell where files lie".into());
     }
-    let free = match File::open(root).map_err(WalkError::Io).map(|file| free_space(&file))? {
+    let free = match File::open(root).map_err(WalkError::Io).map(|file| free_space(&file, stop))? {
         Ok(ranges) => Some(Free::new(ranges)),
         Err(note) => {
             notes.push(note.into());
@@ -243,7 +254,7 @@ pub fn of_tree(root: &Path, now_ns: i64, stop: &AtomicBool, seen: &dyn Fn(u64)) 
 
 /// The layout that a snapshot holds.
 pub fn of_snapshot(snapshot: &mut SnapshotReader<impl Read>) -> Result<Layout, FrameError> {
-    let mut measure = Measure::new(snapshot.header().groups, snapshot.header().taken_ns);
+    let mut measure = Measure::new(snapshot.header().groups, snapshot.header().block_bytes, snapshot.header().taken_ns);
     while let Some(entry) = snapshot.entry()? {
         measure.add(&entry);
     }
@@ -279,7 +290,7 @@ mod tests {
     fn files_are_split_and_hot_as_the_thesis_says() {
         const K: u64 = 4096;
         let groups = Groups::Ext4 { inodes: 10, bytes: 100 * K, first_byte: 0 };
-        let mut measure = Measure::new(Some(groups), HOT_NS + 5);
+        let mut measure = Measure::new(Some(groups), 4096, HOT_NS + 5);
         // Group 0, in place, four blocks in two pieces: two of three follow.
         measure.add(&file(1, 4 * K, 0, &[(10 * K, 2 * K), (50 * K, 2 * K)]));
         // Group 1, one away; hot.

@@ -21,6 +21,21 @@ pub enum Kind {
     Sampled,
     /// From a model.
     Modelled,
+    /// From an emulator or a simulation.
+    Emulated,
+    /// From the thing itself.
+    Measured,
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Kind::Sampled => "sampled",
+            Kind::Modelled => "modelled",
+            Kind::Emulated => "emulated",
+            Kind::Measured => "measured",
+        })
+    }
 }
 
 /// A number that was predicted.
@@ -44,7 +59,7 @@ pub struct Prediction {
     pub model: String,
     /// Its version: it changes when the same inputs give other numbers.
     pub model_version: u32,
-    /// How it came about.
+    /// How it came about: sampled or modelled.
     pub kind: Kind,
     /// What went into it.
     pub inputs: Inputs,
@@ -66,6 +81,18 @@ pub struct Measurement {
     pub value: f64,
     /// How, as in `full scan`.
     pub how: String,
+    /// Measured or emulated. Records of before this was written do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
+}
+
+impl Measurement {
+    /// Measured or emulated.
+    pub fn kind(&self) -> Kind {
+        // Before there was a kind, the text said it.
+        let said = if self.how.starts_with("emulated") { Kind::Emulated } else { Kind::Measured };
+        self.kind.unwrap_or(said)
+    }
 }
 
 /// A prediction or a measurement.
@@ -137,6 +164,13 @@ impl Record {
 
     /// What is wrong with it, if anything is.
     pub(crate) fn validate(&self) -> Result<(), String> {
+        let fits = match self {
+            Record::Prediction(p) => matches!(p.kind, Kind::Sampled | Kind::Modelled),
+            Record::Measurement(m) => matches!(m.kind(), Kind::Emulated | Kind::Measured),
+        };
+        if !fits {
+            return Err("predictions are sampled or modelled, measurements are measured or emulated".into());
+        }
         let (subject, quantity, unit) = self.about();
         for (name, text) in [("subject", subject), ("quantity", quantity), ("unit", unit)] {
             if text.is_empty() {

@@ -37,6 +37,8 @@ pub struct Scored {
     pub confidence: f64,
     /// What was measured.
     pub measured: f64,
+    /// Whether it was measured or emulated.
+    pub measured_kind: Kind,
     /// Whether the range holds it.
     pub inside: bool,
     /// (predicted - measured) / |measured|; null without a predicted value, or if zero was measured.
@@ -52,9 +54,11 @@ pub struct ModelScore {
     pub model_version: u32,
     /// Predictions.
     pub predictions: u64,
-    /// Those with a measurement.
+    /// Those beside which something was measured.
     pub measured: u64,
-    /// Those whose range held what was measured.
+    /// Those beside which something was emulated.
+    pub emulated: u64,
+    /// Those whose range held what was measured or emulated.
     pub inside: u64,
     /// How many should have been inside, by their confidence.
     pub inside_claimed: f64,
@@ -112,6 +116,7 @@ pub fn score(ledger: &Ledger) -> Result<Score, Error> {
                     high: p.high,
                     confidence: p.confidence,
                     measured: 0.0,
+                    measured_kind: Kind::Measured,
                     inside: false,
                     relative_error: None,
                 });
@@ -121,6 +126,7 @@ pub fn score(ledger: &Ledger) -> Result<Score, Error> {
                 Some(waiting) => scored.extend(waiting.into_iter().map(|prediction| Scored {
                     measurement: entry.id.clone(),
                     measured: m.value,
+                    measured_kind: m.kind(),
                     inside: prediction.low <= m.value && m.value <= prediction.high,
                     relative_error: relative_error(prediction.value, m.value),
                     ..prediction
@@ -139,12 +145,14 @@ fn relative_error(predicted: Option<f64>, measured: f64) -> Option<f64> {
 
 fn summary(model: String, model_version: u32, predictions: u64, scored: &[Scored]) -> ModelScore {
     let of = || scored.iter().filter(|one| one.model == model && one.model_version == model_version);
+    let count = |kind: Kind| of().filter(|one| one.measured_kind == kind).count() as u64;
     let errors: Vec<f64> = of().filter_map(|one| one.relative_error).collect();
     let absolute = |error: &&f64, other: &&f64| error.abs().total_cmp(&other.abs());
     let mean = errors.iter().map(|error| error.abs()).sum::<f64>() / errors.len() as f64;
     ModelScore {
         predictions,
-        measured: of().count() as u64,
+        measured: count(Kind::Measured),
+        emulated: count(Kind::Emulated),
         inside: of().filter(|one| one.inside).count() as u64,
         inside_claimed: of().map(|one| one.confidence).sum(),
         mean_absolute_error: (!errors.is_empty()).then_some(mean),

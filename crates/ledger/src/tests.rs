@@ -44,7 +44,7 @@ pub fn prediction(subject: &str, value: f64) -> Prediction {
 
 fn measurement(subject: &str, value: f64) -> Measurement {
     let (quantity, unit, how) = ("ratio".into(), "ratio".into(), "full scan".into());
-    Measurement { subject: subject.into(), quantity, unit, value, how }
+    Measurement { subject: subject.into(), quantity, unit, value, how, kind: None }
 }
 
 fn all(ledger: &Ledger) -> (Vec<Entry>, Read) {
@@ -89,6 +89,24 @@ fn a_measurement_joins_only_what_was_predicted_before_it_in_its_unit() {
     ledger.measure(Measurement { unit: "percent".into(), ..measurement("/a", 50.0) }).expect("written");
     let score = score(&ledger).expect("scored");
     assert_eq!((score.scored.len(), score.unjoined), (0, 2));
+}
+
+#[test]
+fn what_was_emulated_is_not_called_measured() {
+    let scratch = Scratch::new("emulated");
+    let ledger = scratch.ledger();
+    for (subject, kind, how) in
+        [("/a", Some(Kind::Emulated), "simulation"), ("/b", None, "emulated: of before"), ("/c", None, "full scan")]
+    {
+        ledger.predict(prediction(subject, 0.5)).expect("written");
+        ledger.measure(Measurement { kind, how: how.into(), ..measurement(subject, 0.5) }).expect("written");
+    }
+    let score = score(&ledger).expect("scored");
+    let kinds: Vec<Kind> = score.scored.iter().map(|one| one.measured_kind).collect();
+    assert_eq!(kinds, [Kind::Emulated, Kind::Emulated, Kind::Measured]);
+    assert_eq!((score.models[0].measured, score.models[0].emulated, score.models[0].inside), (1, 2, 3));
+    let modelled = Measurement { kind: Some(Kind::Modelled), ..measurement("/a", 0.5) };
+    assert!(ledger.measure(modelled).is_err(), "a model measures nothing");
 }
 
 #[test]

@@ -116,7 +116,10 @@ fn run(seed: u64) {
             }
             env.sleep(Duration::from_secs(6)).await;
             let status = pool.status();
-            assert!(status.free > status.capacity / 2, "seed {seed}, round {stamp}: nobody asks, and it is free: {status:?}");
+            assert!(
+                status.free > status.capacity / 2,
+                "seed {seed}, round {stamp}: nobody asks, and it is free: {status:?}"
+            );
         }
         let checked = pool.check(|_, _| {}).await.expect("checked");
         assert_eq!((checked.damaged, checked.miscounted), (vec![], vec![]));

@@ -98,6 +98,8 @@ struct Fixed {
     index: usize,
     start: u64,
     joiner: Joiner,
+    /// The first block began before the stretch, with bytes that are not known.
+    torn: bool,
 }
 
 struct Defined {
@@ -117,7 +119,8 @@ impl Analyser {
         Analyser { plan: plan.clone(), window: Vec::new(), base: 0, reached: 0, packer: Packer::new() }
     }
 
-    /// Looks at a stretch and adds what it finds to `outcome`.
+    /// Looks at a stretch and adds what it finds to `outcome`. Where reading fails it ends, and [`Analyser::reached`] says
+    /// where: all before counts, but for chunks that go on there, which nobody knows.
     pub fn stretch(&mut self, from: &mut impl ReadAt, stretch: &Stretch, outcome: &mut Outcome) -> io::Result<()> {
         outcome.chunks.resize(self.plan.chunkings.len(), Chunks::default());
         let mut fixed = Vec::new();
@@ -125,7 +128,9 @@ impl Analyser {
         for (index, chunking) in self.plan.chunkings.iter().enumerate() {
             match *chunking {
                 Chunking::Fixed(bytes) => {
-                    fixed.push(Fixed { index, start: stretch.from, joiner: Joiner::new(bytes) });
+                    let torn = !stretch.begins && !stretch.from.is_multiple_of(u64::from(bytes));
+                    let joiner = Joiner::within(bytes, stretch.from);
+                    fixed.push(Fixed { index, start: stretch.from, joiner, torn });
                 }
                 Chunking::Cdc(mean) => defined.push(Defined {
                     index,
@@ -142,8 +147,8 @@ impl Analyser {
         while next < data_end && (next < stretch.to || defined.iter().any(|chunks| chunks.start < stretch.to)) {
             let step = if next < stretch.to { (stretch.to - next).min(READ as u64) } else { READ_ON as u64 };
             self.reached = next;
-            let got = self.fill(from, next, step.min(data_end - next) as usize)?;
-            if got == 0 {
+            let (got, failed) = self.fill(from, next, step.min(data_end - next) as usize);
+            if got == 0 && failed.is_none() {
                 // It became shorter.
                 data_end = next;
                 break;
@@ -154,17 +159,21 @@ impl Analyser {
             if next < own_end {
                 outcome.logical += own_end - next;
                 self.blocks(&mut fixed, next, own_end, stretch.salt, outcome);
-                if own_end == stretch.to.min(data_end) {
+                if failed.is_none() && own_end == stretch.to.min(data_end) {
                     // Here, while their bytes are at hand.
                     self.finish_blocks(&mut fixed, outcome);
                 }
             }
             next = end;
             if !defined.is_empty() {
-                piece_at = self.pieces(&mut defined, piece_at, next == data_end, stretch, outcome);
+                let ends = next == data_end && failed.is_none();
+                piece_at = self.pieces(&mut defined, piece_at, ends, stretch, outcome);
                 self.forget(defined.iter().map(|chunks| chunks.start).min().unwrap_or(next).min(piece_at));
             } else {
                 self.forget(own_end - own_end % (1 << 20));
+            }
+            if let Some(error) = failed {
+                return Err(error);
             }
         }
         self.finish_blocks(&mut fixed, outcome);
@@ -174,16 +183,16 @@ impl Analyser {
         Ok(())
     }
 
-    /// Where the last read began: what failed, if one did.
+    /// What failed, if something did; else where the last read began.
     pub fn reached(&self) -> u64 {
         self.reached
     }
 
-    /// Appends to the window what is at `offset`.
-    fn fill(&mut self, from: &mut impl ReadAt, offset: u64, len: usize) -> io::Result<usize> {
+    /// Appends to the window what is at `offset`. After an error whole blocks of 4 KiB remain of what was before.
+    fn fill(&mut self, from: &mut impl ReadAt, offset: u64, len: usize) -> (usize, Option<io::Error>) {
         let had = self.window.len();
         self.window.resize(had + len, 0);
-        let mut got = 0;
+        let (mut got, mut failed) = (0, None);
         while got < len {
             match from.read_at(offset + got as u64, &mut self.window[had + got..]) {
                 Ok(0) => break,
@@ -191,13 +200,14 @@ impl Analyser {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     self.reached = offset + got as u64;
-                    self.window.truncate(had);
-                    return Err(error);
+                    got -= ((offset + got as u64) % BLOCK as u64).min(got as u64) as usize;
+                    failed = Some(error);
+                    break;
                 }
             }
         }
         self.window.truncate(had + got);
-        Ok(got)
+        (got, failed)
     }
 
     /// Drops what is before `offset`, unless that is too little to be worth it.
@@ -226,8 +236,7 @@ impl Analyser {
                 let block = block(self.bytes(at, len as u32));
                 for fixed in &mut *fixed {
                     if let Some(block) = fixed.joiner.push(block) {
-                        self.add_block(fixed.index, fixed.start, &block, outcome);
-                        fixed.start += u64::from(block.len);
+                        self.add_block(fixed, &block, outcome);
                     }
                 }
             }
@@ -238,7 +247,7 @@ impl Analyser {
     fn finish_blocks(&mut self, fixed: &mut [Fixed], outcome: &mut Outcome) {
         for fixed in fixed {
             if let Some(block) = fixed.joiner.finish() {
-                self.add_block(fixed.index, fixed.start, &block, outcome);
+                self.add_block(fixed, &block, outcome);
             }
         }
     }
@@ -250,7 +259,12 @@ impl Analyser {
         self.packer.study(bytes, &mut outcome.study);
     }
 
-    fn add_block(&mut self, index: usize, start: u64, block: &Block, outcome: &mut Outcome) {
+    fn add_block(&mut self, fixed: &mut Fixed, block: &Block, outcome: &mut Outcome) {
+        let (index, start) = (fixed.index, fixed.start);
+        fixed.start += u64::from(block.len);
+        if std::mem::take(&mut fixed.torn) {
+            return;
+        }
         let chunks = &mut outcome.chunks[index];
         chunks.bytes += u64::from(block.len);
         if block.zero {

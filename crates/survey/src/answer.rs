@@ -33,6 +33,13 @@ pub struct RatioAnswer {
     pub value: Option<f64>,
 }
 
+impl Ratio {
+    /// A value is measured, a range sampled.
+    pub fn origin(self) -> Origin {
+        if matches!(self, Ratio::Value(_)) { Origin::Measured } else { Origin::Sampled }
+    }
+}
+
 impl From<Ratio> for RatioAnswer {
     fn from(ratio: Ratio) -> RatioAnswer {
         match ratio {
@@ -72,7 +79,8 @@ pub struct DedupAnswer {
     pub chunking: String,
     /// Stored by logical bytes.
     pub ratio: RatioAnswer,
-    /// The same if what is stored is compressed as well, chunk by chunk. The compression is always sampled.
+    /// The same if what is stored is compressed as well, chunk by chunk. Some chunks are compressed, after a full scan
+    /// too, so this is a range; a value only where all were, as of little data.
     pub with_lz4: RatioAnswer,
     /// The same with zstd at level 3.
     pub with_zstd_3: RatioAnswer,
@@ -84,6 +92,8 @@ pub struct DedupAnswer {
     pub zero_share: f64,
     /// Where the ratio comes from.
     pub origin: Origin,
+    /// Where the ratios with compression come from.
+    pub compression_origin: Origin,
     /// Of the values that were seen: how many were in one cluster, two, ... and from the 61st on in more. After a full scan
     /// these are numbers of copies.
     pub seen_by_copies: Vec<f64>,
@@ -134,6 +144,15 @@ pub struct LayoutAnswer {
     pub score: Option<f64>,
     /// Mean number of extents of a file.
     pub extents_per_file: f64,
+    /// Share of the bytes of extents that the file system keeps compressed or encrypted (btrfs). Such extents count as side
+    /// by side if no more than their length lies between their beginnings.
+    pub encoded_share: f64,
+    /// Share of the bytes of extents that several files, or several places of one, have in common (reflinks).
+    pub shared_share: f64,
+    /// Share of the bytes of extents that are allocated and were never written.
+    pub unwritten_share: f64,
+    /// Files of those that lie beside metadata and take no block.
+    pub inline_files: u64,
     /// Files by number of extents: 1, 2, up to 4, 8, 16 and so on.
     pub files_by_extents: Vec<(u64, u64)>,
     /// Layout score by size of the file: upper bound in bytes, and the score.
@@ -159,6 +178,8 @@ pub struct Answer {
     pub read_bytes: u64,
     /// Share of the logical bytes that was.
     pub read_fraction: f64,
+    /// Bytes that were to be read and could not be. Ratios are of the rest.
+    pub missing_bytes: u64,
     /// Decides which.
     pub seed: u64,
     /// Bytes of a unit of the sample.

@@ -6,25 +6,33 @@
 //! share, which [`crate::unseen`] estimates.
 //!
 //! The noise of the histogram is measured. Chunks that lie side by side in the same clusters come into the sample together,
-//! so they count as one event however many they are: the variance of a number of the histogram is the sum of the squares
-//! of its events. (An independent chunk is an event of its own, and this is then the variance of a Poisson number.)
+//! so they count as one event however many they are; and events that have a cluster in common come together more often. The
+//! variance of a number of the histogram is the sum of the products of all pairs of its events that share a cluster (the
+//! estimator of Horvitz and Thompson for a small share). Independent chunks are events of their own, and this is then the
+//! variance of a Poisson number.
 
 use crate::incidence::Incidences;
+use crate::listing::STRATA;
 use crate::sample::mix;
-use crate::tally::{Base, PackedValue, Tally};
+use crate::tally::{Base, Cluster, PackedValue, Tally};
 use crate::unseen::{NoAnswer, Sample, Slack, range};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
 /// Values in more clusters than this are common: each is in the sample for certain, and its mass is what the sample shows.
 const ROWS: usize = 60;
-/// Standard deviations that an explanation may miss a number of the histogram by.
-const DEVIATIONS: f64 = 2.5;
-/// Standard deviations of the share of copies within clusters.
-const DEVIATIONS_WITHIN: f64 = 2.0;
-
+/// Standard deviations of the range: 95 of 100 samples.
+const DEVIATIONS: f64 = 2.0;
+/// Where no event was seen, two deviations are as many events as are missed by 5 of 100 samples: three.
+const NONE_SEEN: f64 = 1.5;
+/// Events that must count for their usual size to be known.
+const EVENTS_KNOWN: f64 = 30.0;
+/// Clusters of a stratum without which it is none of its own.
+const STRATUM_MIN: usize = 10;
 /// Standard deviations of the mean ratio of compression: more, since neighbours compress alike.
 const DEVIATIONS_PACKING: f64 = 3.0;
+/// Chunks that must have been compressed for their ratio to say something of the others.
+const PACKED_MIN: usize = 30;
 
 /// A ratio: a range from a sample, or the value itself from everything.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,7 +63,7 @@ impl Ratio {
 pub struct Evaluation {
     /// Stored by logical bytes.
     pub dedup: Ratio,
-    /// The same with what is stored compressed by lz4, and by zstd at level 3.
+    /// The same with what is stored compressed by lz4, and by zstd at level 3. A value only if every chunk was compressed.
     pub compressed: [Ratio; 2],
     /// Share of the logical bytes that are chunks of zeros.
     pub zeros: f64,
@@ -96,10 +104,14 @@ struct Rows {
     weight: Vec<f64>,
     values: Vec<f64>,
     packed: Vec<Packed>,
+    /// Compressed values.
+    packed_values: usize,
     /// Over all compressed values: sums of squares of lengths, and for each codec of squares and of products with lengths.
     packed_squares: [f64; 5],
     /// Events by what clusters they are in: row and weight.
     events: BTreeMap<u64, (usize, f64)>,
+    /// Weight that each cluster shares with others, by row: what comes and goes with it.
+    shared: BTreeMap<(u32, usize), f64>,
     /// Mass of the common values: weight times clusters.
     common_mass: f64,
     /// Bytes of all incidences of each cluster, for the noise of their share.
@@ -112,13 +124,14 @@ impl Rows {
         Rows { weight: zeros.clone(), values: zeros, packed: vec![[0.0; 3]; ROWS + 1], ..Rows::default() }
     }
 
-    /// A value in `places` clusters; `signature` depends on which. A drawn value stands for `factor` values.
-    fn add(&mut self, places: usize, signature: u64, len: f64, factor: f64, packed: Option<&PackedValue>) {
+    /// A value in `places` clusters, of which the first are named. A drawn value stands for `factor` values.
+    fn add(&mut self, places: usize, clusters: &[u32], len: f64, factor: f64, packed: Option<&PackedValue>) {
         let row = places.saturating_sub(1).min(ROWS);
         let weight = len * factor;
         self.weight[row] += weight;
         self.values[row] += factor;
         if let Some(packed) = packed {
+            self.packed_values += 1;
             let sum = &mut self.packed[row];
             let [len, lz4, zstd] = [packed.len, packed.lz4, packed.zstd].map(f64::from);
             *sum = [sum[0] + len, sum[1] + lz4, sum[2] + zstd];
@@ -130,25 +143,42 @@ impl Rows {
         if row == ROWS {
             self.common_mass += weight * places as f64;
         } else if row > 0 {
+            let signature = clusters.iter().fold(0, |sum, cluster| mix(sum, u64::from(*cluster) + 1));
             let event = self.events.entry(signature).or_insert((row, 0.0));
             event.1 += weight;
+            for cluster in clusters {
+                *self.shared.entry((*cluster, row)).or_insert(0.0) += weight;
+            }
         }
     }
 
     /// Standard deviations of all rows, and the size of an event.
     fn noise(&self, least_event: f64) -> Vec<f64> {
-        let mut variance = vec![0.0; ROWS];
-        let (mut squares, mut sum) = (0.0, 0.0);
-        for (row, weight) in self.events.values() {
+        let (mut variance, mut events) = (vec![0.0; ROWS], vec![0.0; ROWS]);
+        for ((_, row), weight) in &self.shared {
             variance[*row] += weight * weight;
+        }
+        let (mut squares, mut fourths, mut sum) = (0.0, 0.0, 0.0);
+        for (row, weight) in self.events.values() {
+            // Of pairs of events that have a cluster in common, each counts in all clusters of both; of one event alone
+            // that is too often by all but once.
+            variance[*row] -= weight * weight * *row as f64;
+            events[*row] += weight * weight;
             squares += weight * weight;
+            fourths += weight.powi(4);
             sum += weight;
         }
-        // What was not seen may still be there: an event more of the usual size.
-        let event = if sum > 0.0 { squares / sum } else { least_event };
-        // The first row is what is left of a mass that is known, so it errs as the others do.
-        variance[0] = (1..ROWS).map(|row| variance[row] * ((row + 1) * (row + 1)) as f64).sum::<f64>();
-        variance.iter().map(|variance| (variance + event * event).sqrt()).collect()
+        // What was not seen may still be there: an event more of the usual size. While few events, or few large ones, were
+        // seen, the usual size is not known, and it may be a whole cluster.
+        let known = if fourths > 0.0 { squares * squares / fourths / EVENTS_KNOWN } else { 0.0 };
+        let event = if sum > 0.0 { (squares / sum).max(least_event * (1.0 - known)) } else { least_event };
+        variance.iter().zip(&events).map(|(variance, least)| (variance.max(*least) + event * event).sqrt()).collect()
+    }
+
+    /// Weight of all values, in each cluster that holds them.
+    fn mass(&self) -> f64 {
+        let rare: f64 = self.weight[..ROWS].iter().zip(1..).map(|(weight, places)| weight * f64::from(places)).sum();
+        rare + self.common_mass
     }
 
     /// Mean ratio of compression in a row; of all rows where the row has none.
@@ -168,11 +198,22 @@ impl Rows {
         (0..=ROWS).map(pick).collect()
     }
 
-    /// Relative standard deviation of the mean ratio of compression.
+    /// Bytes of all compressed values: before, or after a codec.
+    fn packed_bytes(&self, index: usize) -> f64 {
+        self.packed.iter().map(|row| row[index]).sum()
+    }
+
+    /// Bytes that are stored if every value was compressed; `None` if only some were.
+    fn all_packed(&self, codec: usize) -> Option<f64> {
+        let all = (self.packed_bytes(0) - self.weight.iter().sum::<f64>()).abs() < 0.5;
+        all.then(|| self.packed_bytes(codec + 1))
+    }
+
+    /// Relative standard deviation of the mean ratio of compression; one if nothing is known of it.
     fn packing_noise(&self, codec: usize) -> f64 {
-        let [len, packed] = [0, codec + 1].map(|index| self.packed.iter().map(|row| row[index]).sum::<f64>());
-        if packed <= 0.0 {
-            return 0.0;
+        let [len, packed] = [0, codec + 1].map(|index| self.packed_bytes(index));
+        if packed <= 0.0 || self.packed_values < PACKED_MIN {
+            return 1.0;
         }
         let ratio = packed / len;
         let [lens, squares, products] = [0, 2 * codec + 1, 2 * codec + 2].map(|index| self.packed_squares[index]);
@@ -192,6 +233,8 @@ pub struct Whole {
     pub logical: u64,
     /// All of it was read.
     pub full: bool,
+    /// Bytes of the first files of each size in their groups, by stratum.
+    pub firsts: [u64; STRATA],
 }
 
 /// Ratios of a chunking from what was found.
@@ -212,21 +255,29 @@ pub fn evaluate(tally: &mut Tally, whole: Whole) -> Result<Evaluation, Evaluatio
     let share = if whole.full { 1.0 } else { (seen / whole.logical.max(1) as f64).min(1.0) };
     let exact = whole.full || share >= 0.9999;
     let zero_stored = if tally.zero > 0 { rows.mean_len() } else { 0.0 };
-    let within = if exact { 0.0 } else { DEVIATIONS_WITHIN * within_noise(&rows, tally) };
+    // What the sample holds of mass by chance more or less than its share.
+    let (scale, within) = if exact { (1.0, 0.0) } else { calibrated(&rows, tally, &whole, share) };
     let ratio = |codec: Option<usize>| -> Result<Ratio, NoAnswer> {
-        let within = within + codec.map_or(0.0, |codec| DEVIATIONS_PACKING * rows.packing_noise(codec));
+        let within = within.hypot(codec.map_or(0.0, |codec| DEVIATIONS_PACKING * rows.packing_noise(codec)));
         let packing = codec;
         let packing = packing.map_or_else(|| vec![1.0; ROWS + 1], |codec| rows.packing(codec));
         let counts: Vec<f64> = rows.weight.iter().zip(&packing).map(|(weight, packing)| weight * packing).collect();
         let stored: f64 = counts.iter().sum();
         let logical = seen / share;
         if exact {
-            return Ok(Ratio::Value((stored + zero_stored) / logical));
+            let part = |stored: f64| (stored + zero_stored) / logical;
+            let sampled =
+                || Ratio::Range(part(stored * (1.0 - within).max(0.0)), part(stored * (1.0 + within)).min(1.0));
+            return Ok(match codec {
+                None => Ratio::Value(part(stored)),
+                Some(codec) => rows.all_packed(codec).map_or_else(sampled, |stored| Ratio::Value(part(stored))),
+            });
         }
         let common = counts[ROWS];
         let total: f64 =
             counts[..ROWS].iter().zip(1..).map(|(count, places)| count * f64::from(places)).sum::<f64>() / share;
-        let least_event = 8.0 * rows.mean_len();
+        let mean_cluster = rows.mass() / tally.clusters.len().max(1) as f64;
+        let least_event = NONE_SEEN * mean_cluster;
         let noise = rows.noise(least_event).iter().zip(&packing).map(|(noise, packing)| noise * packing).collect();
         let mut counts = counts;
         counts.truncate(ROWS);
@@ -235,10 +286,12 @@ pub fn evaluate(tally: &mut Tally, whole: Whole) -> Result<Evaluation, Evaluatio
         counts.truncate(used);
         noise.truncate(used);
         let found = range(&Sample { counts, noise, share, total }, Slack::Noise(DEVIATIONS))?;
-        let part = |distinct: f64| (distinct + common + zero_stored) / logical;
+        let part = |distinct: f64| (distinct * scale + common + zero_stored) / logical;
         let least = if codec.is_none() { (stored + zero_stored) / logical } else { 0.0 };
-        let low = (part(found.low) * (1.0 - within)).max(least);
-        let high = (part(found.high) * (1.0 + within)).min(1.0).max(low);
+        // Errors of different origin that do not depend on each other.
+        let best = part(found.best);
+        let low = (best - (best - part(found.low)).hypot(best * within)).max(least);
+        let high = (best + (part(found.high) - best).hypot(best * within)).min(1.0).max(low);
         Ok(Ratio::Range(low, high))
     };
     let dedup = ratio(None)?;
@@ -252,17 +305,78 @@ pub fn evaluate(tally: &mut Tally, whole: Whole) -> Result<Evaluation, Evaluatio
     Ok(Evaluation { dedup, compressed, zeros: zero_share, chunks, mean_len, by_copies: rows.values })
 }
 
-/// Relative standard deviation of the share of bytes that are no copies within their cluster, and not zero.
-fn within_noise(rows: &Rows, tally: &Tally) -> f64 {
-    let mass: f64 = rows.clusters.values().sum();
-    let bytes: u64 = tally.clusters.values().sum();
-    if mass <= 0.0 || bytes == 0 {
-        return 0.0;
+/// By how much the mass of values in all clusters, each value once in each cluster, differs from that of the sample divided
+/// by its share; and the relative error of this that 95 of 100 samples stay below.
+///
+/// Clusters differ much: of twelve equal files a twelfth is left, of twelve versions more. But the listing tells sizes of all
+/// files, sampled or not, and equal sizes in a group are most often copies. So mass is estimated as a ratio to the bytes of
+/// the first file of each size, which are known of the whole, within classes of groups by the number of sizes (a separate
+/// ratio estimator after stratification: Cochran, *Sampling Techniques*, chapter 6). If sizes mislead, the residuals are
+/// large, and so is the error. A cluster pulls the ratio towards itself, which its residual is corrected for (as HC3 of
+/// MacKinnon and White, 1985); and where few residuals make up most of the squares, their sum says little, so Student's
+/// distribution takes the place of the normal one, with as many degrees of freedom as there are residuals that count.
+fn calibrated(rows: &Rows, tally: &Tally, whole: &Whole, share: f64) -> (f64, f64) {
+    let mut strata = [Stratum::default(); STRATA];
+    let index = |known: &Cluster| usize::from(known.stratum).min(STRATA - 1);
+    tally.clusters.values().for_each(|known| strata[index(known)].clusters += 1);
+    // Few clusters say nothing of a stratum: all such ones are one.
+    let few = strata.map(|stratum| stratum.clusters < STRATUM_MIN);
+    let rest = few.iter().position(|few| *few).unwrap_or(0);
+    let place = |stratum: usize| if few[stratum] { rest } else { stratum };
+    let mass = |cluster: &u32| rows.clusters.get(cluster).copied().unwrap_or(0.0);
+    for (stratum, first) in whole.firsts.iter().enumerate() {
+        strata[place(stratum)].whole += *first as f64;
     }
-    let mean = mass / bytes as f64;
-    let off =
-        |(cluster, bytes): (&u32, &u64)| rows.clusters.get(cluster).copied().unwrap_or(0.0) - mean * *bytes as f64;
-    tally.clusters.iter().map(off).map(|off| off * off).sum::<f64>().sqrt() / mass
+    for (cluster, known) in &tally.clusters {
+        let stratum = &mut strata[place(index(known))];
+        stratum.mass += mass(cluster);
+        stratum.first += known.first as f64;
+    }
+    for (cluster, known) in &tally.clusters {
+        let stratum = &mut strata[place(index(known))];
+        if stratum.first > 0.0 {
+            let own = (known.first as f64 / stratum.first).min(0.9);
+            let residual = (mass(cluster) - stratum.mass / stratum.first * known.first as f64) / (1.0 - own);
+            let residual = residual * stratum.whole / stratum.first;
+            stratum.squares += residual.powi(2);
+            stratum.fourths += residual.powi(4);
+        }
+    }
+    let seen = rows.mass();
+    let known: f64 = strata.iter().map(|stratum| stratum.mass).sum();
+    let unseen: f64 = strata.iter().filter(|stratum| stratum.first <= 0.0).map(|stratum| stratum.whole).sum();
+    let sums = strata.iter().filter(|stratum| stratum.first > 0.0).fold([0.0; 4], |sum, stratum| {
+        let Stratum { mass, first, whole, squares, fourths, .. } = stratum;
+        [sum[0] + whole / first * mass, sum[1] + squares, sum[2] + fourths, sum[3] + whole]
+    });
+    let [total, variance, fourths, covered] = sums;
+    if seen <= 0.0 || known <= 0.0 || total <= 0.0 || covered <= 0.0 {
+        return (1.0, 0.0);
+    }
+    // Strata of which nothing was seen are as the others are.
+    let total_all = total * (1.0 + unseen / covered);
+    let freedom = if fourths > 0.0 { variance * variance / fourths - 1.0 } else { f64::INFINITY };
+    (total_all / (seen / share), student(freedom) * variance.sqrt() / total)
+}
+
+/// What 95 of 100 values of Student's distribution stay below by their absolute value, by expansion in powers of the
+/// reciprocal degrees of freedom (Abramowitz and Stegun, 26.7.5); within 2 % from two degrees on.
+fn student(freedom: f64) -> f64 {
+    let one = 1.0 / freedom.max(1.5);
+    1.96 + one * (2.3723 + one * (2.8225 + one * (2.5559 + one * 1.5896)))
+}
+
+/// Clusters of one class.
+#[derive(Clone, Copy, Default)]
+struct Stratum {
+    clusters: usize,
+    /// Bytes of values, and of the first files, in the sample; and of the first files in the whole.
+    mass: f64,
+    first: f64,
+    whole: f64,
+    /// Squares and fourth powers of what mass differs by from the ratio, as of the whole.
+    squares: f64,
+    fourths: f64,
 }
 
 /// Reads all incidences into rows.
@@ -272,23 +386,26 @@ fn all_rows(
     packed: &HashMap<u64, PackedValue>,
     rows: &mut Rows,
 ) -> io::Result<()> {
-    let (mut value, mut places, mut signature, mut len) = (None, 0usize, 0u64, 0.0);
+    let (mut value, mut places, mut named, mut len) = (None, 0usize, Vec::new(), 0.0);
     let mut clusters = BTreeMap::new();
     incidences.for_each(|found| {
         if value != Some(found.value) {
             if let Some(value) = value {
-                rows.add(places, signature, len, 1.0, packed.get(&value));
+                rows.add(places, &named, len, 1.0, packed.get(&value));
             }
-            (value, places, signature, len) = (Some(found.value), 0, 0, f64::from(found.len));
+            named.clear();
+            (value, places, len) = (Some(found.value), 0, f64::from(found.len));
         }
         places += if full { found.count as usize } else { 1 };
-        signature = mix(signature, u64::from(found.cluster) + 1);
+        if named.len() < ROWS {
+            named.push(found.cluster);
+        }
         if !full {
             *clusters.entry(found.cluster).or_insert(0.0) += f64::from(found.len);
         }
     })?;
     if let Some(value) = value {
-        rows.add(places, signature, len, 1.0, packed.get(&value));
+        rows.add(places, &named, len, 1.0, packed.get(&value));
     }
     rows.clusters = clusters;
     Ok(())
@@ -304,7 +421,7 @@ fn base_rows(base: &Base, seen: f64, packed: &HashMap<u64, PackedValue>, rows: &
     for (value, counted) in &base.values {
         let places = counted.places();
         let factor = f64::from(counted.draws) / places as f64 / drawn_share;
-        rows.add(places, counted.signature(), f64::from(counted.len), factor, packed.get(value));
+        rows.add(places, counted.clusters(), f64::from(counted.len), factor, packed.get(value));
         for cluster in counted.drawn_in(base) {
             *rows.clusters.entry(cluster).or_insert(0.0) += f64::from(counted.len);
         }
@@ -315,7 +432,7 @@ fn base_rows(base: &Base, seen: f64, packed: &HashMap<u64, PackedValue>, rows: &
 mod tests {
     use super::*;
     use crate::sample::Share;
-    use crate::tally::Mode;
+    use crate::tally::{Mode, Part};
     use ashlar_models::Chance;
 
     /// A whole of clusters of 16 chunks; every fourth cluster repeats an earlier one, shifted by `shift` chunks.
@@ -350,11 +467,20 @@ mod tests {
                 for value in chunks {
                     tally.found(*value, cluster as u32, 4096, *drawing).expect("space");
                 }
-                tally.unit(cluster as u32, 16 * 4096, 0, *drawing);
+                let part = Part { bytes: 16 * 4096, zero: 0, first: true, stratum: 0 };
+                tally.unit(cluster as u32, part, *drawing);
             }
         }
         let logical = whole.len() as u64 * 16 * 4096;
-        evaluate(&mut tally, Whole { logical, full: part >= 1.0 }).expect("an answer")
+        let firsts = [logical, 0, 0, 0, 0];
+        evaluate(&mut tally, Whole { logical, full: part >= 1.0, firsts }).expect("an answer")
+    }
+
+    #[test]
+    fn quantiles_of_student() {
+        for (freedom, expected) in [(2.0, 4.303), (3.0, 3.182), (5.0, 2.571), (10.0, 2.228), (1e9, 1.960)] {
+            assert!((student(freedom) / expected - 1.0).abs() < 0.02, "{freedom}: {}", student(freedom));
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::qcow2::Qcow2;
 use crate::state;
-use crate::tally::{Mode, Tally};
+use crate::tally::{Mode, Part, Tally};
 use crate::tests::qcow2_image;
 use crate::trace::parse_line;
 use ashlar_fuzz::{bounded, config, hostile, noise};
@@ -52,7 +52,7 @@ fn state_bytes() -> Vec<u8> {
     for value in 0..20 {
         for tally in &mut tallies {
             tally.found(value, value as u32 % 3, 4096, true).expect("space");
-            tally.unit(value as u32 % 3, 4096, 0, true);
+            tally.unit(value as u32 % 3, Part { bytes: 4096, zero: 0, first: value % 2 == 0, stratum: 1 }, true);
         }
     }
     let path = std::env::temp_dir().join(format!("ashlar-survey-state-{}", std::process::id()));

@@ -5,8 +5,8 @@
 //!
 //! * [`chunk`] cuts bytes into blocks and content-defined chunks of all sizes at once; [`analyse`] does so for a stretch of
 //!   a file, and compresses some of it ([`compress`]);
-//! * [`listing`] and [`source`] know where bytes are, [`qcow2`] reads images; [`scan`] reads units in order, with several
-//!   threads, politely;
+//! * [`listing`] and [`source`] know where bytes are, [`qcow2`] reads images and [`bucket`] objects; [`scan`] reads units in order, with several
+//!   threads, politely, and [`careful`] around damage;
 //! * [`sample`] says which units; [`tally`] and [`incidence`] remember what was found where, in bounded memory; [`state`]
 //!   keeps it to be taken up again;
 //! * [`unseen`] estimates how many different values there are, and [`evaluate`] makes ranges of ratios of that;
@@ -17,6 +17,8 @@
 
 pub mod analyse;
 pub mod answer;
+pub mod bucket;
+pub mod careful;
 pub mod chunk;
 pub mod compress;
 pub mod evaluate;

@@ -1,8 +1,10 @@
 //! The files of a tree: each content once, in the order in which they lie.
 
+use crate::bucket::{Bucket, BucketError, Object};
+use crate::careful::Damage;
 use crate::sizes::Sizes;
 use rustix::fs::{SeekFrom, seek};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io;
@@ -10,9 +12,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Troubles that are named one by one; beyond that they are only counted.
 pub const NAMED_MAX: usize = 1000;
+
+/// Files of this size and more have equal sizes seldom by chance.
+const SIZE_TELLS: u64 = 32 << 10;
+/// Classes of groups by how many sizes they have: 1, 2, up to 4, up to 8, more.
+pub const STRATA: usize = 5;
 
 /// A file with content.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +38,12 @@ pub struct Entry {
     pub changed: i64,
     /// The file system's number, which goes along with the place on most.
     pub inode: u64,
-    /// Files of equal size that are sampled together have equal numbers.
-    pub group: u32,
+    /// Files that are sampled together have equal numbers.
+    pub group: u64,
+    /// The first of its group with its size: others are likely to be copies of it.
+    pub first: bool,
+    /// By how many sizes its group has: below [`STRATA`].
+    pub stratum: u8,
 }
 
 /// Something that was passed over, with the reason.
@@ -41,6 +53,22 @@ pub struct Trouble {
     pub path: String,
     /// What was wrong.
     pub what: String,
+    /// Of a part of a file: its first byte.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub offset: Option<u64>,
+    /// Of a part of a file: its bytes.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub len: Option<u64>,
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Trouble { path, what, .. } = self;
+        match (self.offset, self.len) {
+            (Some(offset), Some(len)) => write!(f, "{path}: {len} bytes from byte {offset} on: {what}"),
+            _ => write!(f, "{path}: {what}"),
+        }
+    }
 }
 
 /// Troubles: all are counted, the first are named.
@@ -55,9 +83,28 @@ pub struct Troubles {
 impl Troubles {
     /// Adds one.
     pub fn add(&mut self, path: &Path, what: impl std::fmt::Display) {
+        self.push(path, what.to_string(), None, None);
+    }
+
+    /// Adds a range of a file; what goes on where the last one ended is one with it.
+    pub fn add_range(&mut self, path: &Path, damage: &Damage) {
+        let name = path.to_string_lossy();
+        if let Some(last) = self.first.last_mut()
+            && last.path == name
+            && last.what == damage.what
+            && let (Some(offset), Some(len)) = (last.offset, &mut last.len)
+            && (offset..=offset + *len).contains(&damage.offset)
+        {
+            *len = (*len).max(damage.offset + damage.len - offset);
+            return;
+        }
+        self.push(path, damage.what.clone(), Some(damage.offset), Some(damage.len));
+    }
+
+    fn push(&mut self, path: &Path, what: String, offset: Option<u64>, len: Option<u64>) {
         self.count += 1;
         if self.first.len() < NAMED_MAX {
-            self.first.push(Trouble { path: path.to_string_lossy().into_owned(), what: what.to_string() });
+            self.first.push(Trouble { path: path.to_string_lossy().into_owned(), what, offset, len });
         }
     }
 }
@@ -70,6 +117,8 @@ pub struct Listing {
     directories: Vec<(u32, u64, u16)>,
     names: Vec<u8>,
     root: PathBuf,
+    /// Names are keys of objects, which may look like paths and are none.
+    keys: bool,
     /// What the walk counted.
     pub sizes: Sizes,
     /// What could not be looked at.
@@ -84,6 +133,9 @@ pub enum WalkError {
     /// The root cannot be looked at.
     #[error("{0}: {1}")]
     Root(PathBuf, io::Error),
+    /// The bucket.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
     /// There are too many files.
     #[error(
         "the names of the files alone take more than {0} bytes; give more with --memory, or survey parts of the tree"
@@ -101,6 +153,8 @@ struct Walk<'a> {
     memory: u64,
     linked: HashSet<u64>,
     seen: HashSet<u64>,
+    /// Where something is mounted below the root.
+    mounts: HashSet<PathBuf>,
     stop: &'a AtomicBool,
     progress: &'a dyn Fn(u64),
 }
@@ -117,13 +171,58 @@ impl Listing {
         let fail = |error| WalkError::Root(root.to_path_buf(), error);
         let metadata = std::fs::metadata(root).map_err(fail)?;
         let listing = Listing { root: root.to_path_buf(), ..Listing::default() };
-        let (linked, seen) = (HashSet::new(), HashSet::new());
-        let mut walk = Walk { listing, device: metadata.dev(), now, memory, linked, seen, stop, progress };
+        // A mount may lead back to the root itself.
+        let (linked, seen) = (HashSet::new(), HashSet::from([metadata.ino()]));
+        let (device, mounts) = (metadata.dev(), mounts_below(root));
+        let mut walk = Walk { listing, device, now, memory, linked, seen, mounts, stop, progress };
         std::fs::read_dir(root).map_err(fail)?;
         walk.all()?;
         let mut listing = walk.listing;
         listing.entries.sort_by_key(|entry| entry.inode);
-        listing.group();
+        Ok(listing)
+    }
+
+    /// The objects of a bucket.
+    pub fn of_bucket(
+        bucket: &Bucket,
+        now: i64,
+        memory: u64,
+        stop: &AtomicBool,
+        progress: &dyn Fn(u64),
+    ) -> Result<Listing, WalkError> {
+        let mut listing = Listing { root: bucket.name().into(), keys: true, ..Listing::default() };
+        let mut full = false;
+        bucket.list(stop, &mut |Object { key, size, written }| {
+            let name = OsStr::new(key.rsplit('/').next().unwrap_or(&key));
+            let depth = key.matches('/').count() as u32;
+            listing.sizes.file(name, size, size, size, now - written, depth);
+            let (inode, name_len) = (listing.entries.len() as u64, key.len().min(u16::MAX.into()) as u16);
+            if size > 0 {
+                let name_at = listing.names.len() as u64;
+                listing.names.extend_from_slice(&key.as_bytes()[..usize::from(name_len)]);
+                let (directory, sparse, group, changed) = (0, false, 0, written);
+                let entry = Entry {
+                    directory,
+                    name_at,
+                    name_len,
+                    sparse,
+                    size,
+                    data: size,
+                    changed,
+                    inode,
+                    group,
+                    first: true,
+                    stratum: 0,
+                };
+                listing.entries.push(entry);
+            }
+            progress(listing.sizes.files);
+            full = listing.entries.capacity() * size_of::<Entry>() + listing.names.capacity() > memory as usize;
+            !full
+        })?;
+        if full {
+            return Err(WalkError::Memory(memory));
+        }
         Ok(listing)
     }
 
@@ -140,6 +239,8 @@ impl Listing {
             changed,
             inode: 0,
             group: 0,
+            first: true,
+            stratum: 0,
         };
         listing.entries.push(entry);
         listing
@@ -150,9 +251,20 @@ impl Listing {
         if entry.name_len == 0 {
             return self.root.clone();
         }
+        if self.keys {
+            let mut path = self.root.clone().into_os_string();
+            path.push("/");
+            path.push(self.name(entry.name_at, entry.name_len));
+            return path.into();
+        }
         let mut path = self.directory(entry.directory);
         path.push(self.name(entry.name_at, entry.name_len));
         path
+    }
+
+    /// The key of an object.
+    pub fn key(&self, entry: &Entry) -> String {
+        self.name(entry.name_at, entry.name_len).to_string_lossy().into_owned()
     }
 
     fn directory(&self, number: u32) -> PathBuf {
@@ -176,6 +288,15 @@ impl Listing {
         self.entries.iter().map(|entry| entry.data).sum()
     }
 
+    /// Bytes of the first files of each size in their group, by stratum.
+    pub fn firsts(&self) -> [u64; STRATA] {
+        let mut firsts = [0; STRATA];
+        for entry in self.entries.iter().filter(|entry| entry.first) {
+            firsts[usize::from(entry.stratum).min(STRATA - 1)] += entry.data;
+        }
+        firsts
+    }
+
     /// A number that differs when files came, went or changed.
     pub fn fingerprint(&self) -> u64 {
         use crate::sample::mix;
@@ -184,29 +305,114 @@ impl Listing {
         })
     }
 
-    /// Divides files of a size that is very common by their names, and where names are common too by their paths: see
-    /// [`crate::sample`].
-    fn group(&mut self) {
-        let most = (self.data_bytes() / 2000).max(256 << 10);
-        self.divide(most, |listing, entry| {
-            xxhash_rust::xxh3::xxh3_64(listing.name(entry.name_at, entry.name_len).as_bytes())
-        });
-        self.divide(2 * most, |listing, entry| xxhash_rust::xxh3::xxh3_64(listing.path(entry).as_os_str().as_bytes()));
+    /// Puts files together that probably have content in common, so that they are sampled together: see
+    /// [`crate::sample`]. What is likeliest comes first, and a cluster, of a unit of each file of a group, does not grow
+    /// beyond a small part of all data.
+    pub fn group(&mut self, unit_bytes: u64) {
+        use crate::sample::mix;
+        let data = self.data_bytes();
+        let whole = |entry: &Entry| self.name(entry.name_at, entry.name_len).as_bytes();
+        // Keys hold the names of their directories.
+        let part =
+            |entry: &Entry, from_end: usize| whole(entry).rsplit(|byte| *byte == b'/').nth(from_end).map_or(0, xxh3_64);
+        let name = |entry: &Entry| part(entry, 0);
+        let parent = |entry: &Entry| match self.directories.get((entry.directory as usize).wrapping_sub(1)) {
+            Some((_, at, len)) => xxh3_64(self.name(*at, *len).as_bytes()),
+            None => part(entry, 1),
+        };
+        let mut groups = Groups::new(&self.entries, unit_bytes, data);
+        groups.join(Likeness::Strong, |entry| mix(name(entry), entry.size));
+        groups.join(Likeness::Likely, |entry| mix(name(entry), parent(entry)));
+        groups.join(Likeness::Weak, name);
+        // Small files have equal sizes by chance.
+        groups.join(Likeness::Weak, |entry| if entry.size < SIZE_TELLS { mix(entry.inode, 0) } else { entry.size });
+        let roots: Vec<u32> = (0..self.entries.len() as u32).map(|index| groups.root(index)).collect();
+        let mut order: Vec<u32> = (0..roots.len() as u32).collect();
+        order.sort_unstable_by_key(|index| (roots[*index as usize], self.entries[*index as usize].size, *index));
+        let names: Vec<u64> = roots
+            .iter()
+            .map(|root| &self.entries[*root as usize])
+            .map(|entry| mix(u64::from(entry.directory), xxh3_64(whole(entry))))
+            .collect();
+        self.entries.iter_mut().zip(names).for_each(|(entry, name)| entry.group = name);
+        for same in order.chunk_by(|one, other| roots[*one as usize] == roots[*other as usize]) {
+            let (mut sizes, mut last) = (0usize, None);
+            for index in same {
+                let entry = &mut self.entries[*index as usize];
+                entry.first = last != Some(entry.size);
+                sizes += usize::from(entry.first);
+                last = Some(entry.size);
+            }
+            let stratum = (sizes.next_power_of_two().ilog2() as usize).min(STRATA - 1) as u8;
+            same.iter().for_each(|index| self.entries[*index as usize].stratum = stratum);
+        }
+    }
+}
+
+/// What equal keys say of two files.
+#[derive(Clone, Copy, PartialEq)]
+enum Likeness {
+    /// They are copies.
+    Strong,
+    /// They are versions, unless very many have the key: then it says nothing.
+    Likely,
+    /// They are copies or versions if few have the key.
+    Weak,
+}
+
+/// Disjoint groups of files.
+struct Groups<'a> {
+    entries: &'a [Entry],
+    /// The file above in the tree of the group; of its root the root itself.
+    above: Vec<u32>,
+    /// Of roots: bytes of the group in one cluster of the sample.
+    bytes: Vec<u64>,
+    unit_bytes: u64,
+    /// Bytes of all files.
+    data: u64,
+}
+
+impl Groups<'_> {
+    fn new(entries: &[Entry], unit_bytes: u64, data: u64) -> Groups<'_> {
+        let bytes = entries.iter().map(|entry| entry.size.min(unit_bytes)).collect();
+        Groups { entries, above: (0..entries.len() as u32).collect(), bytes, unit_bytes, data }
     }
 
-    /// Divides files of one size and group, when they are together more than `most`, into groups by a hash.
-    fn divide(&mut self, most: u64, hash: impl Fn(&Listing, &Entry) -> u64) {
-        let mut together: HashMap<(u64, u32), u64> = HashMap::new();
-        for entry in &self.entries {
-            *together.entry((entry.size, entry.group)).or_default() += entry.size.min(1 << 20);
+    fn root(&mut self, index: u32) -> u32 {
+        let mut at = index;
+        while self.above[at as usize] != at {
+            // Halves the way for those who come later.
+            let above = self.above[at as usize];
+            self.above[at as usize] = self.above[above as usize];
+            at = above;
         }
-        for index in 0..self.entries.len() {
-            let entry = self.entries[index];
-            let bytes = together.get(&(entry.size, entry.group)).copied().unwrap_or(0);
-            if bytes > most {
-                let part = hash(self, &entry) % bytes.div_ceil(most);
-                self.entries[index].group = crate::sample::mix(u64::from(entry.group) + 1, part) as u32;
+        at
+    }
+
+    /// Joins groups that have a key in common, as far as they stay small.
+    fn join(&mut self, likeness: Likeness, key: impl Fn(&Entry) -> u64) {
+        let mut keys: Vec<(u64, u32)> =
+            self.entries.iter().zip(0..).map(|(entry, index)| (key(entry), index)).collect();
+        keys.sort_unstable();
+        for same in keys.chunk_by(|one, other| one.0 == other.0) {
+            let size = |(_, index): &(u64, u32)| self.entries[*index as usize].size.min(self.unit_bytes);
+            // Noise grows with clusters, so what is only likely must stay smaller.
+            let parts = if likeness == Likeness::Weak { 2000 } else { 200 };
+            let most = (self.data / parts).max(64 << 10);
+            if likeness != Likeness::Strong && same.iter().map(size).sum::<u64>() > most {
+                continue;
             }
+            same.windows(2).for_each(|pair| self.unite(pair[0].1, pair[1].1, most));
+        }
+    }
+
+    /// Makes one group of those of two files, if it stays small.
+    fn unite(&mut self, one: u32, other: u32, most: u64) {
+        let [one, other] = [one, other].map(|index| self.root(index));
+        let bytes = self.bytes[one as usize] + self.bytes[other as usize];
+        if one != other && bytes <= most {
+            self.above[other as usize] = one;
+            self.bytes[one as usize] = bytes;
         }
     }
 }
@@ -289,6 +495,10 @@ impl Walk<'_> {
             self.listing.passed.add(&path.join(name), what);
             return;
         }
+        if metadata.dev() != self.device || !self.mounts.is_empty() && self.mounts.contains(&path.join(&name)) {
+            self.listing.passed.add(&path.join(name), "a file is mounted there");
+            return;
+        }
         if metadata.nlink() > 1 && !self.linked.insert(metadata.ino()) {
             self.listing.sizes.further_links += 1;
             return;
@@ -304,9 +514,54 @@ impl Walk<'_> {
         }
         let (name_at, name_len) = self.keep(name);
         let (changed, inode) = (metadata.mtime(), metadata.ino());
-        let entry = Entry { directory, name_at, name_len, sparse: data < size, size, data, changed, inode, group: 0 };
+        let entry = Entry {
+            directory,
+            name_at,
+            name_len,
+            sparse: data < size,
+            size,
+            data,
+            changed,
+            inode,
+            group: 0,
+            first: true,
+            stratum: 0,
+        };
         self.listing.entries.push(entry);
     }
+}
+
+/// Mount points below a directory, in paths that begin as its own does.
+fn mounts_below(root: &Path) -> HashSet<PathBuf> {
+    let (Ok(whole), Ok(mounts)) = (std::fs::canonicalize(root), std::fs::read("/proc/self/mountinfo")) else {
+        return HashSet::new();
+    };
+    // Fields: id, parent, major:minor, root, mount point.
+    let places = mounts.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
+    let below = |place: &[u8]| {
+        let place = PathBuf::from(OsString::from_vec(unescape(place)));
+        Some(root.join(place.strip_prefix(&whole).ok()?))
+    };
+    places.filter_map(below).collect()
+}
+
+/// Undoes the octal escapes of `/proc/self/mountinfo`, as `\040` for a space.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let (mut bytes, mut rest) = (Vec::new(), field);
+    while let [first, after @ ..] = rest {
+        let octal = after.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    bytes
 }
 
 /// Bytes of a file that are not holes.

@@ -1,7 +1,7 @@
 //! The page of answers: one HTML file that loads nothing, with a table behind each plot.
 
 use crate::answer::{Answer, LayoutAnswer, Origin, RatioAnswer};
-use crate::listing::Troubles;
+use crate::listing::{Trouble, Troubles};
 use crate::simulate::Comparison;
 use crate::sizes::Bar;
 use crate::trace::{Reuse, TraceAnswer};
@@ -145,10 +145,13 @@ fn ranges(ratios: impl Iterator<Item = RatioAnswer>) -> Vec<(f64, f64, f64)> {
 /// Ratios by chunking.
 pub fn dedup_plot(answer: &Answer) -> Plot {
     let names = answer.dedup.iter().map(|dedup| dedup.chunking.clone()).collect();
+    let sampled = answer.origin == Origin::Measured
+        && answer.dedup.iter().any(|dedup| dedup.compression_origin == Origin::Sampled);
+    let [lz4, zstd] = if sampled { ["and lz4 (sampled)", "and zstd:3 (sampled)"] } else { ["and lz4", "and zstd:3"] };
     Plot::bars("What deduplication would leave", names, Axis::new("stored / logical, %"), answer.origin.into())
         .with(Series::bar_ranges("deduplication", ranges(answer.dedup.iter().map(|dedup| dedup.ratio))))
-        .with(Series::bar_ranges("and lz4", ranges(answer.dedup.iter().map(|dedup| dedup.with_lz4))))
-        .with(Series::bar_ranges("and zstd:3", ranges(answer.dedup.iter().map(|dedup| dedup.with_zstd_3))))
+        .with(Series::bar_ranges(lz4, ranges(answer.dedup.iter().map(|dedup| dedup.with_lz4))))
+        .with(Series::bar_ranges(zstd, ranges(answer.dedup.iter().map(|dedup| dedup.with_zstd_3))))
 }
 
 fn dedup_part(answer: &Answer, body: &mut String) {
@@ -276,10 +279,15 @@ fn layout_part(layout: &LayoutAnswer, body: &mut String) {
         let label = if layout.file_share >= 1.0 { Label::Measured } else { Label::Sampled };
         let _ = write!(
             body,
-            "<p>{} files ({}) lie in {:.2} extents each on average.</p>",
+            "<p>{} files ({}) lie in {:.2} extents each on average. Of their extents, {} are compressed or encrypted by the \
+             file system, {} shared, and {} never written; {} files lie beside metadata.</p>",
             layout.files,
             percent(layout.file_share),
-            layout.extents_per_file
+            layout.extents_per_file,
+            percent(layout.encoded_share),
+            percent(layout.shared_share),
+            percent(layout.unwritten_share),
+            layout.inline_files
         );
         let names = layout.files_by_extents.iter().map(|(extents, _)| format!("{extents}")).collect();
         let files = layout.files_by_extents.iter().map(|(_, files)| *files as f64).collect();
@@ -376,7 +384,12 @@ fn list(title: &str, troubles: &Troubles, body: &mut String) {
     }
     let _ = write!(body, "<details><summary>{title}: {}</summary>", troubles.count);
     let shown = troubles.first.iter().take(SHOWN_MAX);
-    table(&["path", "why"], shown.map(|trouble| vec![trouble.path.clone(), trouble.what.clone()]), body);
+    let place = |trouble: &Trouble| match (trouble.offset, trouble.len) {
+        (Some(offset), Some(len)) => format!("{len} from {offset} on"),
+        _ => String::new(),
+    };
+    let rows = shown.map(|trouble| vec![trouble.path.clone(), place(trouble), trouble.what.clone()]);
+    table(&["path", "bytes", "why"], rows, body);
     body.push_str("</details>");
 }
 

@@ -192,7 +192,8 @@ impl Qcow2 {
         notes
     }
 
-    fn cluster(&self) -> u64 {
+    /// Bytes of a cluster.
+    pub fn cluster(&self) -> u64 {
         1 << self.cluster_bits
     }
 

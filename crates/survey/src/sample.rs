@@ -5,11 +5,12 @@
 //! one, and reading in ascending order is free.
 //!
 //! Departs: the paper names a unit by volume and offset, so that the copies of a file are sampled apart, and at 5 % only
-//! one pair in 400 is seen. Here a unit is named by the *size* of its file and its offset (a *cluster*): copies of a whole
-//! file have equal sizes and are sampled together or not at all. How often content occurs within a cluster is then known
-//! exactly, and only what clusters share among each other must be estimated. Where a size is so common that its clusters
-//! would be large, it is divided by the files' names. Each cluster is still in the sample with the same probability, so all
-//! expectations are those of the paper.
+//! one pair in 400 is seen. Here files that probably have content in common form a *group*: those of equal name and size,
+//! of equal name and directory's name (versions of one tree), of equal size (copies under another name), of equal name. A
+//! unit is named by its group and offset (a *cluster*), so copies and versions are sampled together or not at all. How
+//! often content occurs within a cluster is then known exactly, and only what clusters share among each other must be
+//! estimated. Groups stay below a two-thousandth of the data. Each cluster is still in the sample with the same
+//! probability, so all expectations are those of the paper: a bad guess at what belongs together costs width, not truth.
 
 /// A number that depends on both, as if by chance: the finaliser of splitmix64 over their sum.
 pub fn mix(one: u64, other: u64) -> u64 {

@@ -4,6 +4,7 @@
 //! they find, in the order of the units, so that a scan can be taken up again after any of them.
 
 use crate::analyse::{Analyser, Outcome, Plan, ReadAt};
+use crate::careful::{self, Careful, Damage};
 use crate::listing::{Entry, Troubles};
 use crate::sample::{Share, mix};
 use crate::source::{Kind, Reader, Source};
@@ -19,12 +20,11 @@ use std::time::{Duration, Instant};
 const AHEAD: usize = 64;
 /// Bytes of a unit of a full scan.
 pub const FULL_UNIT: u64 = 64 << 20;
-/// Errors of one unit before the rest of it is passed over.
-const ERRORS_MAX: u32 = 16;
-/// What is passed over after an error.
-const BAD: u64 = 64 << 10;
 /// What the kernel is told to read of a unit beforehand.
 const ANNOUNCED: u64 = 2 << 20;
+
+/// How long a wait does not look whether it should end.
+const SLICE: Duration = Duration::from_millis(50);
 
 /// A part of a file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -63,12 +63,22 @@ pub struct Done {
     pub cluster: u32,
     /// Where in the sample its cluster is.
     pub place: u64,
+    /// Its file is the first of its size in its group.
+    pub first: bool,
+    /// The class of that group.
+    pub stratum: u8,
     /// What was found.
     pub outcome: Outcome,
     /// It changed since it was listed.
     pub changed: bool,
-    /// What could not be read.
-    pub errors: Vec<String>,
+    /// Why nothing of it could be read.
+    pub error: Option<String>,
+    /// What could not be read of it.
+    pub damages: Vec<Damage>,
+    /// Bytes that are missing.
+    pub missing: u64,
+    /// Ctrl-C came meanwhile: not all of it was looked at.
+    pub cut: bool,
 }
 
 struct Job {
@@ -77,9 +87,9 @@ struct Job {
     reader: io::Result<(Reader, bool)>,
 }
 
-/// What names a unit for sampling: copies of a file have equal ones.
+/// What names a unit for sampling: copies and versions of a file have equal ones.
 pub fn cluster(entry: &Entry, number: u32) -> u64 {
-    mix(mix(entry.size, u64::from(number)), u64::from(entry.group) | 1 << 40)
+    mix(entry.group, u64::from(number))
 }
 
 impl Scan<'_> {
@@ -187,48 +197,67 @@ impl Scan<'_> {
         let place = cluster(&entry, unit.number);
         // Zero is what a full scan has.
         let number = if self.full { 0 } else { ((place >> 32) ^ place) as u32 | 1 };
-        let mut done =
-            Done { unit, cluster: number, place, outcome: Outcome::default(), changed: false, errors: Vec::new() };
-        let (reader, changed) = match reader {
+        let mut done = Done {
+            unit,
+            cluster: number,
+            place,
+            first: entry.first,
+            stratum: entry.stratum,
+            outcome: Outcome::default(),
+            changed: false,
+            error: None,
+            damages: Vec::new(),
+            missing: 0,
+            cut: false,
+        };
+        let (from, to) = self.bounds(&entry, unit);
+        let salt = mix(entry.inode, entry.size);
+        let opened = reader.and_then(|(reader, changed)| {
+            let stretches = reader.stretches(&entry, from, to, salt)?;
+            Ok((reader, changed, stretches))
+        });
+        let (reader, changed, stretches) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                done.errors.push(error.to_string());
+                done.error = Some(error.to_string());
+                done.missing = self.data_bytes(unit);
                 return done;
             }
         };
-        let from = u64::from(unit.number) * self.unit_bytes;
-        let salt = mix(entry.inode, entry.size);
-        let stretches = match reader.stretches(&entry, from, from + self.unit_bytes, salt) {
-            Ok(stretches) => stretches,
-            Err(error) => {
-                done.errors.push(error.to_string());
-                Vec::new()
-            }
-        };
-        let mut from = Paced { reader: &reader, pace };
-        let mut errors = 0;
-        for mut stretch in stretches {
-            while let Err(error) = analyser.stretch(&mut from, &stretch, &mut done.outcome) {
-                let at = analyser.reached();
-                errors += 1;
-                done.errors.push(format!("at byte {at}: {error}"));
-                let next = (at / BAD + 1) * BAD;
-                if errors == ERRORS_MAX || next >= stretch.to {
-                    break;
-                }
-                stretch.from = next;
-                stretch.begins = false;
-            }
+        let Careful { inner, block } = self.source.careful(&reader);
+        let mut from = Careful { inner: Paced { inner, pace, stop: self.stop }, block };
+        for stretch in stretches {
+            done.damages.extend(careful::stretch(analyser, &mut from, &stretch, &mut done.outcome));
         }
+        // What is read on beyond the end belongs to others.
+        done.damages.retain(|damage| !self.full || damage.offset < to);
+        done.missing = done.damages.iter().map(|damage| damage.len).sum();
+        done.cut = self.stop.load(Ordering::Acquire);
         done.changed = changed || reader.changed(&entry);
         done
+    }
+
+    fn bounds(&self, entry: &Entry, unit: Unit) -> (u64, u64) {
+        let from = u64::from(unit.number) * self.unit_bytes;
+        (from, (from + self.unit_bytes).min(entry.size))
+    }
+
+    /// Bytes of data in a unit; of a file with holes, an upper bound.
+    pub fn data_bytes(&self, unit: Unit) -> u64 {
+        let entry = &self.source.listing.entries[unit.entry as usize];
+        let (from, to) = self.bounds(entry, unit);
+        let bytes = to.saturating_sub(from);
+        if entry.sparse { bytes.min(entry.data) } else { bytes }
     }
 
     /// The troubles of a unit, by the path of its file.
     pub fn note(&self, done: &Done, unreadable: &mut Troubles, changed: &mut Troubles) {
         let entry = &self.source.listing.entries[done.unit.entry as usize];
-        for error in &done.errors {
+        if let Some(error) = &done.error {
             unreadable.add(&self.path(entry), error);
+        }
+        for damage in &done.damages {
+            unreadable.add_range(&self.path(entry), damage);
         }
         if done.changed {
             changed.add(&self.path(entry), "it changed since the scan began");
@@ -236,7 +265,7 @@ impl Scan<'_> {
     }
 
     fn path(&self, entry: &Entry) -> std::path::PathBuf {
-        if self.source.kind == Kind::Tree {
+        if matches!(self.source.kind, Kind::Tree | Kind::Bucket) {
             self.source.listing.path(entry)
         } else {
             Path::new(&self.source.path).to_path_buf()
@@ -274,7 +303,8 @@ impl Pace {
     fn new(bytes_per_s: Option<u64>) -> Pace {
         Pace { bytes_per_s, next: Mutex::new(Instant::now()) }
     }
-    fn wait(&self, bytes: usize) {
+    /// Waits until so many bytes may be read; less if there is to be an end.
+    fn wait(&self, bytes: usize, stop: &AtomicBool) {
         let Some(rate) = self.bytes_per_s else { return };
         let time = Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
         let now = Instant::now();
@@ -284,19 +314,29 @@ impl Pace {
             *next = begin + time;
             begin
         };
-        std::thread::sleep(begin - now);
+        while !stop.load(Ordering::Acquire) {
+            let left = begin.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            std::thread::sleep(left.min(SLICE));
+        }
     }
 }
 
-struct Paced<'a> {
-    reader: &'a Reader,
+struct Paced<'a, R> {
+    inner: R,
     pace: &'a Pace,
+    stop: &'a AtomicBool,
 }
 
-impl ReadAt for Paced<'_> {
+impl<R: ReadAt> ReadAt for Paced<'_, R> {
     fn read_at(&mut self, offset: u64, to: &mut [u8]) -> io::Result<usize> {
-        self.pace.wait(to.len());
-        let mut reader = self.reader;
-        ReadAt::read_at(&mut reader, offset, to)
+        self.pace.wait(to.len(), self.stop);
+        if self.stop.load(Ordering::Acquire) {
+            // As if the file ended here; the unit is marked as cut, and counts for nothing.
+            return Ok(0);
+        }
+        self.inner.read_at(offset, to)
     }
 }

@@ -1,6 +1,8 @@
 //! Where bytes come from: a tree, a device or raw image, a qcow2 image.
 
 use crate::analyse::{ReadAt, Stretch};
+use crate::bucket::{Access, Bucket, is_bucket};
+use crate::careful::{Careful, Direct};
 use crate::listing::{Entry, Listing, WalkError, segments};
 use crate::qcow2::{Qcow2, Qcow2Error};
 use rustix::fs::{Advice, SeekFrom, fadvise, seek};
@@ -24,6 +26,8 @@ pub enum Kind {
     Image,
     /// A qcow2 image: what its guest sees. What it takes from a backing file counts as hole.
     Qcow2,
+    /// The objects of a bucket.
+    Bucket,
     /// A trace of requests.
     Trace,
 }
@@ -37,6 +41,9 @@ pub struct Source {
     /// Its files.
     pub listing: Listing,
     qcow2: Option<Arc<Qcow2>>,
+    bucket: Option<Arc<Bucket>>,
+    /// Bytes that fail together.
+    block: u64,
 }
 
 /// Something that cannot be surveyed.
@@ -74,31 +81,59 @@ pub enum Reader {
     Plain(File),
     /// A qcow2 image.
     Qcow2(Arc<Qcow2>),
+    /// An object: its bucket, key and size.
+    Object(Arc<Bucket>, String, u64),
 }
 
-impl ReadAt for &Reader {
+/// Reads, and where that fails once more past the page cache: that holds whole pages, and fails for all of one.
+pub struct Reading<'a> {
+    reader: &'a Reader,
+    direct: Option<Option<Direct>>,
+}
+
+impl ReadAt for Reading<'_> {
     fn read_at(&mut self, offset: u64, to: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Reader::Plain(file) => file.read_at(to, offset),
-            Reader::Qcow2(image) => image.read_at(offset, to),
+        let file = match self.reader {
+            Reader::Plain(file) => file,
+            Reader::Qcow2(image) => return image.read_at(offset, to),
+            Reader::Object(bucket, key, size) => return bucket.read_at(key, *size, offset, to),
+        };
+        let done = file.read_at(to, offset);
+        if let Err(error) = &done
+            && error.kind() != io::ErrorKind::Interrupted
+            && to.len() <= 4096
+            && let Some(direct) = self.direct.get_or_insert_with(|| Direct::open(file))
+        {
+            return direct.read_at(offset, to);
         }
+        done
     }
 }
 
 impl Source {
-    /// Opens what is at `path`; of a tree, walks through it.
+    /// Opens what is at `path`; of a tree, walks through it; of a bucket, lists it.
     pub fn open(
         path: &Path,
+        access: &Access,
         now: i64,
         memory: u64,
         stop: &AtomicBool,
         progress: &dyn Fn(u64),
     ) -> Result<Source, SourceError> {
         let fail = |error| SourceError::Open(path.to_path_buf(), error);
+        if let Some(name) = path.to_str().filter(|name| is_bucket(name)) {
+            let bucket = Bucket::new(name, access).map_err(WalkError::from)?;
+            let listing = Listing::of_bucket(&bucket, now, memory, stop, progress)?;
+            let bucket = Some(Arc::new(bucket));
+            // An object is there or not; a request less is worth more than a byte.
+            let block = u64::MAX;
+            return Ok(Source { kind: Kind::Bucket, path: path.into(), listing, qcow2: None, bucket, block });
+        }
         let metadata = std::fs::metadata(path).map_err(fail)?;
+        let block = block_bytes(path);
         if metadata.is_dir() {
             let listing = Listing::walk(path, now, memory, stop, progress)?;
-            return Ok(Source { kind: Kind::Tree, path: path.into(), listing, qcow2: None });
+            return Ok(Source { kind: Kind::Tree, path: path.into(), listing, qcow2: None, bucket: None, block });
         }
         let kind = metadata.file_type();
         if !kind.is_file() && !kind.is_block_device() {
@@ -110,7 +145,9 @@ impl Source {
         if kind.is_file() && Qcow2::is(&file).map_err(fail)? {
             let image = Qcow2::open(file).map_err(|error| SourceError::Qcow2(path.to_path_buf(), error))?;
             let listing = Listing::single(path, image.size(), image.data_bytes(), metadata.mtime());
-            return Ok(Source { kind: Kind::Qcow2, path: path.into(), listing, qcow2: Some(Arc::new(image)) });
+            let block = image.cluster();
+            let qcow2 = Some(Arc::new(image));
+            return Ok(Source { kind: Kind::Qcow2, path: path.into(), listing, qcow2, bucket: None, block });
         }
         let mut data = size;
         if kind.is_file() && metadata.blocks().saturating_mul(512) < size {
@@ -127,7 +164,7 @@ impl Source {
             listing.sizes.file(name, size, data, metadata.blocks().saturating_mul(512), now - metadata.mtime(), 0);
         }
         let kind = if kind.is_file() { Kind::Image } else { Kind::Device };
-        Ok(Source { kind, path: path.into(), listing, qcow2: None })
+        Ok(Source { kind, path: path.into(), listing, qcow2: None, bucket: None, block })
     }
 
     /// What a user should know about it.
@@ -135,10 +172,18 @@ impl Source {
         self.qcow2.iter().flat_map(|image| image.notes()).collect()
     }
 
+    /// Reads what a reader does, around damage.
+    pub fn careful<'a>(&self, reader: &'a Reader) -> Careful<Reading<'a>> {
+        Careful { inner: Reading { reader, direct: None }, block: self.block }
+    }
+
     /// Opens a file; says also whether it changed since it was listed.
     pub fn reader(&self, entry: &Entry) -> io::Result<(Reader, bool)> {
         if let Some(image) = &self.qcow2 {
             return Ok((Reader::Qcow2(image.clone()), false));
+        }
+        if let Some(bucket) = &self.bucket {
+            return Ok((Reader::Object(bucket.clone(), self.listing.key(entry), entry.size), false));
         }
         let file = open(&self.listing.path(entry))?;
         let metadata = file.metadata()?;
@@ -169,7 +214,8 @@ impl Reader {
             Reader::Plain(file) => {
                 file.metadata().is_ok_and(|metadata| metadata.is_file() && is_changed(entry, &metadata))
             }
-            Reader::Qcow2(_) => false,
+            // Of an object, each read says so.
+            Reader::Qcow2(_) | Reader::Object(..) => false,
         }
     }
 
@@ -182,6 +228,10 @@ impl Reader {
             }
             Reader::Plain(file) => segments(file, from, to, each),
             Reader::Qcow2(image) => image.segments(from, to, each),
+            Reader::Object(..) => {
+                each(from, to.min(entry.size));
+                Ok(())
+            }
         }
     }
 
@@ -215,17 +265,28 @@ impl Reader {
     }
 }
 
-/// Whether the device under a path is one that must move an arm. Virtual disks say so and are not.
-pub fn is_rotating(path: &Path) -> bool {
-    let Ok(metadata) = std::fs::metadata(path) else { return false };
+/// What the kernel says of the queue of the device under a path: name of the disk, and value.
+fn queue(path: &Path, attribute: &str) -> Option<(String, String)> {
+    let metadata = std::fs::metadata(path).ok()?;
     let device = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let Ok(place) = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")) else { return false };
-    let mut places = place.ancestors();
-    let queue = places.find(|place| place.join("queue/rotational").exists());
-    queue.is_some_and(|disk| {
-        let name = disk.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let place = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    let disk = place.ancestors().find(|place| place.join("queue").exists())?;
+    let name = disk.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let value = std::fs::read_to_string(disk.join("queue").join(attribute)).ok()?;
+    Some((name, value.trim().to_string()))
+}
+
+/// Whether the device under a path is one that must move an arm. Virtual disks say so and are not.
+pub fn is_rotating(path: &Path) -> bool {
+    queue(path, "rotational").is_some_and(|(name, value)| {
         let virtual_disk = ["vd", "loop", "xvd", "zram", "ram"].iter().any(|prefix| name.starts_with(prefix));
-        !virtual_disk && std::fs::read_to_string(disk.join("queue/rotational")).is_ok_and(|text| text.trim() == "1")
+        !virtual_disk && value == "1"
     })
+}
+
+/// Bytes that the device under a path reads or fails to read together: 512 to 4096; 4096 where it cannot be told.
+fn block_bytes(path: &Path) -> u64 {
+    let told = queue(path, "logical_block_size").and_then(|(_, value)| value.parse().ok());
+    told.filter(|bytes: &u64| bytes.is_power_of_two() && (512..=4096).contains(bytes)).unwrap_or(4096)
 }

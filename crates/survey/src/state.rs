@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
-const MAGIC: [u8; 8] = *b"ASHSURV1";
+const MAGIC: [u8; 8] = *b"ASHSURV2";
 /// Longest header: mostly names of files that could not be read.
 const HEADER_MAX: u32 = 16 << 20;
 
@@ -30,6 +30,8 @@ pub struct Progress {
     pub read: u64,
     /// Logical bytes in them.
     pub logical: u64,
+    /// Bytes that could not be read.
+    pub missing: u64,
     /// Seconds so far.
     pub seconds: f64,
     /// Sums of the study of compression, as numbers.

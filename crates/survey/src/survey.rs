@@ -2,6 +2,7 @@
 
 use crate::analyse::Plan;
 use crate::answer::{Answer, CodecAnswer, CompressionAnswer, DedupAnswer, Origin, RatioAnswer};
+use crate::bucket::{Access, is_bucket};
 use crate::chunk::Chunking;
 use crate::compress::{Codec, Study};
 use crate::evaluate::{Evaluation, EvaluationError, Ratio, Whole, evaluate};
@@ -11,7 +12,7 @@ use crate::sample::{Share, fast_hash};
 use crate::scan::{Done, FULL_UNIT, Scan, Unit};
 use crate::source::{Kind, Source, SourceError, is_rotating};
 use crate::state::{self, Progress, StateError};
-use crate::tally::{Mode, Tally};
+use crate::tally::{Mode, Part, Tally};
 use crate::unseen::base::BASE;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,9 @@ const STUDIED: u64 = 128;
 const SAVING: u32 = 20;
 /// States are saved so often at most.
 const SAVE_EVERY: Duration = Duration::from_secs(30);
+
+/// Threads that ask a bucket: most of the time they wait for answers.
+const REQUESTS: usize = 16;
 
 /// How much may be read.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,6 +75,8 @@ pub struct Options {
     pub resume: Option<PathBuf>,
     /// Where to put aside what exceeds the memory.
     pub temporary: PathBuf,
+    /// Of buckets: where they are, and who asks.
+    pub access: Access,
 }
 
 /// How far a survey is.
@@ -131,11 +137,16 @@ pub fn survey(
 ) -> Result<Answer, SurveyError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let began = Instant::now();
-    let source = Source::open(path, now as i64, options.memory / 2, stop, &|files| status(Status::Walking(files)))?;
+    let mut source = Source::open(path, &options.access, now as i64, options.memory / 2, stop, &|files| {
+        status(Status::Walking(files))
+    })?;
     let total = source.listing.data_bytes();
     let full = options.full || options.budget.is_none() && total <= SMALL;
     let unit_bytes =
         if full { FULL_UNIT } else { options.unit.unwrap_or_else(|| unit_bytes(path, &options.chunkings)) };
+    if !full {
+        source.listing.group(unit_bytes);
+    }
     let expected = if full { total } else { (total as f64 * expected_share(options.budget, total)) as u64 };
     let plan = Plan {
         chunkings: options.chunkings.clone(),
@@ -186,14 +197,15 @@ fn expected_share(budget: Option<Budget>, total: u64) -> f64 {
 
 /// Large units where an arm must move for each; elsewhere no larger than the largest block, so that there are more.
 fn unit_bytes(path: &Path, chunkings: &[Chunking]) -> u64 {
-    if is_rotating(path) {
+    // A request costs as much as some hundred kilobytes, like a movement of an arm.
+    if is_rotating(path) || path.to_str().is_some_and(is_bucket) {
         return 1 << 20;
     }
     let largest = |chunking: &Chunking| match chunking {
         Chunking::Fixed(bytes) => u64::from(*bytes),
         Chunking::Cdc(mean) => 2 * u64::from(*mean),
     };
-    chunkings.iter().map(largest).max().unwrap_or(0).max(64 << 10)
+    chunkings.iter().map(largest).max().unwrap_or(0).max(16 << 10)
 }
 
 impl Survey<'_> {
@@ -287,7 +299,11 @@ impl Survey<'_> {
             plan: &self.plan.clone(),
             unit_bytes: self.unit_bytes,
             full: self.full,
-            threads: self.options.threads,
+            threads: if self.source.kind == Kind::Bucket {
+                self.options.threads.max(REQUESTS)
+            } else {
+                self.options.threads
+            },
             bandwidth: self.options.bandwidth,
             idle: self.options.idle,
             stop: self.stop,
@@ -300,19 +316,19 @@ impl Survey<'_> {
             units.retain(|unit| key(unit, entries) > last);
         }
         (self.at.from, self.at.to, self.at.drawing) = (share.from, share.to, drawing);
-        let size = |unit: &Unit| {
-            let entry = &entries[unit.entry as usize];
-            let from = u64::from(unit.number) * self.unit_bytes;
-            let bytes = self.unit_bytes.min(entry.size.saturating_sub(from));
-            if entry.sparse { bytes.min(entry.data) } else { bytes }
-        };
-        let expected: u64 = units.iter().map(size).sum();
+        let expected: u64 = units.iter().map(|unit| scan.data_bytes(*unit)).sum();
         let mut done_bytes = 0;
         let mut failed = None;
         let run = scan.run(&units, |done| {
+            if done.cut {
+                return Ok(false);
+            }
             done_bytes += done.outcome.logical;
             (self.status)(Status::Reading(done_bytes, expected, share.to));
-            scan.note(&done, &mut self.at.unreadable, &mut self.at.changed);
+            if !drawing {
+                scan.note(&done, &mut self.at.unreadable, &mut self.at.changed);
+                self.at.missing += done.missing;
+            }
             self.at.last = Some(key(&done.unit, entries));
             self.collect(&done, drawing)?;
             if let Err(error) = self.save_sometimes() {
@@ -350,7 +366,8 @@ impl Survey<'_> {
             for found in &chunks.found {
                 tally.found(found.value, done.cluster, found.len, drawing)?;
             }
-            tally.unit(done.cluster, chunks.bytes, chunks.zero, drawing);
+            let Done { first, stratum, .. } = *done;
+            tally.unit(done.cluster, Part { bytes: chunks.bytes, zero: chunks.zero, first, stratum }, drawing);
         }
         if !drawing {
             for (index, packed) in &done.outcome.packed {
@@ -394,7 +411,7 @@ impl Survey<'_> {
     }
 
     fn evaluate(&mut self) -> Result<Vec<Evaluation>, SurveyError> {
-        let whole = Whole { logical: self.total, full: self.full };
+        let whole = Whole { logical: self.total, full: self.full, firsts: self.source.listing.firsts() };
         self.tallies.iter_mut().map(|tally| Ok(evaluate(tally, whole)?)).collect()
     }
 
@@ -413,6 +430,14 @@ impl Survey<'_> {
         unreadable.count += self.at.unreadable.count;
         unreadable.first.extend(self.at.unreadable.first.iter().cloned());
         unreadable.first.truncate(crate::listing::NAMED_MAX);
+        if self.at.missing > 0 {
+            let asked = self.at.missing + self.at.logical;
+            let share = 100.0 * self.at.missing as f64 / asked as f64;
+            notes.push(format!(
+                "{} bytes, {share:.2} % of what was to be read, could not be; ratios are of the rest",
+                self.at.missing
+            ));
+        }
         let spilled: u64 = self.tallies.iter().map(|tally| tally.incidences.spilled()).sum();
         if spilled > 0 {
             notes.push(format!(
@@ -435,6 +460,7 @@ impl Survey<'_> {
             logical_bytes: self.total,
             read_bytes: self.at.read,
             read_fraction,
+            missing_bytes: self.at.missing,
             seed: self.options.seed,
             unit_bytes: self.unit_bytes,
             mode,
@@ -450,12 +476,12 @@ impl Survey<'_> {
                 .map(|(chunking, found)| dedup(*chunking, found))
                 .collect(),
             compression: compression(&self.study),
-            sizes: if self.source.kind == Kind::Tree || self.source.kind == Kind::Image {
+            sizes: if matches!(self.source.kind, Kind::Tree | Kind::Image | Kind::Bucket) {
                 listing.sizes.answer()
             } else {
                 crate::sizes::SizesAnswer::default()
             },
-            packing: if self.source.kind == Kind::Tree { listing.sizes.packing() } else { None },
+            packing: if matches!(self.source.kind, Kind::Tree | Kind::Bucket) { listing.sizes.packing() } else { None },
             layout,
             trace: None,
             unreadable,
@@ -480,7 +506,8 @@ fn dedup(chunking: Chunking, found: &Evaluation) -> DedupAnswer {
         chunks: found.chunks.into(),
         mean_chunk_bytes: found.mean_len,
         zero_share: found.zeros,
-        origin: if matches!(found.dedup, Ratio::Value(_)) { Origin::Measured } else { Origin::Sampled },
+        origin: found.dedup.origin(),
+        compression_origin: found.compressed[0].origin(),
         seen_by_copies: found.by_copies.clone(),
         ledger_id: None,
     }

@@ -2,7 +2,6 @@
 
 use crate::compress::Packed;
 use crate::incidence::Incidences;
-use crate::sample::mix;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -19,6 +18,28 @@ pub enum Mode {
 
 /// Places of a value that are told apart in base mode; beyond that they are only counted.
 const PLACES_MAX: usize = 64;
+
+/// What is known of a cluster beside its values.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// Bytes of chunks of files that are the first of their size in their group.
+    pub first: u64,
+    /// The class of its group.
+    pub stratum: u8,
+}
+
+/// What a unit held of one chunking.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// Bytes of its chunks.
+    pub bytes: u64,
+    /// Of these in chunks of zeros.
+    pub zero: u64,
+    /// It is of the first file of its size in its group.
+    pub first: bool,
+    /// The class of the group.
+    pub stratum: u8,
+}
 
 /// What a chunk that was compressed came to.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +62,8 @@ pub struct Tally {
     pub bytes: u64,
     /// Bytes of chunks of zeros.
     pub zero: u64,
-    /// Bytes of each cluster. Of a full scan none.
-    pub clusters: BTreeMap<u32, u64>,
+    /// Clusters of the sample. Of a full scan none.
+    pub clusters: BTreeMap<u32, Cluster>,
     /// Chunks that were compressed.
     pub packed: HashMap<u64, PackedValue>,
 }
@@ -54,7 +75,7 @@ pub struct Base {
     pub values: BTreeMap<u64, Counted>,
     /// Bytes of the part of the sample from which they were drawn.
     pub bytes: u64,
-    /// Clusters of that part.
+    /// Clusters of that part, with their bytes.
     clusters: BTreeMap<u32, u64>,
 }
 
@@ -87,9 +108,9 @@ impl Counted {
     pub fn places(&self) -> usize {
         (self.clusters.len() + self.further as usize).max(1)
     }
-    /// The same for values in the same clusters.
-    pub fn signature(&self) -> u64 {
-        self.clusters.iter().fold(0, |sum, cluster| mix(sum, u64::from(*cluster) + 1))
+    /// The first of them.
+    pub fn clusters(&self) -> &[u32] {
+        &self.clusters
     }
     /// Clusters that hold it, of those that were drawn from.
     pub fn drawn_in<'a>(&'a self, base: &'a Base) -> impl Iterator<Item = u32> + 'a {
@@ -123,7 +144,8 @@ impl Tally {
     }
 
     /// The end of a unit, and what it held.
-    pub fn unit(&mut self, cluster: u32, bytes: u64, zero: u64, drawing: bool) {
+    pub fn unit(&mut self, cluster: u32, part: Part, drawing: bool) {
+        let Part { bytes, zero, first, stratum } = part;
         match &mut self.base {
             Some(base) if drawing => {
                 base.bytes += bytes;
@@ -134,7 +156,8 @@ impl Tally {
                 self.zero += zero;
                 let of_base = self.base.as_ref().is_none_or(|base| base.clusters.contains_key(&cluster));
                 if of_base && cluster != 0 {
-                    *self.clusters.entry(cluster).or_default() += bytes;
+                    let known = self.clusters.entry(cluster).or_insert(Cluster { first: 0, stratum });
+                    known.first += if first { bytes } else { 0 };
                 }
             }
         }
@@ -168,8 +191,8 @@ impl Tally {
     /// Writes all of it.
     pub fn write_to(&mut self, to: &mut impl Write) -> io::Result<()> {
         put(to, &[self.bytes, self.zero, self.clusters.len() as u64, self.packed.len() as u64])?;
-        for (cluster, bytes) in &self.clusters {
-            put(to, &[u64::from(*cluster), *bytes])?;
+        for (cluster, known) in &self.clusters {
+            put(to, &[u64::from(*cluster), known.first, u64::from(known.stratum)])?;
         }
         for (value, packed) in &self.packed {
             put(to, &[*value, u64::from(packed.len), u64::from(packed.lz4), u64::from(packed.zstd)])?;
@@ -193,7 +216,8 @@ impl Tally {
         (self.bytes, self.zero) = (get(from)?, get(from)?);
         let (clusters, packed) = (get_count(from)?, get_count(from)?);
         for _ in 0..clusters {
-            self.clusters.insert(get(from)? as u32, get(from)?);
+            let cluster = get(from)? as u32;
+            self.clusters.insert(cluster, Cluster { first: get(from)?, stratum: get(from)? as u8 });
         }
         for _ in 0..packed {
             let value = get(from)?;

@@ -1,6 +1,7 @@
 //! Whole surveys of small trees and images.
 
 use crate::answer::{Answer, Origin};
+use crate::bucket::Access;
 use crate::chunk::Chunking;
 use crate::qcow2::Qcow2;
 use crate::source::Kind;
@@ -59,6 +60,7 @@ fn options() -> Options {
         idle: false,
         resume: None,
         temporary: std::env::temp_dir(),
+        access: Access::default(),
     }
 }
 
@@ -105,6 +107,40 @@ fn a_tree_is_counted_to_the_byte() {
     let page = crate::page::survey_page(&answer);
     assert!(page.contains("fixed:4KiB"));
     assert!(["src=", "href=", "url(", "@import"].iter().all(|loading| !page.contains(loading)), "a page loads nothing");
+}
+
+/// Names the tree for the part of the next test that runs among mounts of its own.
+const MOUNTED: &str = "ASHLAR_TEST_MOUNTED";
+
+/// Directories and files that mounts show a second time count once. Needs root and `unshare`.
+#[test]
+fn what_mounts_show_again_counts_once() {
+    if let Some(tree) = std::env::var_os(MOUNTED) {
+        let answer = run(Path::new(&tree), &options());
+        assert_eq!((answer.sizes.files, answer.logical_bytes), (3, 60_010), "{:?}", answer.passed_over);
+        assert_eq!((answer.sizes.directories, answer.passed_over.count), (2, 3), "{:?}", answer.passed_over);
+        return;
+    }
+    let tree = Directory::new();
+    tree.write("a/one", &noise(1, 50_000));
+    tree.write("a/other name", &noise(2, 10_000));
+    tree.write("again", &noise(3, 10));
+    for directory in ["root", "a/a"] {
+        fs::create_dir_all(tree.0.join(directory)).expect("a directory");
+    }
+    // The root below itself, a directory below itself, and a file at the place of another.
+    let script = "set -e; cd \"$ASHLAR_TEST_MOUNTED\"; mount --bind . root; mount --bind a a/a; \
+        touch 'a/a file'; mount --bind a/one 'a/a file'; exec \"$0\" --exact tests::what_mounts_show_again_counts_once";
+    let own = std::env::current_exe().expect("a test has a path");
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", script]).arg(own).env(MOUNTED, &tree.0);
+    if !rustix::process::geteuid().is_root() || std::process::Command::new("unshare").arg("true").status().is_err() {
+        println!("SKIPPED: mounting needs root and `unshare`");
+        return;
+    }
+    let output = command.output().expect("it was there a moment ago");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
@@ -177,6 +213,26 @@ fn compression_of_copies_is_no_product() {
     let alone = full.compression.codecs[0].ratio.range().1;
     let product = dedup.ratio.value.expect("a full scan") * alone;
     assert!(product < 0.35, "{product}");
+    // All of this is little enough to be compressed. Of more, some is, and a full scan says so.
+    assert_eq!(dedup.compression_origin, Origin::Measured);
+    let more = Directory::new();
+    for number in 0..1200u64 {
+        let bytes = noise(number, 32_768);
+        let text = bytes.iter().map(|byte| b'a' + byte % (2 + number % 20) as u8).collect::<Vec<u8>>();
+        more.write(format!("{number}"), &text);
+    }
+    let answer = run(&more.0, &options);
+    let of_more = &answer.dedup[0];
+    assert_eq!((of_more.origin, of_more.compression_origin), (Origin::Measured, Origin::Sampled));
+    let (low, _, high) = of_more.with_zstd_3.range();
+    let mut packer = crate::compress::Packer::new();
+    let mut packed = 0;
+    for number in 0..1200 {
+        let bytes = fs::read(more.0.join(number.to_string())).expect("it is ours");
+        packed += bytes.chunks(4096).map(|block| u64::from(packer.pack(0, block).zstd)).sum::<u64>();
+    }
+    let truth_of_more = packed as f64 / answer.logical_bytes as f64;
+    assert!(low < truth_of_more && truth_of_more < high && high - low < 0.1, "{low} to {high}: {truth_of_more}");
     let sampled = Options { full: false, budget: Some(Budget::Share(0.25)), ..options };
     let (low, _, high) = run(&tree.0, &sampled).dedup[0].with_lz4.range();
     assert!(low <= truth && truth <= high, "{low} to {high}");
@@ -210,6 +266,33 @@ fn an_interrupted_scan_goes_on() {
     let error = survey(&tree.0, &options, &|_| {}, &AtomicBool::new(false)).expect_err("text");
     assert!(error.to_string().contains("remove it to begin anew"), "{error}");
     fs::remove_file(&state).expect("it is ours");
+}
+
+/// A unit of a full scan is long; one that is being read does not hold up the end, and is read again.
+#[test]
+fn an_interrupt_within_a_unit_loses_nothing() {
+    let tree = Directory::new();
+    for number in 0..6 {
+        tree.write(format!("{number}"), &noise(number, 3 << 20));
+    }
+    let whole = run(&tree.0, &options());
+    let state = std::env::temp_dir().join(format!("ashlar-state-within-{}", std::process::id()));
+    let slow = Options { resume: Some(state.clone()), bandwidth: Some(4 << 20), ..options() };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Acquire) {
+                std::thread::sleep(std::time::Duration::from_millis(300));
+                stop.store(true, Ordering::Release);
+            }
+        });
+        survey(&tree.0, &slow, &|_| {}, &stop).expect_err("Ctrl-C");
+    });
+    let resumed = run(&tree.0, &Options { resume: Some(state), ..options() });
+    assert_eq!((resumed.read_bytes, resumed.logical_bytes), (whole.read_bytes, whole.logical_bytes));
+    for (resumed, whole) in resumed.dedup.iter().zip(&whole.dedup) {
+        assert_eq!(resumed.ratio, whole.ratio, "{}", whole.chunking);
+    }
 }
 
 #[test]

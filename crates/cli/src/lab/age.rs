@@ -14,7 +14,7 @@ use ashlar_lab::ffs::{Ffs, FfsLayout};
 use ashlar_lab::history::{Closing, Header, HistoryReader};
 use ashlar_lab::layout::{Layout, of_tree};
 use ashlar_lab::mounts::mount_of;
-use ashlar_ledger::{Ledger, Measurement};
+use ashlar_ledger::{Kind, Ledger, Measurement};
 use ashlar_units::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
 use schemars::JsonSchema;
@@ -202,7 +202,7 @@ fn open(path: &Path) -> Result<HistoryReader<BufReader<File>>, Failure> {
 fn record(aged: &Aged, output: &Output) {
     let subject =
         format!("{} aged on {}, {:.3} times, seed {}", aged.history.source, aged.target, aged.scale.value(), aged.seed);
-    let how = if aged.ffs.is_some() { "emulated: lab age" } else { "lab age" };
+    let kind = Some(if aged.ffs.is_some() { Kind::Emulated } else { Kind::Measured });
     let values = [
         ("layout.score", "share", aged.layout.all.score),
         ("layout.pieces", "pieces/file", Some(aged.layout.all.pieces_per_file)),
@@ -210,7 +210,7 @@ fn record(aged: &Aged, output: &Output) {
     for (quantity, unit, value) in values {
         let Some(value) = value else { continue };
         let (quantity, unit) = (quantity.to_string(), unit.to_string());
-        let measured = Measurement { subject: subject.clone(), quantity, unit, value, how: how.into() };
+        let measured = Measurement { subject: subject.clone(), quantity, unit, value, how: "lab age".into(), kind };
         if let Err(error) = Ledger::open_default().and_then(|ledger| ledger.measure(measured)) {
             return output.say(format!("ashlar: what was measured is not in the ledger: {error}"));
         }

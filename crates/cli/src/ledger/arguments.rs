@@ -40,8 +40,11 @@ pub enum LedgerCommand {
         /// Its unit, as in the prediction.
         #[arg(long, requires = "quantity")]
         unit: Option<String>,
-        /// How it was measured; begin with `emulated` if an emulator or a simulation gave it.
+        /// How it was measured.
         #[arg(long, default_value = "")]
         how: String,
+        /// An emulator or a simulation gave it.
+        #[arg(long)]
+        emulated: bool,
     },
 }

@@ -4,7 +4,7 @@ pub mod arguments;
 
 use crate::output::{Failure, Output};
 use arguments::{LedgerArguments, LedgerCommand, List};
-use ashlar_ledger::{Entry, Error, Ledger, Measurement, ModelScore, Prediction, Record, Score, Scored, Torn};
+use ashlar_ledger::{Entry, Error, Kind, Ledger, Measurement, ModelScore, Prediction, Record, Score, Scored, Torn};
 use ashlar_report::number;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -38,17 +38,12 @@ impl fmt::Display for Records {
             match &entry.record {
                 Record::Prediction(p) => {
                     let value = p.value.map_or(String::new(), |value| format!("{} ", number(value)));
-                    let kind = match p.kind {
-                        ashlar_ledger::Kind::Sampled => "sampled",
-                        ashlar_ledger::Kind::Modelled => "modelled",
-                    };
+                    let kind = p.kind;
                     let (low, high) = (number(p.low), number(p.high));
                     writeln!(f, "{} {value}({low} to {high}) {}, {kind}, {}", p.quantity, p.unit, p.subject)?;
                 }
                 Record::Measurement(m) => {
-                    // What an emulator or a simulation gave is not called measured.
-                    let origin = if m.how.starts_with("emulated") { "emulated" } else { "measured" };
-                    writeln!(f, "{} {} {}, {origin}, {}", m.quantity, number(m.value), m.unit, m.subject)?;
+                    writeln!(f, "{} {} {}, {}, {}", m.quantity, number(m.value), m.unit, m.kind(), m.subject)?;
                 }
             }
         }
@@ -72,7 +67,7 @@ impl fmt::Display for Shown {
         let (subject, quantity, unit) = entry.record.about();
         writeln!(f, "{} of {}\n    subject     {subject}\n    quantity    {quantity}", entry.id, date(entry.time))?;
         match &entry.record {
-            Record::Measurement(m) => writeln!(f, "    measured    {} {unit}\n    how         {}", m.value, m.how),
+            Record::Measurement(m) => writeln!(f, "    {}    {} {unit}\n    how         {}", m.kind(), m.value, m.how),
             Record::Prediction(p) => {
                 let value = p.value.map_or("no single value".into(), |value| value.to_string());
                 writeln!(f, "    predicted   {value} {unit}, from {} to {}", p.low, p.high)?;
@@ -93,28 +88,29 @@ struct Scores(Score);
 impl fmt::Display for Scores {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Scores(score) = self;
-        for Scored { prediction, subject, quantity, value, low, high, measured, inside, relative_error, .. } in
-            &score.scored
-        {
+        for one in &score.scored {
+            let Scored { prediction, subject, quantity, value, low, high, measured, inside, relative_error, .. } = one;
+            let kind = one.measured_kind;
             let error = relative_error.map_or(String::new(), |error| format!(", error {:+.1} %", error * 100.0));
             let value = value.map_or(String::new(), |value| format!("{} ", number(value)));
             let (low, high, measured) = (number(*low), number(*high), number(*measured));
             let mark = if *inside { "inside " } else { "OUTSIDE" };
             writeln!(
                 f,
-                "{prediction}  {mark} {quantity} {value}({low} to {high}), measured {measured}{error}, {subject}"
+                "{prediction}  {mark} {quantity} {value}({low} to {high}), {kind} {measured}{error}, {subject}"
             )?;
         }
         writeln!(
             f,
-            "\n{:<16}{:>8}{:>12}{:>10}{:>8}{:>10}{:>12}{:>12}",
-            "model", "version", "predictions", "measured", "inside", "claimed", "mean error", "worst"
+            "\n{:<16}{:>8}{:>12}{:>10}{:>10}{:>8}{:>10}{:>12}{:>12}",
+            "model", "version", "predictions", "measured", "emulated", "inside", "claimed", "mean error", "worst"
         )?;
         for ModelScore {
             model,
             model_version,
             predictions,
             measured,
+            emulated,
             inside,
             inside_claimed,
             mean_absolute_error,
@@ -126,7 +122,7 @@ impl fmt::Display for Scores {
             let (mean, worst) = (percent(mean_absolute_error), percent(worst_error));
             writeln!(
                 f,
-                "{model:<16}{model_version:>8}{predictions:>12}{measured:>10}{inside:>8}{claimed:>10}{mean:>12}{worst:>12}"
+                "{model:<16}{model_version:>8}{predictions:>12}{measured:>10}{emulated:>10}{inside:>8}{claimed:>10}{mean:>12}{worst:>12}"
             )?;
         }
         if score.unjoined > 0 {
@@ -170,7 +166,7 @@ pub fn run(arguments: &LedgerArguments, output: &Output) -> Result<ExitCode, Fai
             output.print(&Scores(ashlar_ledger::score(&Ledger::open_default()?)?));
             Ok(ExitCode::SUCCESS)
         }
-        Some(LedgerCommand::Measure { subject, value, quantity, unit, how }) => {
+        Some(LedgerCommand::Measure { subject, value, quantity, unit, how, emulated }) => {
             if let Some(code) = output.schema::<Written>() {
                 return Ok(code);
             }
@@ -183,7 +179,8 @@ pub fn run(arguments: &LedgerArguments, output: &Output) -> Result<ExitCode, Fai
                     (subject.to_string(), quantity.to_string(), unit.to_string())
                 }
             };
-            let id = ledger.measure(Measurement { subject, quantity, unit, value: *value, how: how.clone() })?;
+            let kind = Some(if *emulated { Kind::Emulated } else { Kind::Measured });
+            let id = ledger.measure(Measurement { subject, quantity, unit, value: *value, how: how.clone(), kind })?;
             output.print(&Written { id });
             Ok(ExitCode::SUCCESS)
         }

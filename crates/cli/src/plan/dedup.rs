@@ -45,7 +45,7 @@ struct Inputs {
 const SOURCE: &str =
     "Harnik, Khaitzin, Sotnikov: Estimating Unseen Deduplication, FAST 2016, algorithms 1 to 3, sections 3.1 to 3.4";
 const ASSUMPTIONS: [&str; 4] = [
-    "what is read stands for what is not: units are chosen by a hash of size of file and offset",
+    "what is read stands for what is not: units are chosen by a hash of group of files and offset",
     "the noise of the sample is that of the chunks that come and go together",
     "data do not change between the first byte and the last",
     "digests of 64 bits do not collide",
@@ -104,8 +104,9 @@ fn explain(answer: &Answer) -> Vec<String> {
         String::new(),
         "x_j: distinct chunks with j copies in all data; y_i: distinct chunks seen i times in the sample; p: share read".into(),
         "expected y_i = sum over j of C(j,i) p^i (1-p)^(j-i) x_j".into(),
-        "1. find the x that explains y best: least sum of |y_i - expected y_i| / noise_i, with sum of j x_j = all chunks".into(),
-        "2. of all x that explain y as well as chance allows, find the least and the largest sum of x_j: that is the range".into(),
+        "1. find the x that explains y best: least Q = sum over i >= 2 of ((y_i - expected y_i) / noise_i)^2, with sum of j x_j = \
+         all chunks".into(),
+        "2. the range is all sums of x_j that some x has whose Q is at most 2^2 above the least: two standard deviations".into(),
         "chunks are weighed by their bytes, or by their bytes after compression; zeros and copies within a unit are counted".into(),
         format!("here: p = {:.4}, {} logical bytes", answer.read_fraction, answer.logical_bytes),
     ];

@@ -1,29 +1,27 @@
 //! `ashlar plan estimate loss`.
 
 use super::arguments::Loss;
-use super::{finish, spinner};
+use super::simulated;
 use crate::output::{Failure, Output};
 use ashlar_estimate::loss::{Answer, Drives, Effort, Question, estimate, figure};
 use ashlar_estimate::{Estimate, Inputs};
 use ashlar_report::number;
+use indicatif::ProgressBar;
 use std::process::ExitCode;
 
 pub fn run(arguments: &Loss, output: &Output) -> Result<ExitCode, Failure> {
     if let Some(code) = output.schema::<Estimate<Answer>>() {
         return Ok(code);
     }
-    let bar = spinner(output);
     let question = question(arguments)?;
-    let done = estimate(&question, &mut |what, histories, error| {
-        bar.set_message(format!("{what}: {histories} histories, error {} %", number(error * 100.0)));
-        bar.tick();
-        true
-    });
-    bar.finish_and_clear();
-    let done = done?;
-    let plot = figure(&done);
-    output.print(&finish(done, &arguments.common, plot, output)?);
-    Ok(ExitCode::SUCCESS)
+    let simulate = |bar: &ProgressBar| {
+        estimate(&question, &mut |what, histories, error| {
+            bar.set_message(format!("{what}: {histories} histories, error {} %", number(error * 100.0)));
+            bar.tick();
+            true
+        })
+    };
+    simulated(&arguments.common, output, simulate, figure)
 }
 
 fn question(arguments: &Loss) -> Result<Question, Failure> {

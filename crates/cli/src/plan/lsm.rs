@@ -5,7 +5,7 @@ use super::finish;
 use crate::output::{Failure, Output};
 use ashlar_estimate::Estimate;
 use ashlar_estimate::lsm::{Answer, Apart, Universal, Workload, estimate, figure, simulate};
-use ashlar_ledger::{Ledger, Measurement};
+use ashlar_ledger::{Kind, Ledger, Measurement};
 use std::process::ExitCode;
 
 pub fn run(arguments: &Lsm, output: &Output) -> Result<ExitCode, Failure> {
@@ -39,7 +39,8 @@ pub fn run(arguments: &Lsm, output: &Output) -> Result<ExitCode, Failure> {
             quantity: predicted.quantity.clone(),
             unit: predicted.unit.clone(),
             value,
-            how: format!("emulated: item-level simulation, seed {}", arguments.seed),
+            how: format!("item-level simulation, seed {}", arguments.seed),
+            kind: Some(Kind::Emulated),
         };
         if let Err(error) = Ledger::open_default().and_then(|ledger| ledger.measure(measurement)) {
             output.say(format!("ashlar: what was simulated is not in the ledger: {error}"));

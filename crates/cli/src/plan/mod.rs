@@ -74,6 +74,25 @@ where
     Ok(estimate)
 }
 
+/// Simulates with a line that says what, then draws, writes to the ledger, and prints.
+fn simulated<A>(
+    common: &Common,
+    output: &Output,
+    simulate: impl FnOnce(&ProgressBar) -> Result<Estimate<A>, Refused>,
+    figure: impl FnOnce(&Estimate<A>) -> Plot,
+) -> Result<ExitCode, Failure>
+where
+    A: Serialize + JsonSchema + fmt::Display,
+{
+    let bar = spinner(output);
+    let done = simulate(&bar);
+    bar.finish_and_clear();
+    let done = done?;
+    let plot = figure(&done);
+    output.print(&finish(done, common, plot, output)?);
+    Ok(ExitCode::SUCCESS)
+}
+
 fn prediction<A>(estimate: &Estimate<A>, one: &Predicted) -> Prediction {
     Prediction {
         subject: estimate.subject.clone(),

@@ -1,10 +1,11 @@
 //! `ashlar plan estimate scrub`.
 
 use super::arguments::Scrub;
-use super::{finish, spinner};
+use super::simulated;
 use crate::output::{Failure, Output};
 use ashlar_estimate::Estimate;
 use ashlar_estimate::scrub::{Answer, Disk, DriveClass, Order, Question, estimate, figure};
+use indicatif::ProgressBar;
 use std::process::ExitCode;
 
 pub fn run(arguments: &Scrub, output: &Output) -> Result<ExitCode, Failure> {
@@ -31,15 +32,12 @@ pub fn run(arguments: &Scrub, output: &Output) -> Result<ExitCode, Failure> {
         disks: arguments.disks,
         seed: arguments.seed,
     };
-    let bar = spinner(output);
-    let done = estimate(&question, &mut |what| {
-        bar.set_message(format!("trying rates: {what}"));
-        bar.tick();
-        true
-    });
-    bar.finish_and_clear();
-    let done = done?;
-    let plot = figure(&done);
-    output.print(&finish(done, &arguments.common, plot, output)?);
-    Ok(ExitCode::SUCCESS)
+    let simulate = |bar: &ProgressBar| {
+        estimate(&question, &mut |what| {
+            bar.set_message(format!("trying rates: {what}"));
+            bar.tick();
+            true
+        })
+    };
+    simulated(&arguments.common, output, simulate, figure)
 }

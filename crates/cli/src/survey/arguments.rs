@@ -10,7 +10,8 @@ use std::str::FromStr;
 
 #[derive(Args, Clone)]
 pub struct Survey {
-    /// A directory, a block device, an image (raw or qcow2), or a trace (.parquet as `ashlar device trace` writes it, .jsonl, or
+    /// A directory, a block device, an image (raw or qcow2), a bucket (s3://BUCKET/PREFIX; the server and credentials are those
+    /// of the AWS_… variables of the environment), or a trace (.parquet as `ashlar device trace` writes it, .jsonl, or
     /// .blkparse with lines of the FIU traces).
     pub path: PathBuf,
     #[command(flatten)]

@@ -8,6 +8,7 @@ mod trace;
 use crate::device::on_signal;
 use crate::output::{Failure, Output};
 use arguments::{ModeArgument, Reading, Survey};
+use ashlar_survey::bucket::Access;
 use ashlar_survey::tally::Mode;
 use ashlar_survey::{Answer, Options, Status, survey};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -42,10 +43,6 @@ pub fn run(arguments: &Survey, output: &Output) -> Result<ExitCode, Failure> {
 
 /// Surveys with a progress bar.
 pub fn answer(path: &Path, reading: &Reading, output: &Output) -> Result<Answer, Failure> {
-    if path.to_string_lossy().starts_with("s3://") {
-        let text = "buckets cannot be surveyed yet; mount the bucket (rclone mount, s3fs) and survey the mount point";
-        return Err(Failure::new(format!("{}: {text}", path.display())).with_code(2));
-    }
     if trace::is_trace(path) {
         return trace::answer(path, reading);
     }
@@ -92,6 +89,7 @@ fn options(reading: &Reading) -> Result<Options, Failure> {
         idle: !reading.impolite,
         resume: reading.resume.clone(),
         temporary: std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from),
+        access: Access::from_variables(|name| std::env::var(name).ok()),
     })
 }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 use std::path::Path;
 
 /// Version of the estimator: it changes when the same sample gives another range.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// How often the truth is in a range: what is asked of `cargo xtask bench survey`.
 const CONFIDENCE: f64 = 0.95;
 
@@ -33,9 +33,10 @@ pub fn write(answer: &mut Answer, reading: &Reading, output: &Output) {
         for (ratio, what) in all {
             let quantity = quantity(&dedup.chunking, what);
             match ratio {
-                RatioAnswer { value: Some(value), .. } if what.is_empty() => {
+                RatioAnswer { value: Some(value), .. } => {
                     let how = "full scan".into();
-                    let measured = Measurement { subject: subject.clone(), quantity, unit: "ratio".into(), value, how };
+                    let (subject, unit, kind) = (subject.clone(), "ratio".into(), Some(Kind::Measured));
+                    let measured = Measurement { subject, quantity, unit, value, how, kind };
                     let written = Ledger::open_default().and_then(|ledger| ledger.measure(measured));
                     failed = failed.or(written.err());
                 }

@@ -51,6 +51,13 @@ fn data(f: &mut fmt::Formatter<'_>, answer: &Answer) -> fmt::Result {
             let [ratio, lz4, zstd] = [dedup.ratio, dedup.with_lz4, dedup.with_zstd_3].map(|ratio| ratio.to_string());
             writeln!(f, "{:<20}{ratio:<18}{lz4:<18}{zstd:<18}{chunks}", dedup.chunking)?;
         }
+        if answer
+            .dedup
+            .iter()
+            .any(|dedup| dedup.origin == Origin::Measured && dedup.compression_origin == Origin::Sampled)
+        {
+            writeln!(f, "(measured; with compression sampled: some chunks were compressed)")?;
+        }
     }
     let compression = &answer.compression;
     if compression.blocks > 0 {
@@ -93,13 +100,17 @@ fn data(f: &mut fmt::Formatter<'_>, answer: &Answer) -> fmt::Result {
     }
     if let Some(packing) = &answer.packing {
         let (before, after) = (packing.before, packing.after);
-        let saved = |before: f64, after: f64| 100.0 * (1.0 - after / before.max(1.0));
+        // Empty files take no blocks, and packed ones some.
+        let saved = |before: f64, after: f64, what: &str| match after <= before && before > 0.0 {
+            true => format!("{:.1} % fewer {what}", 100.0 * (1.0 - after / before)),
+            false => format!("{} more {what}", number(after - before)),
+        };
         writeln!(
             f,
-            "small files packed  {:.1} % fewer blocks, {:.1} % fewer inodes, {:.1} % fewer PUT requests (modelled)",
-            saved(before.blocks, after.blocks),
-            saved(before.inodes, after.inodes),
-            saved(before.put_requests, after.put_requests)
+            "small files packed  {}, {}, {} (modelled)",
+            saved(before.blocks, after.blocks, "blocks"),
+            saved(before.inodes, after.inodes, "inodes"),
+            saved(before.put_requests, after.put_requests, "PUT requests")
         )?;
     }
     if let Some(score) = layout.score {
@@ -162,7 +173,7 @@ fn troubles(f: &mut fmt::Formatter<'_>, what: &str, troubles: &Troubles) -> fmt:
     if troubles.count > 0 {
         writeln!(f, "{what}: {}", troubles.count)?;
         for trouble in troubles.first.iter().take(NAMED_MAX) {
-            writeln!(f, "    {}: {}", trouble.path, trouble.what)?;
+            writeln!(f, "    {trouble}")?;
         }
     }
     Ok(())

@@ -49,6 +49,7 @@ pub fn answer(path: &Path, reading: &Reading) -> Result<Answer, Failure> {
         logical_bytes: bytes,
         read_bytes: bytes,
         read_fraction: 1.0,
+        missing_bytes: 0,
         seed: reading.seed,
         unit_bytes: 0,
         mode: Mode::Full,

@@ -156,3 +156,70 @@ fn estimates_follow_spare_flash_and_randomness() {
         estimate(&bad).expect_err("nonsense");
     }
 }
+
+/// Physical writes by logical ones of random writes to `blocks` blocks of `pages` pages, of which a part `free` holds no
+/// data, when the block with the fewest valid pages is always cleaned; in the long run.
+fn greedy_in_steps(blocks: usize, pages: usize, free: f64, seed: u64) -> f64 {
+    let logical = (blocks as f64 * pages as f64 * (1.0 - free)) as usize;
+    let mut chance = Chance::new(seed);
+    let mut place = vec![usize::MAX; logical];
+    let mut owner = vec![usize::MAX; blocks * pages];
+    let mut valid = vec![0usize; blocks];
+    let mut empty: Vec<usize> = (0..blocks).collect();
+    let (mut open, mut at) = (empty.pop().expect("a block"), 0);
+    let (mut given, mut moved) = (0u64, 0u64);
+    let long = 12 * logical;
+    for step in 0..logical + long {
+        // All pages once in order, then random ones; counted is the second half.
+        let page = if step < logical { step } else { chance.below(logical as u64) as usize };
+        let counts = step >= logical + long / 2;
+        given += u64::from(counts);
+        let mut queue = vec![page];
+        while let Some(page) = queue.pop() {
+            if at == pages {
+                if empty.len() <= 1 {
+                    let full = (0..blocks).filter(|block| *block != open && !empty.contains(block));
+                    let victim = full.min_by_key(|block| valid[*block]).expect("a block");
+                    // What is valid there moves, the page that is waiting comes last.
+                    let live: Vec<usize> = owner[victim * pages..(victim + 1) * pages].to_vec();
+                    let live: Vec<usize> = live.into_iter().filter(|page| *page != usize::MAX).collect();
+                    owner[victim * pages..(victim + 1) * pages].fill(usize::MAX);
+                    live.iter().for_each(|page| place[*page] = usize::MAX);
+                    valid[victim] = 0;
+                    empty.insert(0, victim);
+                    moved += if counts { live.len() as u64 } else { 0 };
+                    queue.push(page);
+                    let live = live.into_iter().filter(|other| *other != page);
+                    queue.extend(live);
+                    open = empty.pop().expect("one was cleaned");
+                    at = 0;
+                    continue;
+                }
+                (open, at) = (empty.pop().expect("there are some"), 0);
+            }
+            let old = place[page];
+            if old != usize::MAX {
+                owner[old] = usize::MAX;
+                valid[old / pages] -= 1;
+            }
+            place[page] = open * pages + at;
+            owner[open * pages + at] = page;
+            valid[open] += 1;
+            at += 1;
+        }
+    }
+    (given + moved) as f64 / given as f64
+}
+
+/// The digest's own runs: 6.4, 7.0, 7.4 for 32, 64, 128 pages at 6.7 % free, and 2.53 for 32 at 20 %; for large blocks the
+/// formula, 7.6 and 2.69.
+#[test]
+fn greedy_cleaning_by_pages_of_a_block() {
+    for (pages, free, expected) in [(32, 0.067, 6.4), (64, 0.067, 7.0), (128, 0.067, 7.4), (32, 0.20, 2.53)] {
+        // Fewer blocks than the digest's 1024 say the same; one block in 256 is kept empty, which is space too.
+        let found = greedy_in_steps(256, pages, free + 1.0 / 256.0, 1);
+        near(found, expected, 0.06 * expected);
+        let formula = ashlar_models::endurance::greedy_amplification(free);
+        assert!(found < formula * 1.02, "{pages} pages: {found}, and {formula} for large blocks");
+    }
+}

@@ -19,6 +19,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 /// Bytes of a write, where the history does not say.
 const WRITE_MAX: usize = 1 << 20;
@@ -241,7 +242,7 @@ impl Subject for Directory {
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = openat(&self.root, below(*id, alive), flags, Mode::empty())?;
             let Ok(found) = extents(file.as_fd(), EXTENTS_MAX) else { break };
-            let (score, count) = score(&found, live.size);
+            let (score, count) = score(&found, live.size, space.f_frsize);
             total.add(score);
             placed += u64::from(count > 0);
             pieces += count;
@@ -250,7 +251,10 @@ impl Subject for Directory {
             used: 1.0 - space.f_bfree as f64 / space.f_blocks.max(1) as f64,
             score: total.value(),
             pieces_per_file: pieces as f64 / placed.max(1) as f64,
-            free: File::open(&self.path).ok().and_then(|file| free_space(&file).ok()).map(Free::new),
+            free: File::open(&self.path)
+                .ok()
+                .and_then(|file| free_space(&file, &AtomicBool::new(false)).ok())
+                .map(Free::new),
         })
     }
 }

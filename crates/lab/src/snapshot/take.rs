@@ -5,9 +5,10 @@ use crate::frames::FrameWriter;
 use crate::mounts::{Groups, mount_of};
 use crate::sorter::Sorter;
 use crate::walk::{Entry, WalkError, Walked, walk};
-use ashlar_env::host::free_ranges;
+use ashlar_env::host::space_ranges;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
@@ -104,12 +105,17 @@ pub fn take(
 /// Writes the free ranges; what is returned says why there are none.
 fn put_free<W: Write>(handle: &File, frames: &mut FrameWriter<W>, closing: &mut Closing) -> io::Result<Option<String>> {
     let mut failed = None;
-    let told = free_ranges(handle, |at, len| {
+    let told = space_ranges(handle, |at, len, is_free| {
+        if !is_free {
+            return ControlFlow::Continue(());
+        }
         closing.free_ranges += 1;
         closing.free_range_bytes += len;
         if let Err(error) = frames.put_item(FREE, &FreeRange(at, len)) {
-            failed.get_or_insert(error);
+            failed = Some(error);
+            return ControlFlow::Break(());
         }
+        ControlFlow::Continue(())
     });
     match (told, failed) {
         (_, Some(error)) => Err(error),

@@ -33,9 +33,15 @@ pub fn block(bytes: &[u8]) -> Block {
 }
 
 impl Joiner {
-    /// Makes blocks of `bytes`, a multiple of 4 KiB.
-    pub fn new(bytes: u32) -> Joiner {
-        Joiner { blocks_max: bytes / BLOCK as u32, blocks: 0, len: 0, zero: true, digests: Digests::default() }
+    /// Makes blocks of `bytes`, a multiple of 4 KiB, that begin at multiples of it. What comes first is at `offset`, so the
+    /// first block may be shorter; it is as if zeros were before.
+    pub fn within(bytes: u32, offset: u64) -> Joiner {
+        let blocks = (offset % u64::from(bytes) / BLOCK as u64) as u32;
+        let mut digests = Digests::default();
+        if bytes as usize > BLOCK {
+            (0..blocks).for_each(|_| digests.push(0));
+        }
+        Joiner { blocks_max: bytes / BLOCK as u32, blocks, len: 0, zero: true, digests }
     }
     /// Takes a block of 4 KiB, or a shorter one at the end of a file; gives the larger one that ends with it.
     pub fn push(&mut self, block: Block) -> Option<Block> {
@@ -50,7 +56,7 @@ impl Joiner {
     }
     /// The file ends: the rest.
     pub fn finish(&mut self) -> Option<Block> {
-        if self.blocks == 0 {
+        if self.len == 0 {
             return None;
         }
         let block = Block { digest: self.digests.take(), len: self.len, zero: self.zero };
@@ -66,7 +72,7 @@ mod tests {
     #[test]
     fn larger_blocks_are_equal_iff_their_bytes_are() {
         let join = |bytes: &[u8]| -> Vec<Block> {
-            let mut joiner = Joiner::new(8192);
+            let mut joiner = Joiner::within(8192, 0);
             let mut found: Vec<Block> = bytes.chunks(BLOCK).filter_map(|bytes| joiner.push(block(bytes))).collect();
             found.extend(joiner.finish());
             found
@@ -80,5 +86,16 @@ mod tests {
         assert_eq!(found[1], found[2]);
         assert_ne!(found[1], found[3]);
         assert_eq!(found[5].len, 100);
+    }
+
+    #[test]
+    fn a_block_behind_a_hole_is_as_with_zeros_in_its_place() {
+        let (zeros, ones) = (block(&[0; BLOCK]), block(&[1; BLOCK]));
+        let mut joiner = Joiner::within(8192, 3 * BLOCK as u64);
+        let behind = joiner.push(ones).expect("the end of a block");
+        let mut joiner = Joiner::within(8192, 0);
+        assert_eq!(joiner.push(zeros), None);
+        let whole = joiner.push(ones).expect("the end of a block");
+        assert_eq!((behind.digest, behind.len, whole.len), (whole.digest, 4096, 8192));
     }
 }

@@ -83,42 +83,17 @@ pub fn breaking_apart(bigs: &[Range<usize>], emit: &mut Emit) {
     }
 }
 
-/// Amalgamation of `k` smalls each. The search for a duplicate goes up to `k` smalls ahead, or with `extended` to `2 k - 1`.
-/// At most one question for each small.
-pub fn k_fixed(smalls: usize, k: usize, extended: bool, emit: &mut Emit) {
-    let reach = if extended { 2 * k - 1 } else { k };
+/// Amalgamation: at each place `find` looks for a duplicate among the next smalls, of which `k` are left. What is before one
+/// is emitted one by one, and so are `k` smalls behind one; else they become one chunk.
+fn amalgamate(
+    smalls: usize,
+    k: usize,
+    emit: &mut Emit,
+    mut find: impl FnMut(usize, &mut Emit) -> Option<Range<usize>>,
+) {
     let (mut at, mut after_duplicate) = (0, false);
     while at + k <= smalls {
-        let found = (at..=at + reach).take_while(|from| from + k <= smalls).find(|&from| emit.exists(from..from + k));
-        if let Some(from) = found {
-            emit.each(at..from);
-            emit.chunk(from..from + k);
-            (at, after_duplicate) = (from + k, true);
-            continue;
-        }
-        if after_duplicate {
-            emit.each(at..at + k);
-        } else {
-            emit.chunk(at..at + k);
-        }
-        (at, after_duplicate) = (at + k, false);
-    }
-    emit.each(at..smalls);
-}
-
-/// Amalgamation of 2 to `k` smalls: every length is asked about at every place, the longest first. At most `k - 1` questions
-/// for each small.
-pub fn k_var(smalls: usize, k: usize, emit: &mut Emit) {
-    let (mut at, mut after_duplicate) = (0, false);
-    while at + k <= smalls {
-        let mut found = None;
-        for from in at..=at + k {
-            found = (2..=k).rev().map(|len| from..from + len).find(|run| run.end <= smalls && emit.exists(run.clone()));
-            if found.is_some() {
-                break;
-            }
-        }
-        if let Some(run) = found {
+        if let Some(run) = find(at, emit) {
             emit.each(at..run.start);
             emit.chunk(run.clone());
             (at, after_duplicate) = (run.end, true);
@@ -132,4 +107,23 @@ pub fn k_var(smalls: usize, k: usize, emit: &mut Emit) {
         (at, after_duplicate) = (at + k, false);
     }
     emit.each(at..smalls);
+}
+
+/// Amalgamation of `k` smalls each. The search for a duplicate goes up to `k` smalls ahead, or with `extended` to `2 k - 1`.
+/// At most one question for each small.
+pub fn k_fixed(smalls: usize, k: usize, extended: bool, emit: &mut Emit) {
+    let reach = if extended { 2 * k - 1 } else { k };
+    amalgamate(smalls, k, emit, |at, emit| {
+        let mut runs = (at..=at + reach).map(|from| from..from + k).take_while(|run| run.end <= smalls);
+        runs.find(|run| emit.exists(run.clone()))
+    });
+}
+
+/// Amalgamation of 2 to `k` smalls: every length is asked about at every place, the longest first. At most `k - 1` questions
+/// for each small.
+pub fn k_var(smalls: usize, k: usize, emit: &mut Emit) {
+    amalgamate(smalls, k, emit, |at, emit| {
+        let mut runs = (at..=at + k).flat_map(|from| (2..=k).rev().map(move |len| from..from + len));
+        runs.find(|run| run.end <= smalls && emit.exists(run.clone()))
+    });
 }

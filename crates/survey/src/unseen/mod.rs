@@ -9,12 +9,14 @@
 //!
 //! Departs: the paper's slack, `Opt + α √Opt`, comes from how well the best explanation fits, and vanishes when the
 //! sample has few classes and fits exactly, so that the range shrinks to a point beside the truth. [`Slack::Noise`]
-//! instead takes the standard deviation of each number of the histogram, which the caller measured, and asks two things of
-//! an explanation: no number is missed by more than so many standard deviations, and all together by no more than chance
-//! would.
+//! instead takes the standard deviation of each number of the histogram, which the caller measured, and asks how far the
+//! number of distinct values can be moved before the fit becomes implausible ([`profile`]). The linear programs of the paper
+//! remain for comparison ([`Slack::Paper`]).
 
 pub mod base;
 pub mod histogram;
+pub mod nnls;
+pub mod profile;
 #[cfg(test)]
 mod proofs;
 pub mod sketch;
@@ -42,7 +44,7 @@ pub struct Sample {
 pub enum Slack {
     /// As in the paper: `Δ ≤ Opt + α √Opt`.
     Paper(f64),
-    /// Within so many standard deviations each, and all together as near as 95 of 100 samples would be.
+    /// As near as samples are that miss by at most so many standard deviations; two are 95 of 100 samples.
     Noise(f64),
 }
 
@@ -55,13 +57,13 @@ pub struct Range {
     pub best: f64,
     /// At most.
     pub high: f64,
-    /// The distance of the best explanation.
+    /// The distance of the best explanation: of absolute values with the paper's slack, else of squares.
     pub distance: f64,
 }
 
-/// The linear programs have no answer.
+/// There is no range.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("the linear program for a sample of {share} has no answer: {what}")]
+#[error("the program for a sample of {share} has no answer: {what}")]
 pub struct NoAnswer {
     share: f64,
     what: String,
@@ -77,8 +79,12 @@ struct Program<'a> {
     scale: Vec<f64>,
     mesh: Vec<u64>,
     columns: Vec<Vec<f64>>,
-    /// Bound of each slack variable.
-    slack_max: f64,
+}
+
+impl Sample {
+    fn no_answer(&self, what: impl Into<String>) -> NoAnswer {
+        NoAnswer { share: self.share, what: what.into() }
+    }
 }
 
 /// What a program is to find.
@@ -90,16 +96,12 @@ enum Goal {
 }
 
 impl Program<'_> {
-    fn new(sample: &Sample, slack: Slack) -> Program<'_> {
+    fn new(sample: &Sample) -> Program<'_> {
         let rows = sample.counts.len();
         let mesh = mesh(rows, sample.share);
         let columns = mesh.iter().map(|&copies| column(copies, rows, sample.share)).collect();
-        let scale = match slack {
-            Slack::Paper(_) => sample.counts.iter().map(|count| (count + 1.0).sqrt()).collect(),
-            Slack::Noise(_) => sample.noise.iter().map(|noise| noise.max(1e-9 * sample.total)).collect(),
-        };
-        let slack_max = if let Slack::Noise(times) = slack { times } else { f64::INFINITY };
-        Program { sample, scale, mesh, columns, slack_max }
+        let scale = sample.counts.iter().map(|count| (count + 1.0).sqrt()).collect();
+        Program { sample, scale, mesh, columns }
     }
 
     /// Variables are the shares of the mass that have each number of copies, and two slacks per row.
@@ -115,8 +117,8 @@ impl Program<'_> {
         let mut slacks = Vec::new();
         for (row, count) in self.sample.counts.iter().enumerate() {
             let scale = self.scale[row];
-            let over = problem.add_var(cost, (0.0, self.slack_max));
-            let under = problem.add_var(cost, (0.0, self.slack_max));
+            let over = problem.add_var(cost, (0.0, f64::INFINITY));
+            let under = problem.add_var(cost, (0.0, f64::INFINITY));
             slacks.extend([over, under]);
             let mut terms = vec![(over, 1.0), (under, -1.0)];
             for ((share, &copies), column) in shares.iter().zip(&self.mesh).zip(&self.columns) {
@@ -134,7 +136,7 @@ impl Program<'_> {
             let all: Vec<_> = slacks.iter().map(|slack| (*slack, 1.0)).collect();
             problem.add_constraint(&*all, ComparisonOp::Le, distance);
         }
-        let fail = |what: String| NoAnswer { share: self.sample.share, what };
+        let fail = |what: String| self.sample.no_answer(what);
         let outcome = problem.solve().map_err(|error| fail(error.to_string()))?;
         let solution = outcome.into_solution().map_err(|_| fail("it was interrupted".into()))?;
         let distinct = shares
@@ -155,26 +157,14 @@ pub fn range(sample: &Sample, slack: Slack) -> Result<Range, NoAnswer> {
         let distinct = sample.counts.iter().sum();
         return Ok(Range { low: distinct, best: distinct, high: distinct, distance: 0.0 });
     }
-    let mut program = Program::new(sample, slack);
-    let mut nearest = program.solve(Goal::Nearest);
-    // An explanation within the bounds may be missing when the sample is not as random as it should be.
-    for _ in 0..8 {
-        if nearest.is_ok() || program.slack_max == f64::INFINITY {
-            break;
-        }
-        program.slack_max *= 2.0;
-        nearest = program.solve(Goal::Nearest);
-    }
-    let (nearest, best) = nearest?;
-    let distance = nearest.objective().max(0.0);
-    let bound = match slack {
-        Slack::Paper(alpha) => distance + alpha * distance.sqrt(),
-        // The sum of n absolute normal deviates has mean 0.798 n and variance 0.363 n.
-        Slack::Noise(_) => {
-            let rows = sample.counts.iter().filter(|count| **count > 0.0).count() as f64 + 1.0;
-            (distance + 0.5 * distance.sqrt()).max(0.798 * rows + 1.645 * (0.363 * rows).sqrt())
-        }
+    let alpha = match slack {
+        Slack::Noise(deviations) => return profile::range(sample, deviations),
+        Slack::Paper(alpha) => alpha,
     };
+    let program = Program::new(sample);
+    let (nearest, best) = program.solve(Goal::Nearest)?;
+    let distance = nearest.objective().max(0.0);
+    let bound = distance + alpha * distance.sqrt();
     // Room for what the solver calls equal.
     let bound = bound * (1.0 + 1e-9) + 1e-6;
     let (_, low) = program.solve(Goal::Fewest(bound))?;
