@@ -61,8 +61,8 @@ impl Pool {
 
     /// Frees what can be freed: pending deletes sink to the leaves, then segments are cleaned until writes can go on. `rounds`
     /// of it had been done when the caller found no space: all who found none at that time share one round more, since each
-    /// takes from the reserve until readers are gone. When little of the reserve is left, only deletions may ask for one,
-    /// and who comes after a deletion.
+    /// takes from the reserve until readers are gone. When no more is left than a checkpoint may need, only deletions may ask
+    /// for one, and who comes after a deletion.
     pub(crate) async fn make_space(&self, rounds: u64, deleting: bool) -> Result<()> {
         let shared = &self.0;
         {

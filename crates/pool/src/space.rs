@@ -147,8 +147,6 @@ struct Inner {
 /// Segments that ordinary writers leave for checkpoints, the cleaner and deletions.
 pub(crate) const RESERVE_MIN: usize = 6;
 
-/// Copies of the cleaner leave this part of the reserve, for the checkpoint that ends the round.
-const CLEANING_LEAVES: usize = 3;
 /// A segment is worth cleaning if this part of it is dead.
 const VICTIM_LIVE_DIVISOR: u64 = 16;
 /// Segments cleaned in one round.
@@ -164,7 +162,7 @@ pub(crate) fn full() -> Error {
 pub(crate) enum Claim {
     /// Ordinary writes stop at the reserve.
     Ordinary,
-    /// The cleaner's copies may use a part of it.
+    /// The cleaner's copies leave what the checkpoint needs that ends the round.
     Copies,
     /// Checkpoints and deletions may use all of it.
     Reserve,
@@ -225,10 +223,10 @@ impl Space {
         let inner = self.0.lock();
         inner.free.len() < inner.reserve()
     }
-    /// Whether half of the reserve is in use: the rest is for the next checkpoint that must be.
+    /// Whether no more is left than the next checkpoint may need.
     pub(crate) fn is_scarce(&self) -> bool {
         let inner = self.0.lock();
-        inner.free.len() < (inner.reserve() / 2).max(inner.checkpoint_need(inner.pending))
+        inner.free.len() < inner.checkpoint_need(inner.pending)
     }
     /// Free segments beyond the reserve.
     pub(crate) fn spare(&self) -> usize {
@@ -267,7 +265,7 @@ impl Space {
         let mut inner = self.0.lock();
         let reserve = match claim {
             Claim::Ordinary => inner.reserve(),
-            Claim::Copies => (inner.reserve() / CLEANING_LEAVES).max(inner.checkpoint_need(inner.pending)),
+            Claim::Copies => inner.checkpoint_need(inner.pending),
             Claim::Reserve => 0,
         };
         if inner.free.len() <= reserve {

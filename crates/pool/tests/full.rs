@@ -1,7 +1,7 @@
 //! A pool that many writers fill: they are refused, nothing that was acknowledged is lost, and deleting makes room.
 
 use ashlar_block::{Device, Kind};
-use ashlar_devices::PowerCut;
+use ashlar_devices::{PowerCut, Tearing};
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
 use ashlar_pool::{Compression, Config, Creation, Pool, Txn, Volume};
@@ -11,12 +11,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const WRITERS: u64 = 12;
+/// Blocks of its segments.
+const BLOCKS: u64 = 48 * 128;
 /// Blocks of a transaction.
 const STRIDE: u64 = 32;
 /// How often a writer that was refused tries again, as a kernel does with its pages.
 const STUBBORN: usize = 30;
 /// Blocks that each writer has for itself.
 const OWN: u64 = 1 << 20;
+
+/// How many seeds are tried; `ASHLAR_SEEDS` asks for more.
+fn seeds(usual: u64) -> u64 {
+    std::env::var("ASHLAR_SEEDS").map_or(usual, |text| text.parse().expect("ASHLAR_SEEDS is a number"))
+}
 
 fn data(first: u64, stamp: u8) -> Vec<u8> {
     (first..first + STRIDE).flat_map(|at| [(at as u8) ^ stamp; BLOCK_LEN]).collect()
@@ -61,7 +68,7 @@ async fn discard(volume: &Volume, first: u64, count: u64) {
 }
 
 /// Deletes a little, and writes what is free again, on the full pool. Nothing of its own remains at the end.
-async fn churn(volume: Volume, writer: u64, done: u64) {
+async fn churn(volume: Volume, writer: u64, done: u64) -> u64 {
     for at in (0..done).rev().step_by(3) {
         let first = writer * OWN + at * STRIDE;
         discard(&volume, first, STRIDE).await;
@@ -70,62 +77,101 @@ async fn churn(volume: Volume, writer: u64, done: u64) {
         }
     }
     discard(&volume, writer * OWN, OWN).await;
+    done
 }
 
-async fn fill_by_all(env: &Env, volume: &Volume, stamp: u8) -> Vec<u64> {
+/// A small pool with one volume.
+struct Place {
+    env: Env,
+    device: Arc<PowerCut>,
+    memory: Bytes,
+    pool: Pool,
+    volume: Volume,
+}
+
+impl Place {
+    async fn make(env: Env, memory: Bytes) -> Place {
+        let device = Arc::new(PowerCut::new(Blocks(BLOCKS + 300), env.clone(), Duration::from_micros(50)));
+        let creation = Creation { segment: Some(Blocks(128)), force: false };
+        Pool::create(&env, &[device.clone() as Device], creation).await.expect("made");
+        let pool = Place::open(&env, &device, memory).await;
+        let volume = pool.create_volume("v").await.expect("made");
+        Place { env, device, memory, pool, volume }
+    }
+
+    async fn open(env: &Env, device: &Arc<PowerCut>, memory: Bytes) -> Pool {
+        let config = Config { memory, compression: Compression::Off, ..Config::default() };
+        Pool::open(env, vec![device.clone() as Device], config).await.expect("a full pool opens")
+    }
+
+    /// Everything is synced, then the power fails and comes back.
+    async fn cut(self) -> Place {
+        self.pool.sync_all().await.expect("a full pool can sync");
+        let device = Arc::new(self.device.after_cut(Tearing::ALL, self.env.clone()));
+        let pool = Place::open(&self.env, &device, self.memory).await;
+        let volume = pool.volume("v").expect("it was made");
+        Place { device, pool, volume, ..self }
+    }
+
+    /// Does what `does` says for each writer, all at once; what each gives.
+    async fn all<F: Future<Output = u64> + Send + 'static>(&self, does: impl FnMut(u64) -> F) -> Vec<u64> {
+        let mut given = Vec::new();
+        for writer in (0..WRITERS).map(does).map(|task| self.env.spawn(task)).collect::<Vec<_>>() {
+            given.push(writer.await);
+        }
+        given
+    }
+}
+
+/// Runs a test on a small pool and checks the pool at the end.
+fn on_a_pool<F>(seed: u64, memory: Bytes, test: impl FnOnce(Place) -> F + Send + 'static)
+where
+    F: Future<Output = Place> + Send + 'static,
+{
+    let sim = Sim::new(seed, Schedule::Random);
+    let env = sim.env();
+    let run = async move {
+        let Place { pool, .. } = test(Place::make(env, memory).await).await;
+        let checked = pool.check(|_, _| {}).await.expect("checked");
+        assert_eq!((checked.damaged, checked.miscounted), (vec![], vec![]));
+        pool.close().await.expect("closed");
+    };
+    sim.run(run).unwrap_or_else(|_| panic!("seed {seed}: deadlock"));
+}
+
+async fn fill_by_all(place: &Place, stamp: u8) -> Vec<u64> {
+    let Place { env, volume, .. } = place;
     let ended = Arc::new(AtomicBool::new(false));
     let reader = env.spawn(keep_reading(env.clone(), volume.clone(), ended.clone()));
-    let writers: Vec<_> =
-        (0..WRITERS).map(|writer| env.spawn(fill(env.clone(), volume.clone(), writer, stamp))).collect();
-    let mut done = Vec::new();
-    for writer in writers {
-        done.push(writer.await);
-    }
+    let done = place.all(|writer| fill(env.clone(), volume.clone(), writer, stamp)).await;
     ended.store(true, Ordering::Relaxed);
     reader.await;
     done
 }
 
-fn run(seed: u64) {
-    let sim = Sim::new(seed, Schedule::Random);
-    let env = sim.env();
-    let test = async move {
-        let device: Device = Arc::new(PowerCut::new(Blocks(48 * 128 + 300), env.clone(), Duration::from_micros(50)));
-        let creation = Creation { segment: Some(Blocks(128)), force: false };
-        Pool::create(&env, std::slice::from_ref(&device), creation).await.expect("made");
-        let config = Config { memory: Bytes::mib(2), compression: Compression::Off, ..Config::default() };
-        let pool = Pool::open(&env, vec![device], config).await.expect("opened");
-        let volume = pool.create_volume("v").await.expect("made");
-        for stamp in 1..4 {
-            let done = fill_by_all(&env, &volume, stamp).await;
-            assert!(
-                done.iter().sum::<u64>() * STRIDE > 48 * 128 / 2,
-                "seed {seed}, round {stamp}: half of the pool is for data: {done:?}, {:?}",
-                pool.status()
-            );
-            pool.sync_all().await.expect("a full pool can sync");
-            for (writer, &done) in done.iter().enumerate() {
-                for first in (0..done).map(|at| writer as u64 * OWN + at * STRIDE) {
-                    let read = volume.read(Lba(first), Blocks(STRIDE)).await.expect("read").concat();
-                    assert!(read == data(first, stamp), "writer {writer} reads other data at {first}");
-                }
-            }
-            let churn = |(writer, &done): (usize, &u64)| env.spawn(churn(volume.clone(), writer as u64, done));
-            for writer in done.iter().enumerate().map(churn).collect::<Vec<_>>() {
-                writer.await;
-            }
-            env.sleep(Duration::from_secs(6)).await;
-            let status = pool.status();
-            assert!(
-                status.free > status.capacity / 2,
-                "seed {seed}, round {stamp}: nobody asks, and it is free: {status:?}"
-            );
+async fn verify(volume: &Volume, done: &[u64], stamp: u8) {
+    for (writer, &done) in (0..).zip(done) {
+        for first in (0..done).map(|at| writer * OWN + at * STRIDE) {
+            let read = volume.read(Lba(first), Blocks(STRIDE)).await.expect("read").concat();
+            assert!(read == data(first, stamp), "writer {writer} reads other data at {first}");
         }
-        let checked = pool.check(|_, _| {}).await.expect("checked");
-        assert_eq!((checked.damaged, checked.miscounted), (vec![], vec![]));
-        pool.close().await.expect("closed");
-    };
-    sim.run(test).unwrap_or_else(|_| panic!("deadlock"));
+    }
+}
+
+async fn data_three_times(mut place: Place) -> Place {
+    for stamp in 1..4 {
+        let done = fill_by_all(&place, stamp).await;
+        let status = place.pool.status();
+        assert!(done.iter().sum::<u64>() * STRIDE > BLOCKS / 2, "half is for data: {done:?}, {status:?}");
+        verify(&place.volume, &done, stamp).await;
+        place = place.cut().await;
+        verify(&place.volume, &done, stamp).await;
+        place.all(|writer| churn(place.volume.clone(), writer, done[writer as usize])).await;
+        place.env.sleep(Duration::from_secs(6)).await;
+        let status = place.pool.status();
+        assert!(status.free > status.capacity / 2, "round {stamp}: nobody asks, and it is free: {status:?}");
+    }
+    place
 }
 
 /// Keys of one transaction, and the length of their values.
@@ -183,53 +229,43 @@ async fn fill_with_keys(env: Env, volume: Volume, writer: u64) -> u64 {
     done
 }
 
-/// The index takes most of the pool, and what is put into it is spread over all of it.
-fn run_with_keys(seed: u64) {
-    let sim = Sim::new(seed, Schedule::Random);
-    let env = sim.env();
-    let test = async move {
-        let device: Device = Arc::new(PowerCut::new(Blocks(48 * 128 + 300), env.clone(), Duration::from_micros(50)));
-        let creation = Creation { segment: Some(Blocks(128)), force: false };
-        Pool::create(&env, std::slice::from_ref(&device), creation).await.expect("made");
-        let config = Config { memory: Bytes::mib(4), compression: Compression::Off, ..Config::default() };
-        let pool = Pool::open(&env, vec![device], config).await.expect("opened");
-        let volume = pool.create_volume("v").await.expect("made");
-        for round in 1..4 {
-            let fill = |writer| env.spawn(fill_with_keys(env.clone(), volume.clone(), writer));
-            let mut done = Vec::new();
-            for writer in (0..4).map(fill).collect::<Vec<_>>() {
-                done.push(writer.await);
-            }
-            eprintln!("round {round}: {done:?} {:?}", pool.status());
-            pool.sync_all().await.expect("a full pool can sync");
-            for (writer, &done) in done.iter().enumerate() {
-                let writer = writer as u64;
-                for number in 0..done {
-                    let read = volume.get(&key(writer, number)).await.expect("read");
-                    assert!(read.is_some_and(|read| read == value(writer, number)), "key {number} of {writer}");
-                }
-                delete(&volume, writer, 0..done).await;
-            }
+async fn verify_keys(volume: &Volume, done: &[u64]) {
+    for (writer, &done) in (0..).zip(done) {
+        for number in 0..done {
+            let read = volume.get(&key(writer, number)).await.expect("read");
+            assert!(read.is_some_and(|read| read == value(writer, number)), "key {number} of {writer}");
         }
-        let checked = pool.check(|_, _| {}).await.expect("checked");
-        assert_eq!((checked.damaged, checked.miscounted), (vec![], vec![]));
-        pool.close().await.expect("closed");
-    };
-    sim.run(test).unwrap_or_else(|_| panic!("deadlock"));
+    }
+}
+
+/// The index takes most of the pool, and what is put into it is spread over all of it.
+async fn keys_three_times(mut place: Place) -> Place {
+    for _ in 1..4 {
+        let done = place.all(|writer| fill_with_keys(place.env.clone(), place.volume.clone(), writer)).await;
+        let bytes = done.iter().sum::<u64>() * VALUE_LEN as u64;
+        assert!(bytes > BLOCKS * BLOCK_LEN as u64 / 4, "a quarter is for keys: {done:?}, {:?}", place.pool.status());
+        verify_keys(&place.volume, &done).await;
+        place = place.cut().await;
+        verify_keys(&place.volume, &done).await;
+        for (writer, &done) in (0..).zip(&done) {
+            delete(&place.volume, writer, 0..done).await;
+        }
+    }
+    place
 }
 
 #[test]
 fn a_pool_full_of_keys_takes_deletions() {
-    for seed in 0..2 {
+    for seed in 0..seeds(2) {
         eprintln!("seed {seed}");
-        run_with_keys(seed);
+        on_a_pool(seed, Bytes::mib(4), keys_three_times);
     }
 }
 
 #[test]
 fn many_writers_fill_a_pool_and_it_takes_deletions() {
-    for seed in 0..12 {
+    for seed in 0..seeds(12) {
         eprintln!("seed {seed}");
-        run(seed);
+        on_a_pool(seed, Bytes::mib(2), data_three_times);
     }
 }
