@@ -237,26 +237,10 @@ impl Array<'_> {
     /// A batch's failure rate: gamma distributed with mean 1.
     fn batch(&self, chance: &mut Chance) -> f64 {
         let variance = self.drives.batch_variance;
-        if variance < 1e-9 { 1.0 } else { gamma(1.0 / variance, chance) * variance }
+        if variance < 1e-9 { 1.0 } else { chance.gamma(1.0 / variance) * variance }
     }
 }
 
 fn exponential(chance: &mut Chance) -> f64 {
     -(1.0 - chance.unit()).ln()
-}
-
-/// A gamma distribution of a shape (Marsaglia and Tsang, 2000).
-fn gamma(shape: f64, chance: &mut Chance) -> f64 {
-    if shape < 1.0 {
-        return gamma(shape + 1.0, chance) * (1.0 - chance.unit()).powf(1.0 / shape);
-    }
-    let d = shape - 1.0 / 3.0;
-    let c = 1.0 / (9.0 * d).sqrt();
-    loop {
-        let x = chance.normal();
-        let v = (1.0 + c * x).powi(3);
-        if v > 0.0 && (1.0 - chance.unit()).ln() < 0.5 * x * x + d - d * v + d * v.ln() {
-            return d * v;
-        }
-    }
 }

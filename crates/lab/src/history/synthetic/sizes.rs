@@ -101,26 +101,10 @@ impl Sizes {
             Sizes::SynWrite if chance.unit() < 0.8 => 512 << 10,
             Sizes::SynWrite => (4 << 10) + chance.below(508 << 10),
             Sizes::Even(low, high) => low + chance.below(high - low + 1),
-            Sizes::Gamma(mean, shape) => (gamma(*shape, chance) * mean / shape) as u64,
+            Sizes::Gamma(mean, shape) => (chance.gamma(*shape) * mean / shape) as u64,
             Sizes::Lognormal(median, deviation) => {
                 ((median.ln() + deviation * chance.normal()).exp() as u64).min(LOGNORMAL_MAX)
             }
-        }
-    }
-}
-
-/// A number of the gamma distribution of a shape and scale 1 (Marsaglia and Tsang, 2000).
-fn gamma(shape: f64, chance: &mut Chance) -> f64 {
-    if shape < 1.0 {
-        return gamma(shape + 1.0, chance) * (1.0 - chance.unit()).powf(1.0 / shape);
-    }
-    let d = shape - 1.0 / 3.0;
-    let c = 1.0 / (9.0 * d).sqrt();
-    loop {
-        let x = chance.normal();
-        let v = (1.0 + c * x).powi(3);
-        if v > 0.0 && (1.0 - chance.unit()).ln() < 0.5 * x * x + d - d * v + d * v.ln() {
-            return d * v;
         }
     }
 }
