@@ -3,11 +3,12 @@
 //! Requests are signed in their URL and so may be repeated; what fails for a moment (5xx, 429, a broken connection) is tried
 //! again. A server is hostile input: answers are bounded, and a list that does not end is refused.
 
+use crate::scan::wait_until;
 use rusty_s3::actions::{ListObjectsV2, S3Action};
 use rusty_s3::{Bucket as Place, Credentials, UrlStyle};
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ureq::{Agent, Body, http::Response};
 
 /// How long a signed URL is good for; each is used at once.
@@ -228,7 +229,7 @@ impl Bucket {
             if left == 0 || stop.load(Ordering::Acquire) {
                 return Err(error);
             }
-            std::thread::sleep(wait);
+            wait_until(Instant::now() + wait, stop);
             wait *= 2;
         }
         Err(io::ErrorKind::Other.into())

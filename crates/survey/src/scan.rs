@@ -314,13 +314,18 @@ impl Pace {
             *next = begin + time;
             begin
         };
-        while !stop.load(Ordering::Acquire) {
-            let left = begin.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            std::thread::sleep(left.min(SLICE));
+        wait_until(begin, stop);
+    }
+}
+
+/// Waits, unless it is to end.
+pub(crate) fn wait_until(until: Instant, stop: &AtomicBool) {
+    while !stop.load(Ordering::Acquire) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
         }
+        std::thread::sleep(left.min(SLICE));
     }
 }
 

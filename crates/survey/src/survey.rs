@@ -79,6 +79,28 @@ pub struct Options {
     pub access: Access,
 }
 
+impl Options {
+    /// Everything is read, by two threads in 256 MiB.
+    pub fn everything(chunkings: Vec<Chunking>) -> Options {
+        Options {
+            full: true,
+            budget: None,
+            seed: 1,
+            chunkings,
+            mode: Mode::Full,
+            unit: None,
+            width: 0.05,
+            memory: 256 << 20,
+            threads: 2,
+            bandwidth: None,
+            idle: false,
+            resume: None,
+            temporary: std::env::temp_dir(),
+            access: Access::default(),
+        }
+    }
+}
+
 /// How far a survey is.
 #[derive(Clone, Copy, Debug)]
 pub enum Status {

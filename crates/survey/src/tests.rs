@@ -1,12 +1,11 @@
 //! Whole surveys of small trees and images.
 
 use crate::answer::{Answer, Origin};
-use crate::bucket::Access;
 use crate::chunk::Chunking;
 use crate::qcow2::Qcow2;
 use crate::source::Kind;
 use crate::tally::Mode;
-use crate::{Budget, Options, SurveyError, survey};
+use crate::{Budget, Options, Status, SurveyError, survey};
 use ashlar_models::Chance;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -46,22 +45,7 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
 }
 
 fn options() -> Options {
-    Options {
-        full: true,
-        budget: None,
-        seed: 1,
-        chunkings: vec![Chunking::Fixed(4096), Chunking::Fixed(65536), Chunking::Cdc(8192)],
-        mode: Mode::Full,
-        unit: None,
-        width: 0.05,
-        memory: 256 << 20,
-        threads: 2,
-        bandwidth: None,
-        idle: false,
-        resume: None,
-        temporary: std::env::temp_dir(),
-        access: Access::default(),
-    }
+    Options::everything(vec![Chunking::Fixed(4096), Chunking::Fixed(65536), Chunking::Cdc(8192)])
 }
 
 fn run(path: &Path, options: &Options) -> Answer {
@@ -248,7 +232,7 @@ fn an_interrupted_scan_goes_on() {
     let stop = AtomicBool::new(false);
     let seen = AtomicU64::new(0);
     let status = |status| {
-        if let crate::Status::Reading(..) = status
+        if let Status::Reading(..) = status
             && seen.fetch_add(1, Ordering::Relaxed) == 100
         {
             stop.store(true, Ordering::Release);
@@ -279,15 +263,12 @@ fn an_interrupt_within_a_unit_loses_nothing() {
     let state = std::env::temp_dir().join(format!("ashlar-state-within-{}", std::process::id()));
     let slow = Options { resume: Some(state.clone()), bandwidth: Some(4 << 20), ..options() };
     let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Acquire) {
-                std::thread::sleep(std::time::Duration::from_millis(300));
-                stop.store(true, Ordering::Release);
-            }
-        });
-        survey(&tree.0, &slow, &|_| {}, &stop).expect_err("Ctrl-C");
-    });
+    let at_once = |status: Status| {
+        if matches!(status, Status::Reading(1.., ..)) {
+            stop.store(true, Ordering::Release);
+        }
+    };
+    survey(&tree.0, &slow, &at_once, &stop).expect_err("Ctrl-C");
     let resumed = run(&tree.0, &Options { resume: Some(state), ..options() });
     assert_eq!((resumed.read_bytes, resumed.logical_bytes), (whole.read_bytes, whole.logical_bytes));
     for (resumed, whole) in resumed.dedup.iter().zip(&whole.dedup) {

@@ -2,9 +2,7 @@
 //! what is missing is said and passed over.
 
 use ashlar_survey::answer::LayoutAnswer;
-use ashlar_survey::bucket::Access;
 use ashlar_survey::chunk::Chunking;
-use ashlar_survey::tally::Mode;
 use ashlar_survey::{Options, survey};
 use std::fs::{self, File};
 use std::io::Write;
@@ -82,22 +80,7 @@ fn fill(at: &Path) -> std::io::Result<()> {
 }
 
 fn layout(at: &Path) -> LayoutAnswer {
-    let options = Options {
-        full: true,
-        budget: None,
-        seed: 1,
-        chunkings: vec![Chunking::Fixed(4096)],
-        mode: Mode::Full,
-        unit: None,
-        width: 0.05,
-        memory: 64 << 20,
-        threads: 2,
-        bandwidth: None,
-        idle: false,
-        resume: None,
-        temporary: std::env::temp_dir(),
-        access: Access::default(),
-    };
+    let options = Options::everything(vec![Chunking::Fixed(4096)]);
     survey(at, &options, &|_| {}, &AtomicBool::new(false)).expect("an answer").layout
 }
 

@@ -3,7 +3,6 @@
 use super::*;
 use crate::chunk::Chunking;
 use crate::source::Kind;
-use crate::tally::Mode;
 use crate::tests::noise;
 use crate::{Budget, Options, survey};
 use std::collections::BTreeMap;
@@ -156,22 +155,7 @@ fn unescape(text: &str) -> String {
 }
 
 fn options(access: Access) -> Options {
-    Options {
-        full: true,
-        budget: None,
-        seed: 1,
-        chunkings: vec![Chunking::Fixed(4096), Chunking::Cdc(8192)],
-        mode: Mode::Full,
-        unit: None,
-        width: 0.05,
-        memory: 64 << 20,
-        threads: 2,
-        bandwidth: None,
-        idle: false,
-        resume: None,
-        temporary: std::env::temp_dir(),
-        access,
-    }
+    Options { access, ..Options::everything(vec![Chunking::Fixed(4096), Chunking::Cdc(8192)]) }
 }
 
 fn objects() -> BTreeMap<String, Vec<u8>> {
