@@ -109,17 +109,28 @@ struct Sum {
     below_ten_away: u64,
 }
 
+/// How one file lies.
+pub(crate) struct Lying {
+    /// Its bytes.
+    pub bytes: u64,
+    /// Its layout score.
+    pub score: Score,
+    /// Its pieces; none if it has no place.
+    pub pieces: u64,
+    /// Groups between its inode and its first block, if that is known.
+    pub away: Option<u64>,
+    /// It changed lately.
+    pub hot: bool,
+}
+
 impl Sum {
-    fn add(&mut self, entry: &Entry, score: Score, pieces: u64, groups: Option<&Groups>) {
+    fn add(&mut self, file: &Lying) {
         self.files += 1;
-        self.bytes = self.bytes.saturating_add(entry.size);
-        self.score.add(score);
-        self.placed += u64::from(pieces > 0);
-        self.pieces += pieces;
-        let Some(groups) = groups else { return };
-        let first = entry.extents.first().filter(|extent| extent.logical == 0 && !extent.is_placeless());
-        if let Some(extent) = first {
-            let away = groups.of_inode(entry.inode).abs_diff(groups.of_byte(extent.physical));
+        self.bytes = self.bytes.saturating_add(file.bytes);
+        self.score.add(file.score);
+        self.placed += u64::from(file.pieces > 0);
+        self.pieces += file.pieces;
+        if let Some(away) = file.away {
             self.first += 1;
             self.split += u64::from(away > 0);
             self.one_away += u64::from(away == 1);
@@ -145,33 +156,55 @@ impl Sum {
     }
 }
 
+/// Adds up how files lie, of whatever file system.
+#[derive(Default)]
+pub(crate) struct Tally {
+    all: Sum,
+    hot: Sum,
+    by_pieces: BTreeMap<u64, u64>,
+    by_size: BTreeMap<u64, Score>,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, file: &Lying) {
+        self.all.add(file);
+        if file.hot {
+            self.hot.add(file);
+        }
+        if file.pieces > 0 {
+            *self.by_pieces.entry(file.pieces.next_power_of_two()).or_default() += 1;
+            let size = file.bytes.max(1).checked_next_power_of_two().unwrap_or(1 << 63);
+            self.by_size.entry(size).or_default().add(file.score);
+        }
+    }
+
+    /// The answer; `split`: the file system has groups.
+    pub(crate) fn finish(self, split: bool, waiting: u64, free: Option<Free>) -> Layout {
+        Layout {
+            all: self.all.files(split),
+            hot: self.hot.files(split),
+            files_by_pieces: self.by_pieces.into_iter().collect(),
+            score_by_size: self.by_size.into_iter().filter_map(|(size, score)| Some((size, score.value()?))).collect(),
+            waiting,
+            free,
+        }
+    }
+}
+
 /// Looks at files one by one.
 pub struct Measure {
     groups: Option<Groups>,
     block: u64,
     hot_from: i64,
-    all: Sum,
-    hot: Sum,
-    by_pieces: BTreeMap<u64, u64>,
-    by_size: BTreeMap<u64, Score>,
+    tally: Tally,
     waiting: u64,
 }
 
 impl Measure {
     /// Begins, for a file system with blocks of `block` bytes; files that changed less than [`HOT_NS`] before `now_ns` are hot.
     pub fn new(groups: Option<Groups>, block: u64, now_ns: i64) -> Measure {
-        let (by_pieces, by_size) = (BTreeMap::new(), BTreeMap::new());
         let hot_from = now_ns.saturating_sub(HOT_NS);
-        Measure {
-            groups,
-            block: block.max(1),
-            hot_from,
-            all: Sum::default(),
-            hot: Sum::default(),
-            by_pieces,
-            by_size,
-            waiting: 0,
-        }
+        Measure { groups, block: block.max(1), hot_from, tally: Tally::default(), waiting: 0 }
     }
 
     /// Adds a file, by one of its names; what is no regular file does not count.
@@ -180,31 +213,18 @@ impl Measure {
             return;
         }
         let (score, pieces) = score(&entry.extents, entry.size, self.block);
-        self.all.add(entry, score, pieces, self.groups.as_ref());
-        if entry.modified.max(entry.changed) >= self.hot_from {
-            self.hot.add(entry, score, pieces, self.groups.as_ref());
-        }
+        let first = entry.extents.first().filter(|extent| extent.logical == 0 && !extent.is_placeless());
+        let away = self.groups.as_ref().zip(first);
+        let away = away.map(|(groups, extent)| groups.of_inode(entry.inode).abs_diff(groups.of_byte(extent.physical)));
+        let hot = entry.modified.max(entry.changed) >= self.hot_from;
+        self.tally.add(&Lying { bytes: entry.size, score, pieces, away, hot });
         // FIEMAP_EXTENT_UNKNOWN or _DELALLOC.
         self.waiting += u64::from(entry.extents.iter().any(|extent| extent.flags & 0x6 != 0));
-        if pieces > 0 {
-            *self.by_pieces.entry(pieces.next_power_of_two()).or_default() += 1;
-            self.by_size
-                .entry(entry.size.max(1).checked_next_power_of_two().unwrap_or(1 << 63))
-                .or_default()
-                .add(score);
-        }
     }
 
     /// The answer.
     pub fn finish(self, free: Option<Free>) -> Layout {
-        Layout {
-            all: self.all.files(self.groups.is_some()),
-            hot: self.hot.files(self.groups.is_some()),
-            files_by_pieces: self.by_pieces.into_iter().collect(),
-            score_by_size: self.by_size.into_iter().filter_map(|(size, score)| Some((size, score.value()?))).collect(),
-            waiting: self.waiting,
-            free,
-        }
+        self.tally.finish(self.groups.is_some(), self.waiting, free)
     }
 }
 

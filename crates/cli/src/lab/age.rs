@@ -111,25 +111,7 @@ impl fmt::Display for Aged {
             self.scale.value(),
             self.seed
         )?;
-        writeln!(
-            f,
-            "{} records, {} operations: {} files made, {} deleted, {} written, {} written back in time, {} synced",
-            done.records,
-            done.operations,
-            done.created,
-            done.deleted,
-            Bytes(done.written_bytes),
-            done.written_back,
-            done.synced
-        )?;
-        if done.refused > 0 {
-            let first = done.first_full.unwrap_or(0);
-            writeln!(
-                f,
-                "the file system was full: {} files left out, the first at record {first}; {} operations passed over",
-                done.refused, done.skipped
-            )?;
-        }
+        writeln!(f, "{done}")?;
         writeln!(f, "{:.0} records/s", self.records_per_second)?;
         layout::text(f, &self.layout)?;
         self.ffs.iter().try_for_each(|ffs| write!(f, "{ffs}"))?;

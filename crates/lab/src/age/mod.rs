@@ -29,12 +29,14 @@ pub use subject::{Look, Refusal, Subject};
 use crate::frames::FrameError;
 use crate::history::{Act, HistoryReader, ROOT, Record};
 use crate::layout::Free;
+use ashlar_units::Bytes;
 use clock::{Clock, Writeback};
 use scale::Scale;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use state::State;
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -107,6 +109,28 @@ pub struct Done {
     pub first_full: Option<u64>,
     /// Operations on what had been left out.
     pub skipped: u64,
+}
+
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} records, {} operations: {} files made, {} deleted, {} written, {} written back in time, {} synced",
+            self.records,
+            self.operations,
+            self.created,
+            self.deleted,
+            Bytes(self.written_bytes),
+            self.written_back,
+            self.synced
+        )?;
+        let Some(first) = self.first_full else { return Ok(()) };
+        let Done { refused, skipped, .. } = self;
+        write!(
+            f,
+            "; the file system was full: {refused} files left out, the first at record {first}; {skipped} operations passed over"
+        )
+    }
 }
 
 /// Why ageing ended early.

@@ -10,21 +10,7 @@ use std::fmt::Write;
 pub fn page(title: &str, what: &str, done: &Done, points: &[Point], layout: &Layout, emulated: bool) -> String {
     let origin = if emulated { Origin::Emulated } else { Origin::Measured };
     let mut body = format!("<p>{}</p>\n", escape(what));
-    let _ = writeln!(
-        body,
-        "<p>{} records, {} operations: {} files made, {} deleted, {} written; {} written back when their time had come, {} \
-         synced. {} files did not fit{}, and {} operations on them were passed over.</p>",
-        done.records,
-        done.operations,
-        done.created,
-        done.deleted,
-        Bytes(done.written_bytes),
-        done.written_back,
-        done.synced,
-        done.refused,
-        done.first_full.map_or(String::new(), |record| format!(" (the first at record {record})")),
-        done.skipped
-    );
+    let _ = writeln!(body, "<p>{done}.</p>");
     let line = |name: &str, of: &dyn Fn(&Point) -> Option<f64>| {
         Series::line(name, points.iter().filter_map(|point| Some((point.day, of(point)?))).collect())
     };

@@ -22,7 +22,7 @@ mod tests;
 
 use crate::age::{Alive, Look, Refusal, Subject};
 use crate::history::{ROOT, Writing};
-use crate::layout::{Files, Free, HOT_NS, Layout, Split};
+use crate::layout::{Free, HOT_NS, Layout, Lying, Tally};
 use alloc::{Allocator, NoRoom};
 use ashlar_survey::layout::Score;
 use ashlar_units::Bytes;
@@ -203,29 +203,15 @@ impl Ffs {
 
     /// How the files lie.
     pub fn layout(&self) -> Layout {
-        let (mut all, mut hot) = (Sum::default(), Sum::default());
-        let (mut by_pieces, mut by_size) = (BTreeMap::<u64, u64>::new(), BTreeMap::<u64, Score>::new());
+        let mut tally = Tally::default();
         for file in self.files.values() {
             let (score, pieces) = score(&file.blocks);
             let away = file.blocks.first().map(|block| self.allocator.group_of(block.at).abs_diff(file.group));
-            let bytes = file.blocks.iter().map(|block| u64::from(block.len) * FRAGMENT).sum::<u64>();
-            all.add(score, pieces, bytes, away);
-            if file.written_ns >= self.now_ns.saturating_sub(HOT_NS) {
-                hot.add(score, pieces, bytes, away);
-            }
-            if pieces > 0 {
-                *by_pieces.entry(pieces.next_power_of_two()).or_default() += 1;
-                by_size.entry(bytes.next_power_of_two()).or_default().add(score);
-            }
+            let bytes = file.blocks.iter().map(|block| u64::from(block.len) * FRAGMENT).sum();
+            let hot = file.written_ns >= self.now_ns.saturating_sub(HOT_NS);
+            tally.add(&Lying { bytes, score, pieces, away: away.map(u64::from), hot });
         }
-        Layout {
-            all: all.files(),
-            hot: hot.files(),
-            files_by_pieces: by_pieces.into_iter().collect(),
-            score_by_size: by_size.into_iter().filter_map(|(size, score)| Some((size, score.value()?))).collect(),
-            waiting: 0,
-            free: Some(Free::new(self.allocator.free_by_length())),
-        }
+        tally.finish(true, 0, Some(Free::new(self.allocator.free_by_length())))
     }
 
     /// What is special about it.
@@ -255,49 +241,6 @@ fn score(blocks: &[Piece]) -> (Score, u64) {
     let following = blocks.windows(2).filter(|pair| pair[0].at + u64::from(pair[0].len) == pair[1].at).count() as u64;
     let could = (blocks.len() as u64).saturating_sub(1);
     (Score { following, could }, blocks.len() as u64 - following)
-}
-
-#[derive(Default)]
-struct Sum {
-    files: u64,
-    bytes: u64,
-    placed: u64,
-    pieces: u64,
-    score: Score,
-    split: u64,
-    one_away: u64,
-    below_ten: u64,
-}
-
-impl Sum {
-    fn add(&mut self, score: Score, pieces: u64, bytes: u64, away: Option<u32>) {
-        self.files += 1;
-        self.bytes += bytes;
-        self.placed += u64::from(pieces > 0);
-        self.pieces += pieces;
-        self.score.add(score);
-        let away = away.unwrap_or(0);
-        self.split += u64::from(away > 0);
-        self.one_away += u64::from(away == 1);
-        self.below_ten += u64::from((1..10).contains(&away));
-    }
-
-    fn files(&self) -> Files {
-        let share = |part: u64, of: u64| part as f64 / of.max(1) as f64;
-        Files {
-            files: self.files,
-            bytes: self.bytes,
-            score: self.score.value(),
-            placed: self.placed,
-            pieces_per_file: share(self.pieces, self.placed),
-            split: Some(Split {
-                files: self.split,
-                share: share(self.split, self.placed),
-                one_away: share(self.one_away, self.split),
-                below_ten_away: share(self.below_ten, self.split),
-            }),
-        }
-    }
 }
 
 impl Subject for Ffs {
