@@ -7,7 +7,7 @@
 use crate::node::{Child, Draft, Node, entry_len};
 use crate::{Key, Limits, Message, NodePtr, NodeStore, RangeSet, Semantics};
 use ashlar_block::{Error, Kind, Result};
-use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -61,7 +61,8 @@ fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), Kind::Corrupt | Kind::Failed | Kind::Retry)
 }
 
-type Points = BTreeMap<Key, Message>;
+/// Messages in the order of their keys, one for a key.
+type Points = Vec<(Key, Message)>;
 
 struct Flusher<'a, S: Semantics, N> {
     store: &'a N,
@@ -87,7 +88,7 @@ pub(crate) async fn flush<S: Semantics>(
     limits: Limits,
     tree: u64,
     root: Option<NodePtr>,
-    points: Vec<(Key, Message)>,
+    points: Points,
     deleted: RangeSet,
     errands: &Errands,
 ) -> Result<Flushed<S::Lost>> {
@@ -96,7 +97,7 @@ pub(crate) async fn flush<S: Semantics>(
     if points.is_empty() && deleted.is_empty() && !errands.thorough && errands.routes.is_empty() {
         return Ok(Flushed { root, replaced: Vec::new(), lost: flusher.lost });
     }
-    let batch = Batch { points: points.into_iter().collect(), deleted };
+    let batch = Batch { points, deleted };
     let root = match root {
         None => flusher.grow(batch.points, 0, &[]).await?,
         Some(ptr) => match flusher.load_placed(ptr, None, &[], None).await {
@@ -120,27 +121,15 @@ impl Batch {
 
     /// Takes out what concerns `low..high`.
     fn split(&mut self, low: &[u8], high: Option<&[u8]>) -> Batch {
-        let mut points = self.points.split_off(low);
-        if let Some(high) = high {
-            let mut rest = points.split_off(high);
-            self.points.append(&mut rest);
-        }
-        let mut deleted = RangeSet::default();
-        let mut kept = RangeSet::default();
-        for (start, end) in self.deleted.within(low, high) {
-            deleted.insert(start, end);
-        }
-        for (start, end) in self.deleted.within(&[], Some(low)) {
-            kept.insert(start, end);
-        }
-        if let Some(high) = high {
-            for (start, end) in self.deleted.within(high, None) {
-                kept.insert(start, end);
-            }
-        }
-        self.deleted = kept;
-        Batch { points, deleted }
+        let first = below(&self.points, Some(low));
+        let end = below(&self.points, high).max(first);
+        Batch { points: self.points.drain(first..end).collect(), deleted: self.deleted.take(low, high) }
     }
+}
+
+/// How many of the messages, counted from the first, have keys below `high`.
+fn below(points: &[(Key, Message)], high: Option<&[u8]>) -> usize {
+    high.map_or(points.len(), |high| points.partition_point(|(key, _)| key.as_slice() < high))
 }
 
 type Children<'a> = Pin<Box<dyn Future<Output = Result<Vec<Child>>> + Send + 'a>>;
@@ -321,25 +310,26 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
 
     /// The node's buffer under the arriving batch.
     fn merge(&mut self, node: &Node, batch: Batch) -> Batch {
-        let mut points = Points::new();
+        let mut points = Points::with_capacity(node.len() + batch.points.len());
+        let mut newer = batch.points.into_iter().peekable();
         for index in 0..node.len() {
-            let (key, message) = (node.key(index), node.message(index));
-            if batch.deleted.contains(key) {
-                message.lose(key, self.semantics, &mut self.lost);
-            } else {
-                points.insert(Key::from_slice(key), message);
-            }
-        }
-        for (key, message) in batch.points {
-            match points.entry(key) {
-                btree_map::Entry::Vacant(entry) => drop(entry.insert(message)),
-                btree_map::Entry::Occupied(mut entry) => {
-                    let key = entry.key().clone();
-                    let older = std::mem::replace(entry.get_mut(), Message::Delete);
-                    *entry.get_mut() = older.then(&key, message, self.semantics, &mut self.lost);
+            let key = node.key(index);
+            points.extend(std::iter::from_fn(|| newer.next_if(|(new, _)| new.as_slice() < key)));
+            let message = node.message(index);
+            let deleted = batch.deleted.contains(key);
+            match (newer.next_if(|(new, _)| new.as_slice() == key), deleted) {
+                (newer, true) => {
+                    message.lose(key, self.semantics, &mut self.lost);
+                    points.extend(newer);
+                }
+                (None, false) => points.push((Key::from_slice(key), message)),
+                (Some((new, newer)), false) => {
+                    let combined = message.then(key, newer, self.semantics, &mut self.lost);
+                    points.push((new, combined));
                 }
             }
         }
+        points.extend(newer);
         let mut deleted = node.deleted.clone();
         for (low, high) in batch.deleted.iter() {
             deleted.insert(low, high);
@@ -368,8 +358,7 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
                 let rest = self.drop_subtree(child.ptr, level - 1, low.clone(), end.clone()).await?;
                 if !rest.contains(&Child { low: low.clone(), ptr: child.ptr }) {
                     // No key remains there, or it has a range delete of its own.
-                    let gone = pending.split(&low, end.as_deref());
-                    pending.points.extend(gone.points);
+                    drop(pending.deleted.take(&low, end.as_deref()));
                 }
                 let count = rest.len();
                 children.splice(index..index, rest);
@@ -451,19 +440,25 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
             return Ok(());
         }
         let old = std::mem::take(children);
+        let mut points = std::mem::take(&mut pending.points).into_iter();
         let mut aside = None;
         for ((child, end), chosen) in old.into_iter().zip(ends).zip(chosen) {
+            let count = below(points.as_slice(), end.as_deref());
+            let mine = points.by_ref().take(count);
             if !chosen {
+                pending.points.extend(mine);
                 children.push(child);
                 continue;
             }
             match self.load_placed(child.ptr, Some(level - 1), &child.low, end.as_deref()).await {
                 Ok(node) => {
-                    let batch = pending.split(&child.low, end.as_deref());
+                    let deleted = pending.deleted.take(&child.low, end.as_deref());
+                    let batch = Batch { points: mine.collect(), deleted };
                     let mut replacement = self.push(child.ptr, node, child.low.to_vec(), end, batch).await?;
                     children.append(&mut replacement);
                 }
                 Err(error) if is_damage(&error) => {
+                    pending.points.extend(mine);
                     children.push(child);
                     aside = Some(error);
                 }
@@ -562,8 +557,7 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
             let end = groups.get(index + 1).map(|next| next[0].low.clone());
             let mine =
                 if groups.len() == 1 { std::mem::take(&mut pending) } else { pending.split(&low, end.as_deref()) };
-            let entries: Vec<(Key, Message)> = mine.points.into_iter().collect();
-            let ptr = self.write(level, &low, group, &mine.deleted, &entries).await?;
+            let ptr = self.write(level, &low, group, &mine.deleted, &mine.points).await?;
             written.push(Child { low, ptr });
         }
         Ok(written)

@@ -48,6 +48,24 @@ impl RangeSet {
             (start.as_slice().max(low), high.map_or(end, |high| end.min(high)))
         })
     }
+    /// Removes what meets `low..high`, and gives it.
+    pub fn take(&mut self, low: &[u8], high: Option<&[u8]>) -> RangeSet {
+        if self.0.is_empty() || high.is_some_and(|high| high <= low) {
+            return RangeSet::default();
+        }
+        let part = |low, high| {
+            let mut part = RangeSet::default();
+            self.within(low, high).for_each(|(start, end)| part.insert(start, end));
+            part
+        };
+        let taken = part(low, high);
+        let mut kept = part(&[], Some(low));
+        if let Some(high) = high {
+            kept.0.extend(part(high, None).0);
+        }
+        self.0 = kept.0;
+        taken
+    }
     /// All ranges in order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.0.iter().map(|(start, end)| (start.as_slice(), end.as_slice()))
@@ -91,8 +109,16 @@ mod tests {
             if low < high {
                 prop_assert_eq!(set.covers(&[low], Some(&[high])), covered);
             }
-            let ranges: Vec<_> = set.iter().collect();
-            prop_assert!(ranges.windows(2).all(|pair| pair[0].1 < pair[1].0), "disjoint and not adjacent");
+            let mut rest = set.clone();
+            let taken = rest.take(&[low], Some(&[high]));
+            for point in 0..40 {
+                prop_assert_eq!(taken.contains(&[point]), set.contains(&[point]) && (low..high).contains(&point));
+                prop_assert_eq!(rest.contains(&[point]), set.contains(&[point]) && !(low..high).contains(&point));
+            }
+            for set in [set, taken, rest] {
+                let ranges: Vec<_> = set.iter().collect();
+                prop_assert!(ranges.windows(2).all(|pair| pair[0].1 < pair[1].0), "disjoint and not adjacent");
+            }
         }
     }
 }
