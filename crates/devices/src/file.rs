@@ -162,9 +162,7 @@ impl Layer for FileDevice {
 
 /// A copy at a page-aligned address, as direct I/O wants it.
 fn realign(piece: &Bytes) -> Bytes {
-    let mut copy = ashlar_env::ring::AlignedBuf::zeroed(piece.len());
-    copy.as_mut().copy_from_slice(piece);
-    copy.freeze(piece.len())
+    ashlar_env::ring::AlignedBuf::copy_of(piece).freeze(piece.len())
 }
 
 /// Locks a file. A process that was killed holds it until the kernel has ended its I/O, so a lock that is held is asked

@@ -6,26 +6,39 @@ use crate::format::{BodyWriter, INLINE_BODY_LEN, Lead, OpenSegment, Stream, crc}
 use crate::memory_faults::flipped;
 use crate::space::{Claim, Layout, Space};
 use ashlar_block::{Error, Result};
+use ashlar_env::ring::AlignedBuf;
 use ashlar_units::BLOCK_LEN;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 /// A batch is sealed when its payload passes this, so that sequential writes leave in large pieces.
 const BATCH_PAYLOAD_BYTES: u64 = 1 << 20;
 /// A batch is sealed when its body passes this.
 const BATCH_BODY_BYTES: usize = 128 << 10;
 
-enum Piece {
-    /// Whole blocks, as they came.
-    Blocks(Bytes),
-    /// Small things one behind another.
-    Packed(BytesMut),
+/// Whether an extent or node takes whole blocks. Smaller ones lie one behind another.
+fn is_whole(stored: &Bytes) -> bool {
+    stored.len().is_multiple_of(BLOCK_LEN)
+}
+
+/// Pieces one behind another, with zeros up to the end of a block.
+fn padded(pieces: &[Bytes]) -> Bytes {
+    let len = pieces.iter().map(Bytes::len).sum::<usize>().next_multiple_of(BLOCK_LEN);
+    let mut buffer = AlignedBuf::any(len);
+    let mut rest = buffer.as_mut();
+    for piece in pieces {
+        let (place, behind) = rest.split_at_mut(piece.len());
+        place.copy_from_slice(piece);
+        rest = behind;
+    }
+    rest.fill(0);
+    buffer.freeze(len)
 }
 
 /// What has been appended since the last batch was sealed.
 #[derive(Default)]
 struct Open {
-    pieces: Vec<Piece>,
-    /// Bytes of payload; a multiple of the block size unless the last piece is packed.
+    pieces: Vec<Bytes>,
+    /// Bytes of payload; a multiple of the block size if the last piece is.
     payload: u64,
     body: BodyWriter,
     /// Offsets of extents, by which the in-flight table knows them.
@@ -51,16 +64,16 @@ impl Sealed {
     /// The bytes, with checksums over all of them.
     pub(crate) fn image(&mut self) -> Vec<Bytes> {
         let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-        self.pieces.iter().for_each(|piece| digest.update(piece));
+        let mut image = vec![Bytes::new()]; // the lead has a checksum over what follows
+        for run in self.pieces.chunk_by(|one, next| !is_whole(one) && !is_whole(next)) {
+            let payload = if is_whole(&run[0]) { run[0].clone() } else { padded(run) };
+            digest.update(&payload);
+            image.push(payload);
+        }
         self.lead.payload_crc = digest.finalize() as u32;
-        let lead = self.lead.encode(&self.body);
-        let mut image = Vec::with_capacity(self.pieces.len() + 2);
-        image.push(lead.freeze());
-        image.append(&mut self.pieces);
+        image[0] = self.lead.encode(&self.body).freeze();
         if self.lead.tail_blocks() > 0 {
-            let mut tail = BytesMut::from(&self.body[..]);
-            tail.resize(self.lead.tail_blocks() as usize * BLOCK_LEN, 0);
-            image.push(tail.freeze());
+            image.push(padded(std::slice::from_ref(&self.body)));
         }
         image
     }
@@ -179,16 +192,11 @@ impl StreamState {
     pub(crate) fn append(&mut self, tree: u64, key: &[u8], level: Option<u8>, stored: Bytes) -> (OpenSegment, u32) {
         let segment = self.segment.expect("room was made");
         let len = stored.len();
-        let whole = len.is_multiple_of(BLOCK_LEN);
-        if whole {
+        if is_whole(&stored) {
             self.open.payload = self.open.payload.next_multiple_of(BLOCK_LEN as u64);
         }
         let offset = (u64::from(segment.used) + 1) * BLOCK_LEN as u64 + self.open.payload;
-        match self.open.pieces.last_mut() {
-            _ if whole => self.open.pieces.push(Piece::Blocks(stored)),
-            Some(Piece::Packed(packed)) => packed.extend_from_slice(&stored),
-            _ => self.open.pieces.push(Piece::Packed(BytesMut::from(&stored[..]))),
-        }
+        self.open.pieces.push(stored);
         self.open.payload += len as u64;
         self.open.body.item(tree, key, level, offset as u32, len as u32);
         self.open.keys.push(offset as u32);
@@ -202,18 +210,12 @@ impl StreamState {
         let base = (u64::from(self.segment?.used) + 1) * BLOCK_LEN as u64;
         let mut at = 0;
         for piece in &mut self.open.pieces {
-            let len = match piece {
-                Piece::Blocks(blocks) => {
-                    at = u64::next_multiple_of(at, BLOCK_LEN as u64);
-                    blocks.len()
-                }
-                Piece::Packed(packed) => packed.len(),
-            } as u64;
+            if is_whole(piece) {
+                at = u64::next_multiple_of(at, BLOCK_LEN as u64);
+            }
+            let len = piece.len() as u64;
             if (at..at + len).contains(&wanted) {
-                match piece {
-                    Piece::Blocks(blocks) => *blocks = flipped(blocks, (wanted - at) * 8 + bit),
-                    Piece::Packed(packed) => packed[(wanted - at) as usize] ^= 1 << bit,
-                }
+                *piece = flipped(piece, (wanted - at) * 8 + bit);
                 let byte = (base + wanted) as u32;
                 let extent = self.open.keys.iter().copied().filter(|offset| *offset <= byte).max()?;
                 return Some((extent, byte));
@@ -233,18 +235,6 @@ impl StreamState {
         let open = std::mem::take(&mut self.open);
         let empty = open.body.is_empty();
         let mut segment = self.segment.expect("a batch lies in a segment");
-        let pieces: Vec<Bytes> = open
-            .pieces
-            .into_iter()
-            .map(|piece| match piece {
-                Piece::Blocks(blocks) => blocks,
-                Piece::Packed(mut packed) => {
-                    packed.resize(packed.len().next_multiple_of(BLOCK_LEN), 0);
-                    packed.freeze()
-                }
-            })
-            .collect();
-        let payload: usize = pieces.iter().map(Bytes::len).sum();
         let holds = open.body.holds();
         let (items, operations, body) = open.body.finish();
         let body_crc = crc(&body);
@@ -253,7 +243,7 @@ impl StreamState {
             pool: self.pool,
             uid: segment.uid,
             at: segment.used,
-            payload_blocks: (payload / BLOCK_LEN) as u32,
+            payload_blocks: open.payload.div_ceil(BLOCK_LEN as u64) as u32,
             body_len: body.len() as u32,
             items,
             operations,
@@ -272,7 +262,7 @@ impl StreamState {
         sealed.push(Sealed {
             lead,
             body,
-            pieces,
+            pieces: open.pieces,
             uid: segment.uid,
             block: segment.used,
             keys: open.keys,
