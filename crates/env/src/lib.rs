@@ -52,7 +52,7 @@ pub trait Runtime: Send + Sync + 'static {
     fn wake_at(&self, at: Instant, waker: Waker);
     /// Runs a future to its end.
     fn spawn(&self, future: BoxFuture<'static, ()>);
-    /// Runs a future to its end, on another worker than the current one if there is one.
+    /// Runs a future to its end, away from the worker that serves who waits, if there is another one.
     fn spawn_aside(&self, future: BoxFuture<'static, ()>) {
         self.spawn(future);
     }
@@ -96,9 +96,11 @@ impl Env {
         self.0.spawn(Box::pin(shell));
         task
     }
-    /// Starts a task on another worker than the current one, if there is one.
-    pub fn spawn_aside(&self, future: impl Future<Output = ()> + Send + 'static) {
-        self.0.spawn_aside(Box::pin(future));
+    /// Starts a task that computes for longer than a request takes, away from the worker that served a request last.
+    pub fn spawn_aside<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Task<T> {
+        let (task, shell) = task::pair(future);
+        self.0.spawn_aside(Box::pin(shell));
+        task
     }
     /// Runs `work` where it may block or compute for long, and gives its result.
     pub fn unblock<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Task<T> {

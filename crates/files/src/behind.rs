@@ -4,8 +4,8 @@
 //! that makes many small files. Here another worker does that work meanwhile. What a caller can observe stays the same:
 //! all that could see the data of an inode, or miss them, waits for its pending write first.
 //!
-//! - Only writes of the page cache ([`WriteMode::writeback`]), of at most [`SMALL`] bytes, one of an inode at a time, and
-//!   [`PENDING_MAX`] bytes in all; such data are lost in a crash anyway unless a sync follows, and a sync waits for them.
+//! - Only writes of the page cache ([`WriteMode::writeback`]), of at most [`SMALL`] bytes, or [`WHOLE`] at the beginning of a
+//!   file; one of an inode at a time, and [`PENDING_MAX`] bytes in all; such data are lost in a crash anyway unless a sync follows, and a sync waits for them.
 //! - Only while the engine says that there is room ([`FileSystem::roomy`]), so that a full disk is told to whom it concerns.
 //!   Should a write fail all the same, the next sync of the file, or of the file system, says so; until it has, nothing
 //!   more is left behind.
@@ -23,6 +23,9 @@ use tokio::sync::Notify;
 
 /// Longest write that is left behind, in bytes.
 const SMALL: u64 = 128 << 10;
+/// Longest one at the beginning of a file, which may be all of it. Later pieces of large files come several at once, and
+/// would wait for each other.
+const WHOLE: u64 = 1 << 20;
 /// Bytes that may be pending.
 const PENDING_MAX: u64 = 4 << 20;
 /// Room that there must be for it: other writes take some meanwhile.
@@ -163,7 +166,8 @@ impl<F: FileSystem> WriteBehind<F> {
 impl<F: FileSystem> FileSystem for WriteBehind<F> {
     async fn write(&self, ino: Ino, offset: u64, data: bytes::Bytes, how: WriteMode) -> Result<()> {
         let len = data.len() as u64;
-        let may_wait = how.writeback && !how.sync && !how.clear_setid && (1..=SMALL).contains(&len);
+        let len_max = if offset == 0 { WHOLE } else { SMALL };
+        let may_wait = how.writeback && !how.sync && !how.clear_setid && (1..=len_max).contains(&len);
         loop {
             let engine = self.settled(ino).await;
             if !may_wait || !engine.roomy(self.room.0) {
@@ -176,7 +180,7 @@ impl<F: FileSystem> FileSystem for WriteBehind<F> {
                 return engine.write(ino, offset, data, how).await;
             };
             let engine = self.engine.clone();
-            self.env.spawn_aside(async move { mark.end(engine.write(ino, offset, data, how).await) });
+            drop(self.env.spawn_aside(async move { mark.end(engine.write(ino, offset, data, how).await) }));
             return Ok(());
         }
     }

@@ -263,37 +263,40 @@ impl Pool {
             };
             quiet += 1;
             let dirty = shared.volumes.read().values().any(|volume| volume.tree.is_dirty());
-            if self.should_clean() {
-                // What was deleted is free once it has sunk to the leaves.
-                let rounds = shared.space_rounds.load(Ordering::Acquire);
-                let cleaned = match shared.deleted.load(Ordering::Acquire) {
-                    true => self.make_space(rounds, true).await.map(|()| false),
-                    false => self.clean().await,
-                };
-                match cleaned {
-                    Ok(true) => {
-                        shared.due.notify_one();
-                        continue;
-                    }
-                    Ok(false) => {}
-                    Err(_) => return,
-                }
-            }
-            let result = if due || (dirty && quiet >= CHECKPOINT_INTERVALS) {
-                quiet = 0;
-                self.checkpoint().await
-            } else {
-                match self.sync_all().await {
-                    Ok(()) => self.announce().await,
-                    failed => failed,
-                }
-            };
-            shared.scrub_cache();
-            shared.release_drained();
-            if result.is_err() {
-                return; // the pool is poisoned: every caller learns it
+            let checkpoint = due || (dirty && quiet >= CHECKPOINT_INTERVALS);
+            let pool = self.clone();
+            match shared.env.spawn_aside(async move { pool.background_round(checkpoint).await }).await {
+                Ok(true) => shared.due.notify_one(), // as soon as it can be
+                Ok(false) if checkpoint => quiet = 0,
+                Ok(false) => {}
+                Err(_) => return, // the pool is poisoned: every caller learns it
             }
         }
+    }
+
+    /// Cleans if that is wanted; otherwise makes all durable, by a checkpoint or without. Whether it cleaned.
+    async fn background_round(&self, checkpoint: bool) -> Result<bool> {
+        let shared = &self.0;
+        if self.should_clean() {
+            // What was deleted is free once it has sunk to the leaves.
+            let rounds = shared.space_rounds.load(Ordering::Acquire);
+            let cleaned = match shared.deleted.load(Ordering::Acquire) {
+                true => self.make_space(rounds, true).await.map(|()| false)?,
+                false => self.clean().await?,
+            };
+            if cleaned {
+                return Ok(true);
+            }
+        }
+        if checkpoint {
+            self.checkpoint().await?;
+        } else {
+            self.sync_all().await?;
+            self.announce().await?;
+        }
+        shared.scrub_cache();
+        shared.release_drained();
+        Ok(false)
     }
 
     /// Writes everything and stops background work. The pool accepts nothing afterwards.

@@ -401,7 +401,7 @@ impl Shared {
         for batch in sealed {
             let shared = self.clone();
             // A failure poisons the pool; whoever waits for the batch learns it from there.
-            self.env.spawn(async move { drop(shared.write(stream, batch).await) });
+            self.env.spawn_aside(async move { drop(shared.write(stream, batch).await) });
         }
     }
 

@@ -33,6 +33,8 @@ const PAUSES: usize = 16;
 /// A worker that gave way for longer than this shares its processor with somebody who has much to do. What the kernel does
 /// for a device takes some 20 us.
 const WANTED: Duration = Duration::from_micros(50);
+/// Instead of a worker's number.
+const NOBODY_SERVES: usize = usize::MAX;
 /// How often another worker is woken to stay awake too.
 const TIME_PER_ROUSE: Duration = Duration::from_micros(100);
 /// For how long such a one is left in peace.
@@ -100,6 +102,7 @@ impl Local {
 }
 
 struct Worker {
+    number: usize,
     inbox: Mutex<Inbox>,
     parked: AtomicBool,
     bell: ring::Bell,
@@ -117,6 +120,8 @@ struct Clock {
     awake: AtomicUsize,
     /// When one was woken for that, last.
     roused: AtomicU64,
+    /// The worker that was told to stay awake last, since it serves somebody who waits.
+    serving: AtomicUsize,
     /// All workers, once they are made.
     workers: OnceLock<Vec<Weak<Worker>>>,
 }
@@ -250,11 +255,13 @@ impl Real {
             awake_until: AtomicU64::new(0),
             awake: AtomicUsize::new(0),
             roused: AtomicU64::new(0),
+            serving: AtomicUsize::new(NOBODY_SERVES),
             workers: OnceLock::new(),
         });
         for index in 0..workers.max(1) {
             let (parked, bell) = (AtomicBool::new(false), ring::Bell::new()?);
             let worker = Arc::new(Worker {
+                number: index,
                 inbox: Mutex::default(),
                 parked,
                 bell,
@@ -343,6 +350,7 @@ impl Spawner {
     /// moves clients to one that sleeps, away from the queue that they used last.
     pub fn stay_awake(&self, time: Duration) {
         let (clock, now) = (&self.0.clock, self.0.clock.now());
+        clock.serving.store(self.0.number, Ordering::Relaxed);
         if clock.stay_awake(now, time) {
             clock.rouse(now);
         }
@@ -497,12 +505,15 @@ impl Runtime for RealShared {
         spawn_at(&self.workers[next % self.workers.len()], future);
     }
     fn spawn_aside(&self, future: BoxFuture<'static, ()>) {
-        let current = WORKER.with_borrow(|local| local.as_ref().map(|local| local.shared.clone()));
-        let current = current.and_then(|current| self.workers.iter().position(|worker| Arc::ptr_eq(worker, &current)));
-        match current {
-            Some(index) => spawn_at(&self.workers[(index + 1) % self.workers.len()], future),
-            None => self.spawn(future),
-        }
+        let serving = self.clock.serving.load(Ordering::Relaxed);
+        let (next, workers) = (self.next.fetch_add(1, Ordering::Relaxed), self.workers.len());
+        let worker = match serving {
+            NOBODY_SERVES => next % workers,
+            _ if workers == 1 => 0,
+            // The others take turns.
+            serving => (serving + 1 + next % (workers - 1)) % workers,
+        };
+        spawn_at(&self.workers[worker], future);
     }
     fn unblock(&self, work: Box<dyn FnOnce() + Send>) {
         self.blocking.lock().send(work).expect("helper threads live as long as the sender");

@@ -92,7 +92,6 @@ impl Ring {
             .setup_coop_taskrun()
             .setup_taskrun_flag()
             .setup_single_issuer()
-            .setup_defer_taskrun()
             .build(ENTRIES)
             .map_err(|error| io::Error::new(error.kind(), format!("cannot set up an io_uring: {error}; Ashlar needs Linux 6.1 or newer with io_uring allowed (see /proc/sys/kernel/io_uring_disabled)")))?;
         Ok(Ring {
@@ -253,12 +252,16 @@ unsafe impl Send for AlignedBuf {}
 unsafe impl Sync for AlignedBuf {}
 
 /// Buffers of this size are kept for the next one who wants such: the kernel clears fresh memory, which takes longer than
-/// most of what is done with it.
-const KEPT: std::ops::RangeInclusive<usize> = 64 << 10..=2 << 20;
+/// most of what is done with it, and an allocator gives what one thread frees to another one late.
+const KEPT: std::ops::RangeInclusive<usize> = 4 << 10..=2 << 20;
 /// Bytes that are kept at most.
 const KEPT_MAX: usize = 16 << 20;
-/// Sizes are rounded up to this, so that one fits where another was.
-const KEPT_STEP: usize = 64 << 10;
+
+/// Sizes are rounded up, by a sixteenth at most from 64 KiB on, so that one fits where another was.
+const fn room_of(len: usize) -> usize {
+    let step = if len <= 64 << 10 { 4 << 10 } else { 64 << 10 };
+    len.next_multiple_of(step)
+}
 
 /// Buffers that nobody uses at the moment, by size.
 #[derive(Default)]
@@ -275,20 +278,9 @@ impl AlignedBuf {
 
     /// A copy.
     pub fn copy_of(bytes: &[u8]) -> AlignedBuf {
-        if KEPT.contains(&bytes.len()) {
-            let mut buffer = AlignedBuf::any(bytes.len());
-            buffer.as_mut().copy_from_slice(bytes);
-            return buffer;
-        }
-        let room = bytes.len().max(1);
-        // SAFETY: the layout's size is not zero.
-        let data = unsafe { std::alloc::alloc(Self::layout(room)) };
-        if data.is_null() {
-            std::alloc::handle_alloc_error(Self::layout(room));
-        }
-        // SAFETY: the buffer is new and as long. Should it have one byte more than is copied, its length hides it.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), data, bytes.len()) };
-        AlignedBuf { data, len: bytes.len(), room }
+        let mut buffer = AlignedBuf::any(bytes.len());
+        buffer.as_mut().copy_from_slice(bytes);
+        buffer
     }
     /// A zeroed buffer.
     pub fn zeroed(len: usize) -> AlignedBuf {
@@ -299,7 +291,7 @@ impl AlignedBuf {
         if !KEPT.contains(&len) {
             return AlignedBuf::zeroed(len);
         }
-        let room = len.next_multiple_of(KEPT_STEP);
+        let room = room_of(len);
         let spare = {
             let mut spare = SPARE.lock();
             let found = spare.buffers.get_mut(&room).and_then(Vec::pop);
@@ -350,7 +342,7 @@ impl AsMut<[u8]> for AlignedBuf {
 }
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        if KEPT.contains(&self.room) && self.room.is_multiple_of(KEPT_STEP) {
+        if KEPT.contains(&self.room) && room_of(self.room) == self.room {
             let mut spare = SPARE.lock();
             if spare.bytes + self.room <= KEPT_MAX {
                 spare.bytes += self.room;
