@@ -41,7 +41,7 @@ impl Default for Options {
             timeout: Duration::from_secs(10 * 365 * 86_400),
             over_io_uring: true,
             max_write: Bytes(1 << 20),
-            read_ahead: Bytes(1 << 20),
+            read_ahead: Bytes(8 << 20),
             on_damage: Arc::new(|damage| eprintln!("ashlar: {damage}")),
         }
     }

@@ -32,7 +32,7 @@ pub(crate) struct Queue<F> {
     pub(crate) state: Arc<State>,
     pub(crate) fs: Arc<F>,
     pub(crate) spawner: Spawner,
-    /// Requests that its worker took from rings and did not answer yet.
+    /// Requests that its worker took from rings and did not answer yet; large ones count for several.
     pub(crate) in_service: AtomicUsize,
     /// The queues of all workers.
     pub(crate) all: Weak<Vec<Arc<Queue<F>>>>,

@@ -27,6 +27,8 @@ const ENTRIES_MIN: usize = 8;
 const ENTRIES_OF_ALL: usize = 64;
 /// With so many requests in service, a worker gives some to the next one.
 const DEEP: usize = 6;
+/// Bytes that take as long to check and copy as a small request takes.
+const PER_REQUEST: usize = 512 << 10;
 /// With fewer, it gets its entries back.
 const SHALLOW: usize = 2;
 
@@ -86,6 +88,15 @@ struct Entry {
 struct Arrived {
     headers: UringHeaders,
     payload: Bytes,
+}
+
+impl Arrived {
+    /// How many small requests it counts for.
+    fn weight(&self, header: &InHeader) -> usize {
+        let read = (header.opcode == Opcode::Read as u32).then(|| ReadIn::read_from_prefix(&self.headers.op_in).ok());
+        let len = read.flatten().map_or(self.payload.len(), |(read, _)| read.size as usize);
+        1 + len / PER_REQUEST
+    }
 }
 
 impl Entry {
@@ -174,13 +185,14 @@ impl<F: FileSystem> Queue<F> {
                     request
                 }
             };
-            self.in_service.fetch_add(1, Ordering::Relaxed);
+            let header = InHeader::read_from_prefix(&request.headers.in_out).expect("128 bytes hold the header").0;
+            let weight = request.weight(&header);
+            self.in_service.fetch_add(weight, Ordering::Relaxed);
             let Arrived { headers, payload } = request;
-            let header = InHeader::read_from_prefix(&headers.in_out).expect("128 bytes hold the header").0;
             let message = Message::split(header, &headers.op_in, &payload);
             self.fill(message, &payload, &mut entry.reply).await;
             entry.put_reply(header.unique, headers);
-            self.in_service.fetch_sub(1, Ordering::Relaxed);
+            self.in_service.fetch_sub(weight, Ordering::Relaxed);
         }
     }
 
