@@ -33,7 +33,7 @@ pub enum FrameError {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// Another kind of file.
-    #[error("it is no {0}: its first bytes are others")]
+    #[error("it is no {0}: its first bytes are others; `ashlar lab {0}` makes one")]
     Other(&'static str),
     /// A newer one.
     #[error("it has version {found}; this program knows {known}: take a newer ashlar")]

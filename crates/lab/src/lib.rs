@@ -13,6 +13,7 @@ pub mod frames;
 pub mod history;
 pub mod layout;
 pub mod mounts;
+mod partial;
 pub mod snapshot;
 pub mod sorter;
 pub mod walk;

@@ -68,7 +68,7 @@ pub struct AgeOptions {
 }
 
 /// How the layout was at one time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Point {
     /// Records of the history that were done.
     pub record: u64,
@@ -376,5 +376,7 @@ impl<S: Subject> Driver<'_, S> {
     }
 }
 
+#[cfg(test)]
+mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -7,15 +7,17 @@
 //! id, and refused unless the run was ended in order (`clean`).
 
 use super::Point;
-use crate::snapshot::partial;
+use crate::partial::Partial;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Longest file of points that is read.
+/// Longest files that are read.
+const RUN_BYTES_MAX: u64 = 1 << 20;
+const REFUSED_BYTES_MAX: u64 = 256 << 20;
 const POINTS_BYTES_MAX: u64 = 64 << 20;
 
 /// What is being done.
@@ -103,7 +105,11 @@ impl State {
     pub fn resume(home: &Path, what: &str) -> Result<State, StateError> {
         let failed = |error| StateError::Io(home.to_path_buf(), error);
         let damaged = |what| StateError::Damaged(home.to_path_buf(), what);
-        let run = std::fs::read(home.join("run.json")).map_err(failed)?;
+        let read = |name, bytes_max| match read_up_to(&home.join(name), bytes_max) {
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Err(damaged(name)),
+            other => other.map_err(failed),
+        };
+        let run = read("run.json", RUN_BYTES_MAX)?;
         let run: Run = serde_json::from_slice(&run).map_err(|_| damaged("run.json"))?;
         if run.what != what {
             return Err(StateError::Other { path: home.into(), found: run.what });
@@ -121,14 +127,11 @@ impl State {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => 0,
             Err(error) => return Err(failed(error)),
         };
-        let read = std::fs::read(home.join("refused")).map_err(failed)?;
+        let refused = read("refused", REFUSED_BYTES_MAX)?;
         let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
-        let pairs = read.chunks_exact(16).map(|pair| (number(&pair[..8]), number(&pair[8..])));
+        let pairs = refused.chunks_exact(16).map(|pair| (number(&pair[..8]), number(&pair[8..])));
         let refused = pairs.filter(|(record, _)| *record < position).map(|(_, operation)| operation).collect();
-        if std::fs::metadata(home.join("points.jsonl")).map_err(failed)?.len() > POINTS_BYTES_MAX {
-            return Err(damaged("points.jsonl"));
-        }
-        let text = std::fs::read_to_string(home.join("points.jsonl")).map_err(failed)?;
+        let text = String::from_utf8(read("points.jsonl", POINTS_BYTES_MAX)?).map_err(|_| damaged("points.jsonl"))?;
         // The last may be cut.
         let points = text.lines().filter_map(|line| serde_json::from_str::<Point>(line).ok());
         let points = points.filter(|point| point.record <= position).collect();
@@ -174,12 +177,17 @@ impl State {
     }
 }
 
+/// All of a file, which may have so many bytes.
+fn read_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
+}
+
 fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let partial = partial(path);
-    let mut file = File::create(&partial)?;
+    let mut file = Partial::create(path)?;
     file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&partial, path)
+    file.finish()
 }
 
 impl Files {

@@ -3,13 +3,12 @@
 use super::format::{Header, HistoryWriter};
 use super::record::{Act, ROOT, Record};
 use super::stats::{Closing, Stats};
-use crate::snapshot::{finish, partial};
+use crate::partial::Partial;
 use crate::sorter::Sorter;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -60,10 +59,9 @@ impl Builder {
 
     /// Writes the history into the file `to`, which appears when it is whole. `interrupted` ends it.
     pub fn finish(self, to: &Path, header: &Header, interrupted: &AtomicBool) -> io::Result<(Closing, Tidied)> {
-        let partial = partial(to);
-        let mut writer = HistoryWriter::new(BufWriter::with_capacity(1 << 20, File::create(&partial)?), header)?;
+        let mut writer = HistoryWriter::new(Partial::buffered(to)?, header)?;
         let (closing, tidied) = self.ordered(interrupted, |record| writer.put(&record))?;
-        finish(writer.finish(&closing)?, &partial, to)?;
+        Partial::finish_buffered(writer.finish(&closing)?)?;
         Ok((closing, tidied))
     }
 

@@ -17,4 +17,3 @@ mod take;
 
 pub use format::{Closing, Header, SnapshotReader};
 pub use take::{Names, TakeOptions, Taken, take};
-pub(crate) use take::{finish, partial};

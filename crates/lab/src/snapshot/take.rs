@@ -3,13 +3,14 @@
 use super::format::{Closing, ENTRIES, FORMAT, FREE, FreeRange, HEADER, Header};
 use crate::frames::FrameWriter;
 use crate::mounts::{Groups, mount_of};
+use crate::partial::Partial;
 use crate::sorter::Sorter;
 use crate::walk::{Entry, WalkError, Walked, walk};
 use ashlar_env::host::space_ranges;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 /// What becomes of names.
@@ -69,6 +70,8 @@ pub fn take(
         free_bytes: space.f_bfree.saturating_mul(space.f_frsize),
         names_hashed: options.names != Names::Kept,
     };
+    // An hour of looking would be lost on a place where nothing can be written.
+    let file = Partial::buffered(to)?;
     let directory = to.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut sorter = Sorter::new(options.memory, directory);
     let mut count = 0;
@@ -82,9 +85,7 @@ pub fn take(
         }
         sorter.push(entry)
     })?;
-    let partial = partial(to);
-    let file = File::create(&partial)?;
-    let mut frames = FrameWriter::new(BufWriter::with_capacity(1 << 20, file), &FORMAT)?;
+    let mut frames = FrameWriter::new(file, &FORMAT)?;
     frames.put_header(HEADER, &header)?;
     let mut closing = Closing::default();
     let mut last = None;
@@ -98,7 +99,7 @@ pub fn take(
         frames.put_item(ENTRIES, &entry)?;
     }
     let note = put_free(&handle, &mut frames, &mut closing)?;
-    finish(frames.finish(&closing.encode())?, &partial, to)?;
+    Partial::finish_buffered(frames.finish(&closing.encode())?)?;
     Ok(Taken { header, closing, walked, note })
 }
 
@@ -122,19 +123,6 @@ fn put_free<W: Write>(handle: &File, frames: &mut FrameWriter<W>, closing: &mut 
         (Ok(()), None) => Ok(None),
         (Err(error), None) => Ok(Some(format!("where space is free is not in it: {error}"))),
     }
-}
-
-/// The name of a file that is not whole yet.
-pub(crate) fn partial(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    name.into()
-}
-
-/// Makes a file durable and puts it in its place.
-pub(crate) fn finish(file: BufWriter<File>, partial: &Path, to: &Path) -> io::Result<()> {
-    file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-    std::fs::rename(partial, to)
 }
 
 fn hashed(key: &str, name: &[u8]) -> Vec<u8> {
