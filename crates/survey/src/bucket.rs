@@ -69,10 +69,12 @@ pub enum BucketError {
     #[error("AWS_ENDPOINT_URL is {0:?}, which is no address of a server ({1}); write http://HOST:PORT or https://HOST")]
     Endpoint(String, String),
     /// The list.
-    #[error("s3://{bucket} cannot be listed: {what}")]
+    #[error("s3://{bucket} cannot be listed on {server}: {what}; AWS_ENDPOINT_URL names another server")]
     List {
         /// Its name.
         bucket: String,
+        /// The server that was asked.
+        server: String,
         /// What the server said.
         what: String,
     },
@@ -142,7 +144,10 @@ impl Bucket {
 
     /// Calls `each` with all objects, in the order of their keys, for as long as it likes.
     pub fn list(&self, stop: &AtomicBool, each: &mut dyn FnMut(Object) -> bool) -> Result<(), BucketError> {
-        let fail = |what: String| BucketError::List { bucket: self.place.name().to_string(), what };
+        let fail = |what: String| {
+            let (bucket, server) = (self.place.name().to_string(), self.place.base_url().to_string());
+            BucketError::List { bucket, server, what }
+        };
         let mut token: Option<String> = None;
         loop {
             let mut list = self.place.list_objects_v2(self.credentials.as_ref());
