@@ -154,6 +154,16 @@ fn watch(control: &Control, stop: &AtomicBool, output: &Output) {
     }
 }
 
+/// The last message of a daemon's log; it may have several lines.
+fn last_words(log: &str) -> &str {
+    const PREFIX: &str = "ashlar: ";
+    let log = log.trim_end();
+    let begins = |at: &usize| *at == 0 || log[..*at].ends_with('\n');
+    let last = log.rmatch_indices(PREFIX).map(|(at, _)| at).find(begins);
+    let words = last.map_or(log, |at| &log[at + PREFIX.len()..]);
+    if words.is_empty() { "the daemon ended without a word" } else { words }
+}
+
 /// Set for the process that stays behind.
 const DETACHED: &str = "ASHLAR_DETACHED";
 
@@ -178,10 +188,21 @@ fn detach(directory: &Path, mount: &Path, up: &Up, output: &Output) -> Result<Ex
     }
     if line.trim() != READY {
         let _ = child.wait();
-        let said = std::fs::read_to_string(&log).unwrap_or_default();
-        let said = said.lines().last().unwrap_or("the daemon ended without a word");
-        return Err(Failure::new(said.strip_prefix("ashlar: ").unwrap_or(said)));
+        return Err(Failure::new(last_words(&std::fs::read_to_string(&log).unwrap_or_default())));
     }
     output.print(&Done { done: format!("{} is mounted at {}; `ashlar down` unmounts it", up.fs, mount.display()) });
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::last_words;
+
+    #[test]
+    fn the_last_message_is_told_whole() {
+        let log = "ashlar: first\nashlar: pool.toml: TOML parse error\n  |\n1 | x = ashlar: y\nmissing field\n\n";
+        assert_eq!(last_words(log), "pool.toml: TOML parse error\n  |\n1 | x = ashlar: y\nmissing field");
+        assert_eq!(last_words("thread panicked\n"), "thread panicked");
+        assert_eq!(last_words(""), "the daemon ended without a word");
+    }
 }

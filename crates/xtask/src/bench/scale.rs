@@ -35,30 +35,32 @@ pub fn scale(options: &Options) -> Result<(), String> {
     let ashlar = crate::ashlar()?;
     let at = options.at.join(format!("ashlar-scale-{}", std::process::id()));
     let facts = machine::facts(Some(&options.at));
-    let measured = measure(&ashlar, &at, options);
-    fs::remove_dir_all(&at).map_err(|error| format!("{}: {error}", at.display()))?;
-    show(options.json, &facts, &measured?);
-    Ok(())
+    let mut lines = Vec::new();
+    let outcome = measure(&ashlar, &at, options, &mut lines);
+    if !lines.is_empty() {
+        show(options.json, &facts, &lines);
+    }
+    outcome.and(fs::remove_dir_all(&at).map_err(|error| format!("{}: {error}", at.display())))
 }
 
-fn measure(ashlar: &Path, at: &Path, options: &Options) -> Result<Vec<Line>, String> {
-    let mut lines = Vec::new();
+fn measure(ashlar: &Path, at: &Path, options: &Options, lines: &mut Vec<Line>) -> Result<(), String> {
     let (place, files) = (at.display().to_string(), options.files.to_string());
     for arguments in [&["make", &place, &files][..], &["use", &place]] {
         check_interrupt()?;
         eprintln!("scale {}", arguments.join(" "));
-        collect(&mut lines, parse(&said(cargo_bench("ashlar-files", "scale").args(arguments))?)?);
+        collect(lines, parse(&said(cargo_bench("ashlar-files", "scale").args(arguments))?)?);
     }
     eprintln!("through the mount");
-    collect(&mut lines, served(ashlar, at, options)?);
-    Ok(lines)
+    collect(lines, served(ashlar, at, options)?);
+    Ok(())
 }
 
 /// What people see who mount it.
 fn served(ashlar: &Path, at: &Path, options: &Options) -> Result<Vec<Figure>, String> {
     let text = |error: std::io::Error| error.to_string();
     let device = at.join("pool.img");
-    let config = format!("devices = [\"device-0\"]\n\n[layer.device-0.file]\npath = {device:?}\n");
+    let config =
+        format!("devices = [\"device-0\"]\ncompression = \"off\"\n\n[layer.device-0.file]\npath = {device:?}\n");
     fs::write(at.join("pool.toml"), config).map_err(text)?;
     let mut figures = Vec::new();
     let mut figure = |row: &str, unit: &str, value: f64| {
