@@ -32,8 +32,8 @@ struct Mounted {
 }
 
 impl Session {
-    /// Opens the pool in this directory. Of the memory the pool gets five eighths and inodes a quarter; the rest is for
-    /// requests and the program.
+    /// Opens the pool in this directory. Of the memory the pool gets half, inodes a quarter, requests an eighth; the rest is for
+    /// the program.
     ///
     /// `cut_log`: a damaged log is cut instead of refused.
     pub fn open(directory: &Path, memory: Bytes, threads: usize, cut_log: bool) -> Result<Session, Failure> {
@@ -42,7 +42,7 @@ impl Session {
         let env = real.env();
         let devices = description.stack().build(directory, &env)?;
         let compression = config::compression(&description.compression)?;
-        let settings = Config { memory: Bytes(memory.0 / 8 * 5), compression, cut_log, ..Config::default() };
+        let settings = Config { memory: Bytes(memory.0 / 2), compression, cut_log, ..Config::default() };
         let pool = real.block_on({
             let env = env.clone();
             async move { Pool::open(&env, devices, settings).await }
@@ -93,7 +93,8 @@ impl Session {
             eprintln!("ashlar: {name} takes no changes, for it is damaged: {error}; `ashlar check` says what is lost");
         }
         let read_only = is_snapshot || damage.is_some();
-        let options = Options { source: format!("ashlar:{name}"), read_only, ..Options::default() };
+        let buffers = Bytes(self.memory.0 / 8).min(Options::default().buffers);
+        let options = Options { source: format!("ashlar:{name}"), read_only, buffers, ..Options::default() };
         let mount =
             Mount::new(&self.real, files.clone(), at, options).map_err(|error| Failure::new(error.to_string()))?;
         self.mounted.lock().push(Mounted { name: name.into(), mount, files });

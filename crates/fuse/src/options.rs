@@ -25,6 +25,8 @@ pub struct Options {
     pub over_io_uring: bool,
     /// Largest write request; the kernel's `fs.fuse.max_pages_limit` may lower it.
     pub max_write: Bytes,
+    /// Memory for requests over io_uring, shared by all processors, each of which has two to 32 requests of the largest size.
+    pub buffers: Bytes,
     /// How far the kernel reads ahead of a sequential reader.
     pub read_ahead: Bytes,
     /// Takes reports of damage, at most ten a second. The default prints them to standard error.
@@ -41,6 +43,7 @@ impl Default for Options {
             timeout: Duration::from_secs(10 * 365 * 86_400),
             over_io_uring: true,
             max_write: Bytes(1 << 20),
+            buffers: Bytes(64 << 20),
             read_ahead: Bytes(8 << 20),
             on_damage: Arc::new(|damage| eprintln!("ashlar: {damage}")),
         }

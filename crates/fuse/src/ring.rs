@@ -15,6 +15,7 @@ use ashlar_vfs::FileSystem;
 use bytes::Bytes;
 use io_uring::{opcode, squeue, types};
 use parking_lot::Mutex;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,9 +23,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Requests in service at once, for each processor: as many as programs commonly submit from one, but few where there are
 /// many processors, since each takes a buffer for the largest write.
-const ENTRIES_MAX: usize = 32;
-const ENTRIES_MIN: usize = 8;
-const ENTRIES_OF_ALL: usize = 64;
+const ENTRIES: RangeInclusive<usize> = 2..=32;
 /// With so many requests in service, a worker gives some to the next one.
 const DEEP: usize = 6;
 /// Bytes that take as long to check and copy as a small request takes.
@@ -156,10 +155,11 @@ impl<F: FileSystem> Queue<F> {
         let processors = crate::sys::processors();
         let workers = self.all.upgrade().map_or(1, |all| all.len());
         let mine: Vec<usize> = (self.worker..processors).step_by(workers).collect();
+        let entries = self.state.options.buffers.0 as usize / self.state.agreement.max_write / processors;
         let pinned = mine.clone();
         self.spawner.spawn(async move { crate::sys::pin_thread(&pinned) });
         for processor in mine {
-            for _ in 0..(ENTRIES_OF_ALL / processors).clamp(ENTRIES_MIN, ENTRIES_MAX) {
+            for _ in 0..entries.clamp(*ENTRIES.start(), *ENTRIES.end()) {
                 let entry = Entry::new(processor as u16, self.state.agreement.max_write);
                 self.clone().go_on(entry, None);
             }
