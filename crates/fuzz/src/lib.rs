@@ -10,6 +10,8 @@
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, RngSeed};
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 
 /// How a target runs: `cases` inputs from one fixed seed, unless the environment says otherwise.
 pub fn config(cases: u32) -> Config {
@@ -89,6 +91,13 @@ fn edit() -> impl Strategy<Value = Edit> {
         1 => (at(), 1..80u8).prop_map(|(at, count)| Edit::Repeat(at, count)),
         1 => at().prop_map(Edit::Cut),
     ]
+}
+
+/// Bytes that no compressor makes shorter, the same for a seed.
+pub fn incompressible(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    Pcg64Mcg::seed_from_u64(seed).fill_bytes(&mut bytes);
+    bytes
 }
 
 /// Any bytes.

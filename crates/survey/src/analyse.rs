@@ -364,7 +364,7 @@ impl Analyser {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ashlar_models::Chance;
+    use ashlar_fuzz::incompressible;
 
     impl ReadAt for &[u8] {
         fn read_at(&mut self, offset: u64, to: &mut [u8]) -> io::Result<usize> {
@@ -379,14 +379,9 @@ mod tests {
         Plan { chunkings: chunkings.to_vec(), pack_every: 0, study_every: 0 }
     }
 
-    fn noise(seed: u64, len: usize) -> Vec<u8> {
-        let mut chance = Chance::new(seed);
-        (0..len).map(|_| chance.below(256) as u8).collect()
-    }
-
     #[test]
     fn stretches_of_a_file_find_what_the_whole_file_does() {
-        let mut bytes = noise(1, 3_333_333);
+        let mut bytes = incompressible(1, 3_333_333);
         bytes[500_000..900_000].fill(0);
         let plan = plan(&Chunking::DEFAULT);
         let mut analyser = Analyser::new(&plan);
@@ -419,7 +414,14 @@ mod tests {
 
     #[test]
     fn blocks_are_those_of_the_bytes() {
-        let bytes = [noise(1, 4096), noise(2, 4096), noise(1, 4096), vec![0; 4096], noise(3, 10)].concat();
+        let bytes = [
+            incompressible(1, 4096),
+            incompressible(2, 4096),
+            incompressible(1, 4096),
+            vec![0; 4096],
+            incompressible(3, 10),
+        ]
+        .concat();
         let plan = plan(&[Chunking::Fixed(4096)]);
         let mut outcome = Outcome::default();
         let end = bytes.len() as u64;
@@ -434,7 +436,7 @@ mod tests {
 
     #[test]
     fn a_file_that_became_shorter_ends_where_it_ends() {
-        let bytes = noise(1, 100_000);
+        let bytes = incompressible(1, 100_000);
         let plan = plan(&Chunking::DEFAULT);
         let mut outcome = Outcome::default();
         let stretch = Stretch { from: 0, to: 1 << 20, data_end: 1 << 20, begins: true, salt: 0 };

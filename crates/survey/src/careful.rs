@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::analyse::Plan;
     use crate::chunk::Chunking;
-    use crate::tests::noise;
+    use ashlar_fuzz::incompressible;
     use proptest::prelude::*;
     use std::collections::HashSet;
 
@@ -173,7 +173,7 @@ mod tests {
         fn only_what_is_damaged_is_missing(
             seed in 0u64..1000, short: bool, bad in prop::collection::hash_set(0u64..3000, 0..12), run in 0u64..300,
         ) {
-            let bytes = noise(seed, 1_500_000);
+            let bytes = incompressible(seed, 1_500_000);
             let end = bytes.len() as u64;
             let mut bad = bad;
             bad.retain(|block| block * 512 < end);

@@ -146,35 +146,39 @@ pub enum WalkError {
     Interrupted,
 }
 
+/// How a tree or a bucket is looked through.
+#[derive(Clone, Copy)]
+pub struct Look<'a> {
+    /// The present time, seconds since 1970.
+    pub now: i64,
+    /// Bytes that the list may take.
+    pub memory: u64,
+    /// Ends it.
+    pub stop: &'a AtomicBool,
+    /// Gets the number of files so far.
+    pub progress: &'a dyn Fn(u64),
+}
+
 struct Walk<'a> {
     listing: Listing,
     device: u64,
-    now: i64,
-    memory: u64,
+    look: Look<'a>,
     linked: HashSet<u64>,
     seen: HashSet<u64>,
     /// Where something is mounted below the root.
     mounts: HashSet<PathBuf>,
-    stop: &'a AtomicBool,
-    progress: &'a dyn Fn(u64),
 }
 
 impl Listing {
     /// Walks through the tree below `root`, without following symbolic links or entering other file systems.
-    pub fn walk(
-        root: &Path,
-        now: i64,
-        memory: u64,
-        stop: &AtomicBool,
-        progress: &dyn Fn(u64),
-    ) -> Result<Listing, WalkError> {
+    pub fn walk(root: &Path, look: Look<'_>) -> Result<Listing, WalkError> {
         let fail = |error| WalkError::Root(root.to_path_buf(), error);
         let metadata = std::fs::metadata(root).map_err(fail)?;
         let listing = Listing { root: root.to_path_buf(), ..Listing::default() };
         // A mount may lead back to the root itself.
         let (linked, seen) = (HashSet::new(), HashSet::from([metadata.ino()]));
         let (device, mounts) = (metadata.dev(), mounts_below(root));
-        let mut walk = Walk { listing, device, now, memory, linked, seen, mounts, stop, progress };
+        let mut walk = Walk { listing, device, look, linked, seen, mounts };
         std::fs::read_dir(root).map_err(fail)?;
         walk.all()?;
         let mut listing = walk.listing;
@@ -183,13 +187,8 @@ impl Listing {
     }
 
     /// The objects of a bucket.
-    pub fn of_bucket(
-        bucket: &Bucket,
-        now: i64,
-        memory: u64,
-        stop: &AtomicBool,
-        progress: &dyn Fn(u64),
-    ) -> Result<Listing, WalkError> {
+    pub fn of_bucket(bucket: &Bucket, look: Look<'_>) -> Result<Listing, WalkError> {
+        let Look { now, memory, stop, progress } = look;
         let mut listing = Listing { root: bucket.name().into(), keys: true, ..Listing::default() };
         let mut full = false;
         bucket.list(stop, &mut |Object { key, size, written }| {
@@ -421,7 +420,7 @@ impl Walk<'_> {
     fn all(&mut self) -> Result<(), WalkError> {
         let mut ahead = vec![(0u32, 0u32)];
         while let Some((number, depth)) = ahead.pop() {
-            if self.stop.load(Ordering::Acquire) {
+            if self.look.stop.load(Ordering::Acquire) {
                 return Err(WalkError::Interrupted);
             }
             let path = self.listing.directory(number);
@@ -449,10 +448,10 @@ impl Walk<'_> {
                 + listing.directories.capacity() * size_of::<(u32, u64, u16)>()
                 + listing.names.capacity()
                 + (self.linked.capacity() + self.seen.capacity()) * 16;
-            if taken as u64 > self.memory {
-                return Err(WalkError::Memory(self.memory));
+            if taken as u64 > self.look.memory {
+                return Err(WalkError::Memory(self.look.memory));
             }
-            (self.progress)(listing.sizes.files);
+            (self.look.progress)(listing.sizes.files);
         }
         Ok(())
     }
@@ -508,7 +507,7 @@ impl Walk<'_> {
         // Small files may lie in their inode, and then have no blocks and no holes.
         let sparse = allocated < size && size > 4096;
         let data = if sparse { data_bytes(&path.join(&name), size).unwrap_or(size) } else { size };
-        self.listing.sizes.file(&name, size, data, allocated, self.now - metadata.mtime(), depth);
+        self.listing.sizes.file(&name, size, data, allocated, self.look.now - metadata.mtime(), depth);
         if data == 0 {
             return;
         }

@@ -3,7 +3,7 @@
 use crate::analyse::{ReadAt, Stretch};
 use crate::bucket::{Access, Bucket, is_bucket};
 use crate::careful::{Careful, Direct};
-use crate::listing::{Entry, Listing, WalkError, segments};
+use crate::listing::{Entry, Listing, Look, WalkError, segments};
 use crate::qcow2::{Qcow2, Qcow2Error};
 use rustix::fs::{Advice, SeekFrom, fadvise, seek};
 use std::fs::{File, OpenOptions};
@@ -12,7 +12,6 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// What is surveyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
@@ -112,18 +111,11 @@ impl ReadAt for Reading<'_> {
 
 impl Source {
     /// Opens what is at `path`; of a tree, walks through it; of a bucket, lists it.
-    pub fn open(
-        path: &Path,
-        access: &Access,
-        now: i64,
-        memory: u64,
-        stop: &AtomicBool,
-        progress: &dyn Fn(u64),
-    ) -> Result<Source, SourceError> {
+    pub fn open(path: &Path, access: &Access, look: Look<'_>) -> Result<Source, SourceError> {
         let fail = |error| SourceError::Open(path.to_path_buf(), error);
         if let Some(name) = path.to_str().filter(|name| is_bucket(name)) {
             let bucket = Bucket::new(name, access).map_err(WalkError::from)?;
-            let listing = Listing::of_bucket(&bucket, now, memory, stop, progress)?;
+            let listing = Listing::of_bucket(&bucket, look)?;
             let bucket = Some(Arc::new(bucket));
             // An object is there or not; a request less is worth more than a byte.
             let block = u64::MAX;
@@ -132,7 +124,7 @@ impl Source {
         let metadata = std::fs::metadata(path).map_err(fail)?;
         let block = block_bytes(path);
         if metadata.is_dir() {
-            let listing = Listing::walk(path, now, memory, stop, progress)?;
+            let listing = Listing::walk(path, look)?;
             return Ok(Source { kind: Kind::Tree, path: path.into(), listing, qcow2: None, bucket: None, block });
         }
         let kind = metadata.file_type();
@@ -161,7 +153,7 @@ impl Source {
         let mut listing = Listing::single(path, size, data, metadata.mtime());
         if kind.is_file() {
             let name = path.file_name().unwrap_or_default();
-            listing.sizes.file(name, size, data, metadata.blocks().saturating_mul(512), now - metadata.mtime(), 0);
+            listing.sizes.file(name, size, data, metadata.blocks().saturating_mul(512), look.now - metadata.mtime(), 0);
         }
         let kind = if kind.is_file() { Kind::Image } else { Kind::Device };
         Ok(Source { kind, path: path.into(), listing, qcow2: None, bucket: None, block })

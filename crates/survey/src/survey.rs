@@ -7,7 +7,7 @@ use crate::chunk::Chunking;
 use crate::compress::{Codec, Study};
 use crate::evaluate::{Evaluation, EvaluationError, Ratio, Whole, evaluate};
 use crate::layout::layout;
-use crate::listing::Entry;
+use crate::listing::{Entry, Look};
 use crate::sample::{Share, fast_hash};
 use crate::scan::{Done, FULL_UNIT, Scan, Unit};
 use crate::source::{Kind, Source, SourceError, is_rotating};
@@ -159,9 +159,9 @@ pub fn survey(
 ) -> Result<Answer, SurveyError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let began = Instant::now();
-    let mut source = Source::open(path, &options.access, now as i64, options.memory / 2, stop, &|files| {
-        status(Status::Walking(files))
-    })?;
+    let progress = |files| status(Status::Walking(files));
+    let look = Look { now: now as i64, memory: options.memory / 2, stop, progress: &progress };
+    let mut source = Source::open(path, &options.access, look)?;
     let total = source.listing.data_bytes();
     let full = options.full || options.budget.is_none() && total <= SMALL;
     let unit_bytes =

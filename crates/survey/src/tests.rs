@@ -2,10 +2,12 @@
 
 use crate::answer::{Answer, Origin};
 use crate::chunk::Chunking;
+use crate::listing::{Listing, Look};
 use crate::qcow2::Qcow2;
 use crate::source::Kind;
 use crate::tally::Mode;
 use crate::{Budget, Options, Status, SurveyError, survey};
+use ashlar_fuzz::incompressible;
 use ashlar_models::Chance;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -39,11 +41,6 @@ impl Drop for Directory {
     }
 }
 
-pub fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut chance = Chance::new(seed);
-    (0..len.div_ceil(8)).flat_map(|_| chance.below(u64::MAX).to_le_bytes()).take(len).collect()
-}
-
 fn options() -> Options {
     Options::everything(vec![Chunking::Fixed(4096), Chunking::Fixed(65536), Chunking::Cdc(8192)])
 }
@@ -60,20 +57,20 @@ fn value(answer: &Answer, chunking: &str) -> f64 {
 #[test]
 fn a_tree_is_counted_to_the_byte() {
     let tree = Directory::new();
-    let one = noise(1, 100_000);
+    let one = incompressible(1, 100_000);
     tree.write("a/one", &one);
     tree.write("b/copy", &one);
-    tree.write("b/other", &noise(2, 50_000));
+    tree.write("b/other", &incompressible(2, 50_000));
     tree.write("empty", b"");
     fs::hard_link(tree.0.join("a/one"), tree.0.join("a/link")).expect("a link");
     std::os::unix::fs::symlink("..", tree.0.join("a/loop")).expect("a link");
     std::os::unix::fs::symlink("nowhere", tree.0.join("dangling")).expect("a link");
     let odd = OsStr::from_bytes(b"odd-\xff\xfe");
-    tree.write(Path::new(odd), &noise(3, 10));
+    tree.write(Path::new(odd), &incompressible(3, 10));
     let holes = File::create(tree.0.join("holes")).expect("a file");
     // As large as ext4 allows.
     holes.set_len(15 << 40).expect("a sparse file of 15 TiB");
-    holes.write_all_at(&noise(4, 8192), 1 << 40).expect("space");
+    holes.write_all_at(&incompressible(4, 8192), 1 << 40).expect("space");
     drop(holes);
     let _socket = std::os::unix::net::UnixListener::bind(tree.0.join("socket")).expect("a socket");
     let answer = run(&tree.0, &options());
@@ -106,9 +103,9 @@ fn what_mounts_show_again_counts_once() {
         return;
     }
     let tree = Directory::new();
-    tree.write("a/one", &noise(1, 50_000));
-    tree.write("a/other name", &noise(2, 10_000));
-    tree.write("again", &noise(3, 10));
+    tree.write("a/one", &incompressible(1, 50_000));
+    tree.write("a/other name", &incompressible(2, 10_000));
+    tree.write("again", &incompressible(3, 10));
     for directory in ["root", "a/a"] {
         fs::create_dir_all(tree.0.join(directory)).expect("a directory");
     }
@@ -131,7 +128,7 @@ fn what_mounts_show_again_counts_once() {
 fn zeros_are_stored_once() {
     let tree = Directory::new();
     tree.write("zeros", &vec![0; 40_960]);
-    tree.write("data", &noise(1, 40_960));
+    tree.write("data", &incompressible(1, 40_960));
     let answer = run(&tree.0, &options());
     assert!((value(&answer, "fixed:4KiB") - 11.0 / 20.0).abs() < 1e-12);
     assert_eq!(answer.dedup[0].zero_share, 0.5);
@@ -143,17 +140,17 @@ fn packages(tree: &Directory, count: u64) {
     for package in 0..count {
         for file in 0..6 {
             let len = 2000 + chance.below(30_000) as usize;
-            let bytes = noise(package * 10 + file, len);
+            let bytes = incompressible(package * 10 + file, len);
             tree.write(format!("p{package}/1/f{file}"), &bytes);
             if package % 3 == 0 {
                 let mut bytes = bytes.clone();
                 if file % 3 == 0 {
-                    bytes.splice(500..600, noise(package, 300));
+                    bytes.splice(500..600, incompressible(package, 300));
                 }
                 tree.write(format!("p{package}/2/f{file}"), &bytes);
             }
         }
-        tree.write(format!("p{package}/license"), &noise(1_000_000, 11_000));
+        tree.write(format!("p{package}/license"), &incompressible(1_000_000, 11_000));
     }
 }
 
@@ -184,7 +181,7 @@ fn ranges_from_a_tenth_hold_the_truth() {
 fn compression_of_copies_is_no_product() {
     let tree = Directory::new();
     for number in 0..300u64 {
-        tree.write(format!("unique/{number}"), &noise(number, 32_768));
+        tree.write(format!("unique/{number}"), &incompressible(number, 32_768));
         let text = format!("{} line of a log that repeats itself; ", number % 30).repeat(900);
         tree.write(format!("copies/{number}"), &text.as_bytes()[..32_768]);
     }
@@ -201,7 +198,7 @@ fn compression_of_copies_is_no_product() {
     assert_eq!(dedup.compression_origin, Origin::Measured);
     let more = Directory::new();
     for number in 0..1200u64 {
-        let bytes = noise(number, 32_768);
+        let bytes = incompressible(number, 32_768);
         let text = bytes.iter().map(|byte| b'a' + byte % (2 + number % 20) as u8).collect::<Vec<u8>>();
         more.write(format!("{number}"), &text);
     }
@@ -257,7 +254,7 @@ fn an_interrupted_scan_goes_on() {
 fn an_interrupt_within_a_unit_loses_nothing() {
     let tree = Directory::new();
     for number in 0..6 {
-        tree.write(format!("{number}"), &noise(number, 3 << 20));
+        tree.write(format!("{number}"), &incompressible(number, 3 << 20));
     }
     let whole = run(&tree.0, &options());
     let state = std::env::temp_dir().join(format!("ashlar-state-within-{}", std::process::id()));
@@ -280,7 +277,7 @@ fn an_interrupt_within_a_unit_loses_nothing() {
 fn memory_that_is_short_changes_no_answer() {
     let tree = Directory::new();
     for number in 0..40 {
-        tree.write(format!("{number}"), &noise(number % 25, 1 << 20));
+        tree.write(format!("{number}"), &incompressible(number % 25, 1 << 20));
     }
     let ample = run(&tree.0, &options());
     let short = run(&tree.0, &Options { memory: 200 << 10, ..options() });
@@ -321,7 +318,7 @@ pub fn qcow2_image(seed: u64) -> Vec<u8> {
         let entry = match chance.below(4) {
             0 => {
                 let at = image.len() as u64;
-                image.extend(noise(number as u64, cluster));
+                image.extend(incompressible(number as u64, cluster));
                 at | (1 << 63)
             }
             1 => 1,
@@ -371,7 +368,7 @@ fn a_truncated_qcow2_is_said_to_be() {
 #[test]
 fn qcow2_images_of_qemu_are_read_back() {
     let directory = Directory::new();
-    let mut bytes = noise(1, 3 << 20);
+    let mut bytes = incompressible(1, 3 << 20);
     bytes[1 << 20..2 << 20].fill(7);
     bytes.extend(vec![0; 5 << 20]);
     directory.write("raw", &bytes);
@@ -400,7 +397,7 @@ fn qcow2_images_of_qemu_are_read_back() {
 #[test]
 fn what_cannot_be_read_is_named() {
     let tree = Directory::new();
-    tree.write("good", &noise(1, 10_000));
+    tree.write("good", &incompressible(1, 10_000));
     let answer = run(&tree.0, &options());
     assert_eq!(answer.unreadable.count, 0);
     let error =
@@ -411,13 +408,14 @@ fn what_cannot_be_read_is_named() {
     assert!(error.to_string().contains("neither a directory"), "{error}");
     // A file that shrinks between walk and scan.
     let mut file = File::create(tree.0.join("grows")).expect("a file");
-    file.write_all(&noise(2, 10_000)).expect("space");
+    file.write_all(&incompressible(2, 10_000)).expect("space");
     let status = |status| {
         if let crate::Status::Reading(0, ..) = status {
             fs::write(tree.0.join("grows"), b"short").expect("space");
         }
     };
-    let listed = crate::listing::Listing::walk(&tree.0, 0, 1 << 20, &AtomicBool::new(false), &|_| {}).expect("a tree");
+    let look = Look { now: 0, memory: 1 << 20, stop: &AtomicBool::new(false), progress: &|_| {} };
+    let listed = Listing::walk(&tree.0, look).expect("a tree");
     assert_eq!(listed.entries.len(), 2);
     drop(survey(&tree.0, &options(), &status, &AtomicBool::new(false)));
 }

@@ -1,6 +1,7 @@
 //! Layout on real file systems, beside what their own tools say. Needs root, loop devices, `filefrag` and the `mkfs` of each;
 //! what is missing is said and passed over.
 
+use ashlar_fuzz::incompressible;
 use ashlar_survey::answer::LayoutAnswer;
 use ashlar_survey::chunk::Chunking;
 use ashlar_survey::{Options, survey};
@@ -48,30 +49,19 @@ impl Drop for Mounted {
     }
 }
 
-fn noise(len: usize) -> Vec<u8> {
-    let mut state = 7u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..len).map(|_| next()).collect()
-}
-
 /// Files of all kinds: in one piece, in many, with a hole, tiny, allocated but never written, and compressible.
 fn fill(at: &Path) -> std::io::Result<()> {
-    fs::write(at.join("plain"), noise(3 << 20))?;
+    fs::write(at.join("plain"), incompressible(7, 3 << 20))?;
     let (mut one, mut other) = (File::create(at.join("one"))?, File::create(at.join("other"))?);
     for _ in 0..30 {
         for file in [&mut one, &mut other] {
-            file.write_all(&noise(64 << 10))?;
+            file.write_all(&incompressible(7, 64 << 10))?;
             file.sync_all()?;
         }
     }
     let holes = File::create(at.join("holes"))?;
     holes.set_len(64 << 20)?;
-    holes.write_all_at(&noise(1 << 20), 32 << 20)?;
+    holes.write_all_at(&incompressible(7, 1 << 20), 32 << 20)?;
     fs::write(at.join("tiny"), b"some words")?;
     fs::write(at.join("text"), b"a line of a log that is like the others\n".repeat(60_000))?;
     run("fallocate", &["-l", "1MiB", &at.join("reserved").to_string_lossy()]).map_err(std::io::Error::other)?;

@@ -6,7 +6,7 @@ use super::*;
 fn files_hold_what_is_written() {
     on_each_transport(|_, at| {
         let path = at.join("file");
-        let data = pattern(3_000_001, 1);
+        let data = incompressible(1, 3_000_001);
         fs::write(&path, &data).unwrap();
         assert_eq!(fs::read(&path).unwrap(), data);
 
@@ -35,7 +35,7 @@ fn files_hold_what_is_written() {
 fn ranges_are_reserved_punched_and_zeroed() {
     on_each_transport(|_, at| {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(at.join("file")).unwrap();
-        let mut model = pattern(10 * PAGE as usize, 2);
+        let mut model = incompressible(2, 10 * PAGE as usize);
         let same = |model: &[u8]| {
             let mut read = vec![0; model.len() + 1];
             let len = file.read_at(&mut read, 0).unwrap();
@@ -91,7 +91,7 @@ fn holes_are_those_of_the_page_cache_too() {
 #[test]
 fn ranges_are_copied_by_the_engine() {
     on_each_transport(|mounted, at| {
-        let data = pattern(1 << 20, 3);
+        let data = incompressible(3, 1 << 20);
         fs::write(at.join("from"), &data).unwrap();
         let from = File::open(at.join("from")).unwrap();
         let to = OpenOptions::new().read(true).write(true).create_new(true).open(at.join("to")).unwrap();
@@ -121,7 +121,7 @@ fn mappings_and_files_agree() {
         assert_ne!(map, libc::MAP_FAILED);
         // SAFETY: the mapping is `len` bytes long, writable and not used otherwise.
         let bytes = unsafe { std::slice::from_raw_parts_mut(map.cast::<u8>(), len) };
-        let data = pattern(len, 5);
+        let data = incompressible(5, len);
         bytes.copy_from_slice(&data);
         let mut read = vec![0; len];
         file.read_exact_at(&mut read, 0).unwrap();
@@ -150,7 +150,7 @@ fn direct_io_goes_past_the_page_cache() {
         };
         let mut buffer = vec![0; len + PAGE as usize];
         let buffer = aligned(&mut buffer, len);
-        buffer.copy_from_slice(&pattern(len, 6));
+        buffer.copy_from_slice(&incompressible(6, len));
         let file = direct(true);
         file.write_all_at(buffer, 0).unwrap();
         assert_eq!(mounted.mount.counters().bytes_written, len as u64);
@@ -159,7 +159,7 @@ fn direct_io_goes_past_the_page_cache() {
         let file = direct(false).read_at(buffer, 0).map(|read| (read, file));
         assert_eq!(file.unwrap().0, len);
         assert!(mounted.mount.counters().bytes_read - before >= len as u64);
-        assert!(*buffer == pattern(len, 6));
+        assert!(*buffer == incompressible(6, len));
     });
 }
 
@@ -171,12 +171,12 @@ fn who_only_writes_learns_that_there_is_no_space() {
         file.write_all(b"begun").unwrap();
         set_xattr(&path, "user.full", b"", 0).unwrap();
         // The kernel takes what it can hold. It writes back when it wants; here, when somebody else asks for it.
-        file.write_all(&pattern(1 << 20, 1)).unwrap();
+        file.write_all(&incompressible(1, 1 << 20)).unwrap();
         let other = File::open(&path).unwrap();
         assert_eq!(errno(other.sync_all()), libc::ENOSPC);
         assert_eq!(errno(file.write(b"more")), libc::ENOSPC);
         // Who reads is not concerned, nor who writes when there is space again.
-        file.write_all(&pattern(1 << 20, 2)).unwrap();
+        file.write_all(&incompressible(2, 1 << 20)).unwrap();
         assert_eq!(errno(other.sync_all()), libc::ENOSPC);
         assert!(fs::read(&path).is_ok());
         // SAFETY: strings that end.
@@ -216,7 +216,7 @@ fn a_file_is_a_vector_of_bytes() {
         };
         let (cached, direct) = (open(0), open(libc::O_DIRECT));
         let mut model: Vec<u8> = Vec::new();
-        let mut chance = pattern(1 << 16, seed).into_iter().map(u64::from).cycle();
+        let mut chance = incompressible(seed, 1 << 16).into_iter().map(u64::from).cycle();
         let mut random = move |below: u64| (0..4).fold(0, |sum, _| sum << 8 | chance.next().unwrap()) % below.max(1);
         let mut room = vec![0; LEN_MAX as usize + PAGE as usize];
         let resize = |model: &mut Vec<u8>, len: u64| model.resize(model.len().max(len as usize), 0);
@@ -231,14 +231,14 @@ fn a_file_is_a_vector_of_bytes() {
             let story = format!("seed {seed}, step {step}, {offset} +{len}");
             match random(9) {
                 0 | 1 => {
-                    let data = pattern(len as usize, random(1 << 30));
+                    let data = incompressible(random(1 << 30), len as usize);
                     cached.write_all_at(&data, offset).unwrap();
                     resize(&mut model, offset + len);
                     model[offset as usize..(offset + len) as usize].copy_from_slice(&data);
                 }
                 2 => {
                     let data = aligned(&mut room, page_len.min(LEN_MAX - page_offset) as usize);
-                    data.copy_from_slice(&pattern(data.len(), random(1 << 30)));
+                    data.copy_from_slice(&incompressible(random(1 << 30), data.len()));
                     direct.write_all_at(data, page_offset).unwrap();
                     resize(&mut model, page_offset + data.len() as u64);
                     model[page_offset as usize..][..data.len()].copy_from_slice(data);

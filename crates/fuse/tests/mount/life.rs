@@ -209,7 +209,7 @@ fn git_and_tar_work_on_it() {
         for n in 0..200 {
             let directory = origin.join(format!("directory-{}", n % 7));
             fs::create_dir_all(&directory).unwrap();
-            fs::write(directory.join(n.to_string()), pattern(n * n, n as u64)).unwrap();
+            fs::write(directory.join(n.to_string()), incompressible(n as u64, n * n)).unwrap();
         }
         std::os::unix::fs::symlink("directory-1/1", origin.join("link")).unwrap();
         run(&["git", "init", "-q", "origin"]);

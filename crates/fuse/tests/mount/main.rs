@@ -10,6 +10,7 @@ mod speed;
 
 use ashlar_env::real::Real;
 use ashlar_fuse::{Mount, Options, detach, is_mounted};
+use ashlar_fuzz::incompressible;
 use memory::Memory;
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -122,17 +123,6 @@ fn check(result: impl Into<i64>) -> io::Result<i64> {
 
 fn text(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).expect("no zero bytes")
-}
-
-fn pattern(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..len).map(|_| next()).collect()
 }
 
 fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> i32 {

@@ -112,7 +112,7 @@ fn extended_attributes_keep_their_values() {
     on_each_transport(|_, at| {
         let path = at.join("file");
         fs::write(&path, "").unwrap();
-        let large = pattern(60_000, 4);
+        let large = incompressible(4, 60_000);
         assert_eq!(errno(xattr(&path, "user.a", 100)), libc::ENODATA);
         set_xattr(&path, "user.a", b"", libc::XATTR_CREATE).unwrap();
         assert_eq!(errno(set_xattr(&path, "user.a", b"x", libc::XATTR_CREATE)), libc::EEXIST);

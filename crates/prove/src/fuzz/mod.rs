@@ -9,7 +9,7 @@ use ashlar_devices::Memory;
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
 use ashlar_files::{Files, Options};
-use ashlar_fuzz::{Edit, bounded, config, edits};
+use ashlar_fuzz::{Edit, bounded, config, edits, incompressible};
 use ashlar_pool::{Config, Creation, Pool, Txn, Volume};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes as Size, Lba};
 use ashlar_vfs::{FallocateMode, FileKind, FileSystem, NewNode, ROOT, WriteMode, XattrMode};
@@ -34,12 +34,7 @@ fn settings() -> Config {
 
 /// Bytes that do not compress.
 fn noise(seed: u64, len: usize) -> Bytes {
-    let mut word = seed;
-    let next = || {
-        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        word.to_be_bytes()
-    };
-    std::iter::repeat_with(next).flatten().take(len).collect()
+    incompressible(seed, len).into()
 }
 
 fn new_node(kind: FileKind) -> NewNode {

@@ -3,8 +3,8 @@
 use super::*;
 use crate::chunk::Chunking;
 use crate::source::Kind;
-use crate::tests::noise;
 use crate::{Budget, Options, survey};
+use ashlar_fuzz::incompressible;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -161,14 +161,14 @@ fn options(access: Access) -> Options {
 fn objects() -> BTreeMap<String, Vec<u8>> {
     let mut objects = BTreeMap::new();
     for number in 0..40u64 {
-        objects.insert(format!("logs/{}/part {number}+ü", number % 4), noise(number % 30, 100_000));
+        objects.insert(format!("logs/{}/part {number}+ü", number % 4), incompressible(number % 30, 100_000));
     }
-    objects.insert("logs//odd key+%2e".into(), noise(99, 3 << 20));
+    objects.insert("logs//odd key+%2e".into(), incompressible(99, 3 << 20));
     for number in 0..50 {
-        objects.insert(format!("logs/tiny/{number}"), noise(200 + number, 100));
+        objects.insert(format!("logs/tiny/{number}"), incompressible(200 + number, 100));
     }
     objects.insert("logs/empty".into(), Vec::new());
-    objects.insert("other".into(), noise(100, 1000));
+    objects.insert("other".into(), incompressible(100, 1000));
     objects
 }
 
@@ -196,7 +196,7 @@ fn a_bucket_is_surveyed_like_a_tree() {
 
 #[test]
 fn a_sample_asks_for_its_part() {
-    let objects = (0..3000u64).map(|number| (format!("{number}"), noise(number % 2000, 20_000))).collect();
+    let objects = (0..3000u64).map(|number| (format!("{number}"), incompressible(number % 2000, 20_000))).collect();
     let (server, access) = Server { objects, ..Server::default() }.start();
     let options = Options { full: false, budget: Some(Budget::Share(0.1)), ..options(access) };
     let answer = run("s3://bucket", &options).expect("an answer");
@@ -219,9 +219,12 @@ fn troubles_of_buckets_are_said() {
     let (_, endless) = Server { objects: objects(), endless: true, ..Server::default() }.start();
     let error = run("s3://bucket", &options(endless)).expect_err("it has no end");
     assert!(error.to_string().contains("does not end"), "{error}");
-    let mut guarded = BTreeMap::from([("open".to_string(), noise(1, 9000)), ("secret".to_string(), noise(2, 5000))]);
+    let mut guarded = BTreeMap::from([
+        ("open".to_string(), incompressible(1, 9000)),
+        ("secret".to_string(), incompressible(2, 5000)),
+    ]);
     // A URL would lead to the open one.
-    guarded.insert("up/../open".to_string(), noise(3, 700));
+    guarded.insert("up/../open".to_string(), incompressible(3, 700));
     let (_, access) = Server { objects: guarded, ..Server::default() }.start();
     let answer = run("s3://bucket", &options(access)).expect("of the rest");
     assert_eq!((answer.unreadable.count, answer.missing_bytes), (2, 5700));

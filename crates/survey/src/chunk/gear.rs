@@ -63,17 +63,12 @@ pub fn pieces(mut bytes: &[u8]) -> Vec<(usize, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ashlar_models::Chance;
-
-    pub fn noise(seed: u64, len: usize) -> Vec<u8> {
-        let mut chance = Chance::new(seed);
-        (0..len).map(|_| chance.below(256) as u8).collect()
-    }
+    use ashlar_fuzz::incompressible;
 
     #[test]
     fn pieces_cover_the_stream_and_lie_in_their_bounds() {
         for len in [0, 1, 63, 64, 65, 8192, 8193, 1 << 20] {
-            let pieces = pieces(&noise(1, len));
+            let pieces = pieces(&incompressible(1, len));
             assert_eq!(pieces.iter().map(|(len, _)| len).sum::<usize>(), len);
             let inner = &pieces[..pieces.len().saturating_sub(1)];
             assert!(inner.iter().all(|(len, _)| (PIECE_MIN..=PIECE_MAX).contains(len)));
@@ -83,7 +78,7 @@ mod tests {
     #[test]
     fn levels_halve() {
         // Of the cuts at level 11 or more, half are at 12 or more, and so on; the sampling error is below 3 %.
-        let pieces = pieces(&noise(2, 16 << 20));
+        let pieces = pieces(&incompressible(2, 16 << 20));
         let at_least = |level| pieces.iter().filter(|(_, found)| *found >= level).count() as f64;
         for level in [12, 13] {
             let share = at_least(level) / at_least(level - 1);
@@ -93,7 +88,7 @@ mod tests {
 
     #[test]
     fn streams_meet_again_after_a_difference() {
-        let common = noise(3, 1 << 18);
+        let common = incompressible(3, 1 << 18);
         let cuts = |head: &[u8]| -> Vec<usize> {
             let stream = [head, &common].concat();
             let ends = pieces(&stream).into_iter().scan(0, |end, (len, _)| {
@@ -102,7 +97,7 @@ mod tests {
             });
             ends.filter_map(|end| end.checked_sub(head.len())).collect()
         };
-        let (one, other) = (cuts(&noise(4, 1000)), cuts(&noise(5, 3333)));
+        let (one, other) = (cuts(&incompressible(4, 1000)), cuts(&incompressible(5, 3333)));
         let shared = one.iter().filter(|cut| other.contains(cut)).count();
         assert!(shared + 10 > one.len(), "{shared} of {}", one.len());
     }

@@ -2,7 +2,7 @@
 
 use super::{Small, Version};
 use crate::chunk::{digest, fixed, gear};
-use crate::listing::{Listing, WalkError};
+use crate::listing::{Listing, Look, WalkError};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ pub fn read(
     let fail = |error| ReadError::File(path.to_path_buf(), error);
     let mut paths = vec![path.to_path_buf()];
     if std::fs::metadata(path).map_err(fail)?.is_dir() {
-        let listing = Listing::walk(path, 0, memory, stop, &|_| {})?;
+        let listing = Listing::walk(path, Look { now: 0, memory, stop, progress: &|_| {} })?;
         paths = listing.entries.iter().map(|entry| listing.path(entry)).collect();
         paths.sort();
     }

@@ -4,6 +4,7 @@ use super::bimodal::{Emit, bigs, breaking_apart, k_fixed};
 use super::*;
 use crate::chunk::{digest, gear};
 use crate::sample::mix;
+use ashlar_fuzz::incompressible;
 
 /// Smalls of one byte each, named by numbers.
 fn named(names: impl IntoIterator<Item = u64>) -> Vec<Small> {
@@ -95,16 +96,11 @@ fn pieces(bytes: &[u8]) -> Vec<Small> {
     .collect()
 }
 
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut chance = Chance::new(seed);
-    (0..len / 8).flat_map(|_| chance.below(u64::MAX).to_le_bytes()).collect()
-}
-
 /// Check 4: with 1:2:3, e^-2 = 13.5 % of chunks reach the longest length without a cut of their level, e^-4 = 1.83 % also
 /// without one of the level below. (Pieces have a least length, which takes 3 % of the places away.)
 #[test]
 fn backups_are_rarely_missing() {
-    let chunks = smalls(&pieces(&noise(1, 48 << 20)), 13);
+    let chunks = smalls(&pieces(&incompressible(1, 48 << 20)), 13);
     let part = |level: u32| chunks.iter().filter(|chunk| chunk.level < level).count() as f64 / chunks.len() as f64;
     assert!((0.125..0.155).contains(&part(13)), "{}", part(13));
     assert!((0.012..0.028).contains(&part(12)), "{}", part(12));
@@ -112,13 +108,13 @@ fn backups_are_rarely_missing() {
 
 /// Full backups of a tree: each changes a few places of the one before.
 fn backups(count: usize, edits: u64) -> Vec<Version> {
-    let mut bytes = noise(7, 4 << 20);
+    let mut bytes = incompressible(7, 4 << 20);
     let mut chance = Chance::new(8);
     (0..count)
         .map(|_| {
             for _ in 0..edits {
                 let at = chance.below(bytes.len() as u64 - 10_000) as usize;
-                let new = noise(chance.below(u64::MAX), 200 + chance.below(4000) as usize);
+                let new = incompressible(chance.below(u64::MAX), 200 + chance.below(4000) as usize);
                 let old = chance.below(4000) as usize;
                 bytes.splice(at..at + old, new);
             }
