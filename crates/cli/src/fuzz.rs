@@ -3,16 +3,13 @@
 
 use crate::arguments::DeviceArgument;
 use crate::config::{PoolConfig, compression, parse};
-use crate::device::{ControlRequest, RecordFile, control_command, read_parquet};
+use crate::device::{ControlRequest, control_command};
 use crate::framing::{self, Line};
 use crate::request::{Answer, Request};
 use ashlar_fuzz::{bounded, config, damaged, hostile, noise};
 use ashlar_layers::Stack;
 use proptest::prelude::*;
-use std::fs::{File, OpenOptions};
-use std::io::Write;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 fn request() -> impl Strategy<Value = Request> {
     let name = || ".{0,20}";
@@ -54,67 +51,6 @@ const DESCRIPTIONS: [&str; 2] = [
     "compression = \"zstd:3\"\ndevices = [\"c\"]\n[layer.c.checked]\nof = \"j\"\n[layer.j.joined]\nof = [\"m\"]\n\
      [layer.m.memory]\nsize = \"1GiB\"\n",
 ];
-
-/// A path of its own.
-fn place() -> PathBuf {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    std::env::temp_dir().join(format!("ashlar-fuzz-{}-{number}.parquet", std::process::id()))
-}
-
-/// A trace with so many records, as Parquet.
-fn trace(count: u64) -> Vec<u8> {
-    let path = place();
-    let mut file = RecordFile::create(&path).expect("a place for files");
-    for at_ns in 0..count {
-        let line = format!(r#"{{"at_ns":{at_ns},"op":"write","offset":{},"len":4096,"fua":true}}"#, (at_ns % 7) << 12);
-        file.put(&serde_json::from_str(&line).expect("a record")).expect("space");
-    }
-    file.finish().expect("space");
-    let bytes = std::fs::read(&path).expect("it is there");
-    std::fs::remove_file(&path).expect("it is ours");
-    bytes
-}
-
-/// A file without a name that holds `bytes`.
-fn nameless(bytes: &[u8]) -> File {
-    let path = place();
-    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
-    let mut file = file.expect("a place for files");
-    std::fs::remove_file(&path).expect("it is ours");
-    file.write_all(bytes).expect("space");
-    file
-}
-
-fn records(bytes: &[u8]) -> Result<u64, String> {
-    let mut count = 0;
-    let read = read_parquet(nameless(bytes), |_| {
-        count += 1;
-        Ok(())
-    });
-    read.map(|()| count)
-}
-
-proptest! {
-    #![proptest_config(config(500))]
-
-    #[test]
-    fn traces_in_parquet(bytes in hostile(prop::sample::select(vec![trace(0), trace(3), trace(300)]))) {
-        // The longest description that is read has 4 MiB.
-        let _ = bounded(24 << 20, || records(&bytes));
-    }
-}
-
-#[test]
-fn traces_in_parquet_come_back() {
-    for count in [0, 3, 300] {
-        assert_eq!(records(&trace(count)), Ok(count));
-    }
-    let bytes = trace(300);
-    for end in (0..bytes.len()).step_by(97) {
-        records(&bytes[..end]).expect_err("cut off");
-    }
-}
 
 proptest! {
     #![proptest_config(config(1000))]

@@ -1,6 +1,7 @@
 //! How a file system fares in its third year (Smith, *Workload-Specific File System Benchmarks*, Harvard 2001).
 //!
 //! * [`walk`] looks at every file of a file system, [`snapshot`] keeps what it saw, [`layout`] says how files lie;
+//! * [`trace`] has what programs ask of it;
 //! * [`sorter`] and [`frames`] are below both: sorting in bounded memory, and files of checked, compressed frames.
 //!
 //! Promises: what is looked at is not changed, times of access included where the kernel allows it. Files that this crate
@@ -16,4 +17,5 @@ pub mod mounts;
 mod partial;
 pub mod snapshot;
 pub mod sorter;
+pub mod trace;
 pub mod walk;

@@ -1,12 +1,10 @@
 //! `ashlar device`: models of devices, and block devices for other programs.
 
-mod claims;
 mod control;
 mod models;
 mod probe;
 mod records;
 mod serve;
-mod table;
 mod trace;
 
 pub use control::control;
@@ -14,11 +12,8 @@ pub use control::control;
 pub use control::{Request as ControlRequest, command as control_command};
 pub use models::{calibrate, find, models};
 pub use probe::probe_target as probe;
-#[cfg(test)]
-pub use records::RecordFile;
-pub use records::is_parquet;
+pub use records::REQUESTS;
 pub use serve::serve;
-pub use table::read_parquet;
 pub use trace::trace;
 
 use crate::output::Failure;

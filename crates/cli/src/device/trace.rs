@@ -1,10 +1,11 @@
 //! Traces: a record of every request that is done, to a file, or to whoever asks at the control socket.
 
 use super::control::{self, Answer, Request};
-use super::records::RecordFile;
+use super::records::REQUESTS;
 use crate::framing::{self, Line, send};
 use crate::output::{Failure, Output};
 use crate::request::Done;
+use ashlar_columns::Writer;
 use ashlar_emulated::{Record, Trace};
 use parking_lot::Mutex;
 use std::io::{BufRead, Write};
@@ -33,7 +34,7 @@ impl TraceFile {
     /// Makes the file; what it held is lost.
     pub fn create(path: &Path) -> Result<TraceFile, Failure> {
         let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
-        let file = RecordFile::create(path).map_err(failed)?;
+        let file = Writer::create(&REQUESTS, path).map_err(failed)?;
         let (sender, receiver) = sync_channel(WAITING_MAX);
         let writer = std::thread::Builder::new().name("ashlar-trace".into());
         let writer = writer.spawn(move || write(file, &receiver)).map_err(failed)?;
@@ -53,9 +54,9 @@ impl TraceFile {
     }
 }
 
-fn write(mut file: RecordFile, records: &Receiver<Option<Record>>) -> std::io::Result<u64> {
+fn write(mut file: Writer<Record>, records: &Receiver<Option<Record>>) -> std::io::Result<u64> {
     while let Ok(Some(record)) = records.recv() {
-        file.put(&record)?;
+        file.put(record)?;
     }
     file.finish()
 }
@@ -169,7 +170,7 @@ pub fn trace(socket: &Path, file: &Path, output: &Output) -> Result<ExitCode, Fa
     let stream = control::connect(socket)?;
     let ending = stream.try_clone().map_err(failed)?;
     let (_, mut lines): (Answer, _) = framing::ask(stream, "the device", &Request::Trace, &|_, _| {})?;
-    let mut to = RecordFile::create(file).map_err(failed)?;
+    let mut to = Writer::create(&REQUESTS, file).map_err(failed)?;
     std::thread::spawn(move || {
         while !stop.load(Ordering::Acquire) {
             std::thread::sleep(Duration::from_millis(20));
@@ -181,7 +182,7 @@ pub fn trace(socket: &Path, file: &Path, output: &Output) -> Result<ExitCode, Fa
     // The last line may be cut off by Ctrl-C.
     while lines.read_until(b'\n', &mut text).map_err(failed)? > 0 && text.ends_with(b"\n") {
         match serde_json::from_slice::<Record>(&text) {
-            Ok(record) => to.put(&record).map_err(failed)?,
+            Ok(record) => to.put(record).map_err(failed)?,
             Err(_) => {
                 complaint = serde_json::from_slice::<Line<Answer>>(&text).ok();
                 break;

@@ -1,23 +1,18 @@
 //! `ashlar lab replay`: the requests of a trace on a model, in virtual time.
 
 use super::arguments::Replay;
-use crate::device::{find, is_parquet, read_parquet};
+use crate::device::{REQUESTS, find};
 use crate::output::{Failure, Output};
-use ashlar_emulated::Record;
 use ashlar_models::{Completion, Counters, Request, closed_loop, open_loop};
 use rustix::time::{ClockId, clock_gettime};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
 /// Requests of a trace that are held in memory: 2.5 GiB of them.
 const REQUESTS_MAX: usize = 1 << 26;
-/// Longest line of a trace.
-const LINE_LEN_MAX: u64 = 4096;
 
 /// What came out of a replay. Times are virtual, but for `cpu_s`.
 #[derive(Serialize, JsonSchema)]
@@ -163,49 +158,19 @@ fn cpu_s() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// The requests of a trace, by the time of their arrival.
+/// The requests of a trace, by the time of their arrival. Records stand in the order of completion.
 fn read(path: &Path) -> Result<Vec<(u64, Request)>, Failure> {
-    let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
-    let file = File::open(path).map_err(failed)?;
-    let requests = if is_parquet(path) {
-        let mut requests = Vec::new();
-        read_parquet(file, |record| add(&mut requests, &record)).map(|()| sorted(requests))
-    } else {
-        parse(BufReader::new(file))
-    };
-    requests.map_err(|error| Failure::new(format!("{}: {error}", path.display())))
-}
-
-fn add(requests: &mut Vec<(u64, Request)>, record: &Record) -> Result<(), String> {
-    if requests.len() == REQUESTS_MAX {
-        return Err(format!("more than {REQUESTS_MAX} requests; replay it in parts"));
-    }
-    requests.push((record.at_ns, record.request()));
-    Ok(())
-}
-
-/// Records stand in the order of completion.
-fn sorted(mut requests: Vec<(u64, Request)>) -> Vec<(u64, Request)> {
-    requests.sort_by_key(|(at_ns, _)| *at_ns);
-    requests
-}
-
-/// Reads lines of JSON.
-fn parse(mut lines: impl BufRead) -> Result<Vec<(u64, Request)>, String> {
     let mut requests: Vec<(u64, Request)> = Vec::new();
-    let mut line = Vec::new();
-    for number in 1.. {
-        line.clear();
-        let len = (&mut lines).take(LINE_LEN_MAX).read_until(b'\n', &mut line).map_err(|error| error.to_string())?;
-        if len == 0 {
-            break;
+    let read = ashlar_columns::read(&REQUESTS, path, |record| {
+        if requests.len() == REQUESTS_MAX {
+            return Err(format!("more than {REQUESTS_MAX} requests; replay it in parts"));
         }
-        let record: Record = serde_json::from_slice(&line).map_err(|error| {
-            format!("line {number} is no record ({error}); write {{\"at_ns\": 0, \"op\": \"read\", \"offset\": 0, \"len\": 4096}}")
-        })?;
-        add(&mut requests, &record)?;
-    }
-    Ok(sorted(requests))
+        requests.push((record.at_ns, record.request()));
+        Ok(())
+    });
+    read.map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+    requests.sort_by_key(|(at_ns, _)| *at_ns);
+    Ok(requests)
 }
 
 #[cfg(test)]
@@ -214,24 +179,15 @@ mod tests {
 
     #[test]
     fn traces_are_read_in_order_of_arrival() {
+        let path = std::env::temp_dir().join(format!("ashlar-replay-{}.jsonl", std::process::id()));
         let text =
             "{\"at_ns\":9,\"op\":\"flush\"}\n{\"at_ns\":3,\"op\":\"write\",\"offset\":4096,\"len\":512,\"fua\":true}";
-        let requests = parse(text.as_bytes()).expect("two lines");
-        assert_eq!(requests, [(3, Request::write_fua(4096, 512)), (9, Request::flush())]);
-    }
-
-    #[test]
-    fn what_is_no_trace_is_refused_with_its_line() {
-        let long = "[".repeat(1 << 20);
-        let good = "{\"at_ns\":9,\"op\":\"flush\"}\n";
-        for (text, expected) in [
-            (format!("{good}x\n"), "line 2 is no record"),
-            (long, "line 1 is no record"),
-            (format!("{good}{good}{{\"at_ns\":-1,\"op\":\"flush\"}}\n"), "line 3"),
-            ("{\"at_ns\":1,\"op\":\"erase\"}".into(), "unknown variant"),
-        ] {
-            let error = parse(text.as_bytes()).expect_err(expected);
-            assert!(error.contains(expected), "{error}");
-        }
+        std::fs::write(&path, text).expect("a place for files");
+        let requests = read(&path).map_err(|_| "no requests");
+        assert_eq!(requests, Ok(vec![(3, Request::write_fua(4096, 512)), (9, Request::flush())]));
+        std::fs::write(&path, "{\"at_ns\":1,\"op\":\"erase\"}").expect("a place for files");
+        let error = read(&path).map(|_| ()).expect_err("no such operation").to_string();
+        assert!(error.contains("line 1") && error.contains("unknown variant"), "{error}");
+        std::fs::remove_file(&path).expect("it is ours");
     }
 }

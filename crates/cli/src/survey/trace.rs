@@ -1,8 +1,9 @@
 //! Surveys of traces.
 
 use super::arguments::Reading;
-use crate::device::{is_parquet, read_parquet};
+use crate::device::REQUESTS;
 use crate::output::Failure;
+use ashlar_columns::{is_parquet, read_parquet};
 use ashlar_emulated::{Operation, Record};
 use ashlar_survey::Answer;
 use ashlar_survey::answer::{CompressionAnswer, LayoutAnswer, Origin};
@@ -33,7 +34,7 @@ pub fn answer(path: &Path, reading: &Reading) -> Result<Answer, Failure> {
     let bytes = file.metadata().map_or(0, |metadata| metadata.len());
     let mut analyser = Analyser::default();
     if is_parquet(path) {
-        read_parquet(file, |record| {
+        read_parquet(&REQUESTS, file, |record| {
             analyser.see(&request(&record));
             Ok(())
         })

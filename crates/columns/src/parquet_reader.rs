@@ -1,13 +1,13 @@
 //! Reads records from Parquet files, which anybody may have written.
 
-use super::claims::{check_footer, check_pages};
-use super::records::COLUMNS;
-use ashlar_emulated::Record;
+use crate::Table;
+use crate::claims::{check_footer, check_pages};
 use parquet::basic::{ConvertedType, Repetition, Type as Physical};
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
 use parquet::schema::types::Type;
+use serde::de::DeserializeOwned;
 use std::cell::Cell;
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -15,13 +15,17 @@ use std::sync::Once;
 
 /// Gives every record of a Parquet file to `each`, until that fails. Columns may be missing where records of JSON may leave
 /// them out, and may be signed.
-pub fn read_parquet(file: File, mut each: impl FnMut(Record) -> Result<(), String>) -> Result<(), String> {
+pub fn read<R: DeserializeOwned>(
+    table: &Table<R>,
+    file: File,
+    mut each: impl FnMut(R) -> Result<(), String>,
+) -> Result<(), String> {
     check_footer(&file)?;
     let copy = file.try_clone().map_err(|error| error.to_string())?;
     let reader =
         caught(|| SerializedFileReader::new(copy))?.map_err(|error| format!("it is no Parquet file: {error}"))?;
     check_pages(&file, reader.metadata())?;
-    let known = known_columns(reader.metadata())?;
+    let known = known_columns(table, reader.metadata())?;
     let mut rows = caught(|| reader.get_row_iter(Some(known)))?.map_err(|error| error.to_string())?;
     for index in 0u64.. {
         let Some(row) = caught(|| rows.next()).map_err(|error| format!("row {index}: {error}"))? else { break };
@@ -32,9 +36,9 @@ pub fn read_parquet(file: File, mut each: impl FnMut(Record) -> Result<(), Strin
 }
 
 /// The columns that a record has, as a part of the file's schema.
-fn known_columns(metadata: &ParquetMetaData) -> Result<Type, String> {
+fn known_columns<R>(table: &Table<R>, metadata: &ParquetMetaData) -> Result<Type, String> {
     let root = metadata.file_metadata().schema();
-    let is_known = |name: &str| COLUMNS.iter().any(|(column, _)| *column == name);
+    let is_known = |name: &str| table.columns.iter().any(|(column, _)| *column == name);
     let mut fields = Vec::new();
     for field in root.get_fields().iter().filter(|field| is_known(field.name())) {
         let info = field.get_basic_info();
@@ -44,9 +48,10 @@ fn known_columns(metadata: &ParquetMetaData) -> Result<Type, String> {
         }
         fields.push(field.clone());
     }
-    for needed in ["at_ns", "op"] {
-        if !fields.iter().any(|field| field.name() == needed) {
-            return Err(format!("it has no column {needed}; a trace has at least at_ns and op"));
+    for needed in table.needed {
+        if !fields.iter().any(|field| field.name() == *needed) {
+            let (name, all) = (table.name, table.needed.join(" and "));
+            return Err(format!("it has no column {needed}; a {name} has at least {all}"));
         }
     }
     for (index, group) in metadata.row_groups().iter().enumerate() {
@@ -78,7 +83,7 @@ fn is_plain(physical: Physical, converted: ConvertedType) -> bool {
 }
 
 /// By way of JSON, so that both kinds of file have one reader of fields.
-fn record(row: &Row) -> Result<Record, String> {
+fn record<R: DeserializeOwned>(row: &Row) -> Result<R, String> {
     let mut fields = serde_json::Map::new();
     for (name, field) in row.get_column_iter() {
         let value: serde_json::Value = match field {

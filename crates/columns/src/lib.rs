@@ -1,0 +1,86 @@
+//! Files of records: a line of JSON for each, or Parquet if the name ends in `.parquet`, with a column for each field.
+//!
+//! A [`Table`] says which columns a kind of record has. [`Writer`] makes files, [`read`] reads them, whoever made them: a
+//! damaged or malicious file is an error with a place, and makes nobody allocate more than the file has.
+
+mod claims;
+#[cfg(test)]
+mod fuzz;
+mod parquet_reader;
+mod writer;
+
+pub use writer::Writer;
+
+use serde::de::DeserializeOwned;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+/// Longest line: one with two paths of 4 KiB, each byte of which is escaped.
+const LINE_LEN_MAX: u64 = 64 << 10;
+
+/// How a field becomes a column.
+pub enum Column<R> {
+    /// An unsigned number.
+    Number(fn(&R) -> u64),
+    /// True or false.
+    Flag(fn(&R) -> bool),
+    /// A name or other text.
+    Text(fn(&R) -> &str),
+}
+
+/// What a kind of record has. The names of columns are those that its fields have in JSON.
+pub struct Table<R: 'static> {
+    /// What the records are, in one word.
+    pub name: &'static str,
+    /// All columns.
+    pub columns: &'static [(&'static str, Column<R>)],
+    /// Those without which a record means nothing; others may be missing in files.
+    pub needed: &'static [&'static str],
+    /// A record, as a line of JSON.
+    pub example: &'static str,
+}
+
+/// Whether a file of this name is Parquet.
+pub fn is_parquet(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "parquet")
+}
+
+/// Gives every record of a file to `each`, in their order, until that fails.
+pub fn read<R: DeserializeOwned>(
+    table: &Table<R>,
+    path: &Path,
+    each: impl FnMut(R) -> Result<(), String>,
+) -> Result<(), String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    if is_parquet(path) { read_parquet(table, file, each) } else { read_lines(table, BufReader::new(file), each) }
+}
+
+/// Reads a Parquet file. Numbers may be signed, and columns absent.
+pub fn read_parquet<R: DeserializeOwned>(
+    table: &Table<R>,
+    file: File,
+    each: impl FnMut(R) -> Result<(), String>,
+) -> Result<(), String> {
+    parquet_reader::read(table, file, each)
+}
+
+/// Reads lines of JSON.
+pub fn read_lines<R: DeserializeOwned>(
+    table: &Table<R>,
+    mut lines: impl BufRead,
+    mut each: impl FnMut(R) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        let len = (&mut lines).take(LINE_LEN_MAX).read_until(b'\n', &mut line).map_err(|error| error.to_string())?;
+        if len == 0 {
+            break;
+        }
+        let record = serde_json::from_slice(&line)
+            .map_err(|error| format!("line {number} is no record ({error}); write {}", table.example))?;
+        each(record)?;
+    }
+    Ok(())
+}
