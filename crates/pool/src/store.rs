@@ -11,10 +11,15 @@ use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::future::Future;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 const READ: IoContext = IoContext::foreground("pool-read");
+/// Bytes that are read in vain rather than asking the device twice.
+const GAP_MAX: u32 = 16 << 10;
+/// Runs that are read at once: 2 MiB and gaps.
+const TOGETHER_MAX: usize = 16;
 
 impl Shared {
     /// Bytes at a birth address, unverified.
@@ -31,45 +36,59 @@ impl Shared {
     /// What is stored for one run, verified: its own blocks if they are raw (the last may be short), else the whole
     /// compressed extent.
     pub(crate) async fn read_stored(&self, run: &Run) -> Result<Bytes> {
-        let (start, end) = match run.form {
-            Form::Hole => return Ok(Bytes::new()),
-            Form::Raw => {
-                let start = run.skip as usize * BLOCK_LEN;
-                (start, (start + run.count as usize * BLOCK_LEN).min(run.stored as usize))
-            }
-            Form::Lz4 | Form::Zstd => (0, run.stored as usize),
-        };
-        if start >= end {
+        let wanted = wanted(run);
+        if wanted.is_empty() {
             return Ok(Bytes::new());
         }
-        let nowhere = || Error::corrupt(format!("there is no extent at {:#x}:{}", run.uid, run.offset));
-        let offset = run.offset.checked_add(start as u32).ok_or_else(nowhere)?;
         let unwritten = self.in_flight.read().get(&(run.uid, run.offset)).cloned();
         let stored = match unwritten {
-            Some(whole) if end <= whole.len() => whole.slice(start..end),
-            Some(_) => return Err(nowhere()),
-            None => self.fetch(run.uid, offset, (end - start) as u32).await?,
+            Some(whole) if wanted.end <= whole.len() => whole.slice(wanted),
+            Some(_) => return Err(nowhere(run)),
+            None => {
+                let place = place(run).ok_or_else(|| nowhere(run))?;
+                self.fetch(run.uid, place.start, place.end - place.start).await?
+            }
         };
+        self.verify(run, &stored)?;
+        Ok(stored)
+    }
+
+    /// Compares what was read for a run with its checksums.
+    fn verify(&self, run: &Run, stored: &[u8]) -> Result<()> {
         let unit = if run.form == Form::Raw { BLOCK_LEN } else { stored.len() };
         for (index, (part, expected)) in stored.chunks(unit).zip(&run.crcs).enumerate() {
             if crc(part) != *expected && !self.config.unverified {
-                let at = offset as usize + index * unit;
+                let at = run.offset as usize + wanted(run).start + index * unit;
                 return Err(Error::corrupt(format!("segment {:#x} at byte {at}: wrong checksum", run.uid)));
             }
         }
-        Ok(stored)
+        Ok(())
     }
 
     /// The blocks of one run, verified; the last may be short.
     pub(crate) async fn read_run(&self, run: &Run) -> Result<Bytes> {
-        let stored = self.read_stored(run).await?;
-        if matches!(run.form, Form::Hole | Form::Raw) {
-            return Ok(stored);
+        blocks_of(run, self.read_stored(run).await?)
+    }
+
+    /// As [`Shared::read_run`], of runs that lie together.
+    async fn read_together(&self, runs: &[&Run]) -> Vec<Result<Bytes>> {
+        let places: Option<Vec<Range<u32>>> = runs.iter().map(|run| place(run)).collect();
+        if let Some(places) = places
+            && let [first, .., last] = &places[..]
+            && let Ok(whole) = self.fetch(runs[0].uid, first.start, last.end - first.start).await
+        {
+            let one = |(run, place): (&&Run, &Range<u32>)| {
+                let stored = whole.slice((place.start - first.start) as usize..(place.end - first.start) as usize);
+                self.verify(run, &stored).and_then(|()| blocks_of(run, stored))
+            };
+            return runs.iter().zip(&places).map(one).collect();
         }
-        let data = unpack(run, &stored)?;
-        let start = run.skip as usize * BLOCK_LEN;
-        let end = (start + run.count as usize * BLOCK_LEN).min(data.len());
-        Ok(data.slice(start.min(end)..end))
+        // One alone; or a fault, and what lies beside it can perhaps be read.
+        let mut results = Vec::with_capacity(runs.len());
+        for run in runs {
+            results.push(self.read_run(run).await);
+        }
+        results
     }
 
     /// Notes bytes that are appended and not yet on the device, so that they can be read meanwhile.
@@ -77,6 +96,40 @@ impl Shared {
         self.outstanding(stream).bytes.fetch_add(stored.len(), Ordering::Relaxed);
         self.in_flight.write().insert((uid, offset), stored);
     }
+}
+
+/// The bytes of a run's extent that are read for it.
+fn wanted(run: &Run) -> Range<usize> {
+    match run.form {
+        Form::Hole => 0..0,
+        Form::Raw => {
+            let start = run.skip as usize * BLOCK_LEN;
+            start..(start + run.count as usize * BLOCK_LEN).min(run.stored as usize).max(start)
+        }
+        Form::Lz4 | Form::Zstd => 0..run.stored as usize,
+    }
+}
+
+/// Where in the segment they lie. `None`: nothing is read, or the run says what cannot be.
+fn place(run: &Run) -> Option<Range<u32>> {
+    let Range { start, end } = wanted(run);
+    let at = |byte: usize| run.offset.checked_add(u32::try_from(byte).ok()?);
+    (start < end).then_some(at(start)?..at(end)?)
+}
+
+fn nowhere(run: &Run) -> Error {
+    Error::corrupt(format!("there is no extent at {:#x}:{}", run.uid, run.offset))
+}
+
+/// The blocks of a run, from what is stored for it.
+fn blocks_of(run: &Run, stored: Bytes) -> Result<Bytes> {
+    if matches!(run.form, Form::Hole | Form::Raw) {
+        return Ok(stored);
+    }
+    let data = unpack(run, &stored)?;
+    let start = run.skip as usize * BLOCK_LEN;
+    let end = (start + run.count as usize * BLOCK_LEN).min(data.len());
+    Ok(data.slice(start.min(end)..end))
 }
 
 /// The bytes of a compressed extent.
@@ -196,8 +249,17 @@ impl Shared {
         if let [run] = runs {
             return vec![self.read_run(run).await];
         }
-        let mut futures: Vec<_> = runs.iter().map(|run| Box::pin(self.read_run(run))).collect();
-        let mut results: Vec<Option<Result<Bytes>>> = runs.iter().map(|_| None).collect();
+        let groups: Vec<&[&Run]> = {
+            let in_flight = self.in_flight.read();
+            runs.chunk_by(|one, next| lie_together(one, next, |run| in_flight.contains_key(&(run.uid, run.offset))))
+                .flat_map(|group| group.chunks(TOGETHER_MAX))
+                .collect()
+        };
+        if let [group] = &groups[..] {
+            return self.read_together(group).await;
+        }
+        let mut futures: Vec<_> = groups.iter().map(|group| Box::pin(self.read_together(group))).collect();
+        let mut results: Vec<Option<Vec<Result<Bytes>>>> = groups.iter().map(|_| None).collect();
         std::future::poll_fn(|context| {
             let mut pending = false;
             for (future, result) in futures.iter_mut().zip(&mut results) {
@@ -211,6 +273,14 @@ impl Shared {
             if pending { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
         })
         .await;
-        results.into_iter().map(|result| result.expect("all are ready")).collect()
+        results.into_iter().flat_map(|result| result.expect("all are ready")).collect()
     }
+}
+
+/// Whether `next` lies so shortly behind `one` that both are better read at once: they follow each other, or what lies
+/// between is little more than the lead of a batch. What is still on its way to the medium is not read from there.
+fn lie_together(one: &Run, next: &Run, in_flight: impl Fn(&Run) -> bool) -> bool {
+    let (Some(one_at), Some(next_at)) = (place(one), place(next)) else { return false };
+    let gap = next_at.start.checked_sub(one_at.end);
+    one.uid == next.uid && gap.is_some_and(|gap| gap <= GAP_MAX) && !in_flight(one) && !in_flight(next)
 }
