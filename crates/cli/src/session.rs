@@ -31,9 +31,20 @@ struct Mounted {
     files: Arc<WriteBehind<Files>>,
 }
 
+/// What the program takes whatever it serves: code, stacks, rings, buffers, and what a check needs.
+const PROGRAM: u64 = 128 << 20;
+
+/// Sixteenths of the memory that is left, or of a quarter of all where little is: for the pool, for inodes, for requests.
+fn share(memory: Bytes, sixteenths: u64) -> Bytes {
+    Bytes(memory.0.saturating_sub(PROGRAM).max(memory.0 / 4) / 16 * sixteenths)
+}
+
+const POOL: u64 = 10;
+const INODES: u64 = 5;
+const REQUESTS: u64 = 2;
+
 impl Session {
-    /// Opens the pool in this directory. Of the memory the pool gets half, inodes a quarter, requests an eighth; the rest is for
-    /// the program.
+    /// Opens the pool in this directory.
     ///
     /// `cut_log`: a damaged log is cut instead of refused.
     pub fn open(directory: &Path, memory: Bytes, threads: usize, cut_log: bool) -> Result<Session, Failure> {
@@ -42,7 +53,7 @@ impl Session {
         let env = real.env();
         let devices = description.stack().build(directory, &env)?;
         let compression = config::compression(&description.compression)?;
-        let settings = Config { memory: Bytes(memory.0 / 2), compression, cut_log, ..Config::default() };
+        let settings = Config { memory: share(memory, POOL), compression, cut_log, ..Config::default() };
         let pool = real.block_on({
             let env = env.clone();
             async move { Pool::open(&env, devices, settings).await }
@@ -83,7 +94,7 @@ impl Session {
                 }
                 None => make_file_system(&pool, &wanted).await?,
             };
-            let inodes_max = (memory.0 / 4 / ashlar_files::INODE_MEMORY.0) as usize;
+            let inodes_max = (share(memory, INODES).0 / ashlar_files::INODE_MEMORY.0) as usize;
             let options = ashlar_files::Options { read_only: is_snapshot, inodes_max, ..Default::default() };
             let files = Files::open(volume, options).await?;
             Ok(Arc::new(WriteBehind::new(pool.env().clone(), files)))
@@ -93,7 +104,7 @@ impl Session {
             eprintln!("ashlar: {name} takes no changes, for it is damaged: {error}; `ashlar check` says what is lost");
         }
         let read_only = is_snapshot || damage.is_some();
-        let buffers = Bytes(self.memory.0 / 8).min(Options::default().buffers);
+        let buffers = share(self.memory, REQUESTS).min(Options::default().buffers);
         let options = Options { source: format!("ashlar:{name}"), read_only, buffers, ..Options::default() };
         let mount =
             Mount::new(&self.real, files.clone(), at, options).map_err(|error| Failure::new(error.to_string()))?;

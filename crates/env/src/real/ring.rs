@@ -255,7 +255,7 @@ unsafe impl Sync for AlignedBuf {}
 /// most of what is done with it, and an allocator gives what one thread frees to another one late.
 const KEPT: std::ops::RangeInclusive<usize> = 4 << 10..=2 << 20;
 /// Bytes that are kept at most.
-const KEPT_MAX: usize = 32 << 20;
+const KEPT_MAX: usize = 24 << 20;
 
 /// Sizes are rounded up, by a sixteenth at most from 64 KiB on, so that one fits where another was.
 const fn room_of(len: usize) -> usize {
