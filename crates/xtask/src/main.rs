@@ -38,6 +38,8 @@ enum Bench {
     Library(bench::LibraryOptions),
     /// A pool with very many files: making, opening, finding, listing, checking them, and the memory that it takes.
     Scale(bench::ScaleOptions),
+    /// Whether ageing by snapshots gives back the layout of a file system that somebody worked on. Needs root.
+    Ageing(bench::AgeingOptions),
     /// Surveys of real sets: ranges beside the truth, what a sample costs, and rates beside backup programs.
     Survey(bench::SurveyOptions),
 }
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Task::Bench(Bench::Timing(options)) => bench::timing(&options),
         Task::Bench(Bench::Library(options)) => bench::library(&options),
         Task::Bench(Bench::Scale(options)) => bench::scale(&options),
+        Task::Bench(Bench::Ageing(options)) => bench::ageing(&options),
         Task::Bench(Bench::Survey(options)) => bench::survey(&options),
         Task::Soak { budget, only, list } => soak::soak(&budget, only.as_deref(), list),
     };

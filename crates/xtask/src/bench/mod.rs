@@ -1,5 +1,7 @@
 //! Benchmarks: file systems side by side, the library by itself, and surveys.
 
+mod ageing;
+mod churn;
 mod contender;
 mod daemon;
 mod devices;
@@ -16,6 +18,7 @@ mod survey;
 mod table;
 mod timing;
 
+pub use ageing::{Options as AgeingOptions, ageing};
 pub use devices::{Options as DevicesOptions, devices};
 pub use files::{Options as FilesOptions, files};
 pub use library::{Options as LibraryOptions, library};
