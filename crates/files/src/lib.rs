@@ -25,10 +25,12 @@ mod fuzz;
 mod inode;
 mod keys;
 mod namespace;
+mod places;
 mod slots;
 
 pub use audit::Audit;
 pub use behind::WriteBehind;
+pub use places::Piece;
 
 use crate::inode::{Inode, State, Table};
 use crate::keys::Record;

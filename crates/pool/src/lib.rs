@@ -29,6 +29,7 @@ mod memory_faults;
 mod mend;
 mod open;
 mod pack;
+mod places;
 mod replay;
 mod rules;
 mod scan;

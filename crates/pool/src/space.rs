@@ -60,7 +60,7 @@ pub(crate) struct Place {
     pub(crate) device: Device,
     pub(crate) record: DeviceRecord,
     /// Segments on it.
-    slots: Range<u32>,
+    pub(crate) slots: Range<u32>,
     /// Written to since its last flush.
     pub(crate) dirty: AtomicBool,
 }

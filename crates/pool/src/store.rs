@@ -111,7 +111,7 @@ fn wanted(run: &Run) -> Range<usize> {
 }
 
 /// Where in the segment they lie. `None`: nothing is read, or the run says what cannot be.
-fn place(run: &Run) -> Option<Range<u32>> {
+pub(crate) fn place(run: &Run) -> Option<Range<u32>> {
     let Range { start, end } = wanted(run);
     let at = |byte: usize| run.offset.checked_add(u32::try_from(byte).ok()?);
     (start < end).then_some(at(start)?..at(end)?)

@@ -8,7 +8,7 @@ use ashlar_lab::age::clock::Writeback;
 use ashlar_lab::age::image::Image;
 use ashlar_lab::age::scale::Scale;
 use ashlar_lab::age::state::State;
-use ashlar_lab::age::{AgeError, AgeOptions, Directory, Done, Point, Subject, WhenFull, age, page};
+use ashlar_lab::age::{AgeError, AgeOptions, Directory, Done, Own, OwnSpeed, Point, Subject, WhenFull, age, page};
 use ashlar_lab::ffs::bench::{HotSpeed, Speed, hot, throughput};
 use ashlar_lab::ffs::{Ffs, FfsLayout};
 use ashlar_lab::history::{Closing, Header, HistoryReader};
@@ -55,6 +55,9 @@ struct Aged {
     /// What is special about FFS, with rates on the emulated disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     ffs: Option<FfsReport>,
+    /// What is special about our own files on an emulated disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    own: Option<OwnReport>,
     /// Seconds of this run for its records.
     seconds: f64,
     /// Records of this run in a second.
@@ -115,7 +118,33 @@ impl fmt::Display for Aged {
         writeln!(f, "{:.0} records/s", self.records_per_second)?;
         layout::text(f, &self.layout)?;
         self.ffs.iter().try_for_each(|ffs| write!(f, "{ffs}"))?;
+        self.own.iter().try_for_each(|own| write!(f, "{own}"))?;
         self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
+    }
+}
+
+/// Our own files on an emulated disk.
+#[derive(Serialize, JsonSchema)]
+struct OwnReport {
+    /// The model of the disk.
+    model: String,
+    /// Virtual time of the ageing, seconds.
+    virtual_s: f64,
+    /// Reading the files as they lie; emulated.
+    aged: OwnSpeed,
+    /// Reading as many of a new file system to which the same files were written one after the other; emulated.
+    fresh: OwnSpeed,
+}
+
+impl fmt::Display for OwnReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OwnReport { model, virtual_s, aged, fresh } = self;
+        writeln!(f, "emulated on {model}: {:.0} s of virtual time", virtual_s)?;
+        for (what, speed) in [("aged", aged), ("fresh", fresh)] {
+            let (files, bytes) = (speed.files, Bytes(speed.bytes));
+            writeln!(f, "    {what:<7}reading {files} files, {bytes}: {:.1} MB/s", speed.read_mb_s)?;
+        }
+        Ok(())
     }
 }
 
@@ -160,6 +189,7 @@ pub fn run(arguments: &AgeArguments, output: &Output) -> Result<ExitCode, Failur
             given.image(to, *kind, *size, output)
         }
         Target::Ffs(size, variant) => given.ffs(*size, *variant, output),
+        Target::Own(size, model) => given.own(*size, model, output),
         Target::Directory(path) => given.directory(path, output),
     }?;
     if let Some(file) = &arguments.report {
@@ -184,7 +214,7 @@ fn open(path: &Path) -> Result<HistoryReader<BufReader<File>>, Failure> {
 fn record(aged: &Aged, output: &Output) {
     let subject =
         format!("{} aged on {}, {:.3} times, seed {}", aged.history.source, aged.target, aged.scale.value(), aged.seed);
-    let kind = Some(if aged.ffs.is_some() { Kind::Emulated } else { Kind::Measured });
+    let kind = Some(if aged.ffs.is_some() || aged.own.is_some() { Kind::Emulated } else { Kind::Measured });
     let values = [
         ("layout.score", "share", aged.layout.all.score),
         ("layout.pieces", "pieces/file", Some(aged.layout.all.pieces_per_file)),
@@ -273,6 +303,7 @@ impl Given<'_> {
             points: ran.points,
             layout,
             ffs: None,
+            own: None,
             seconds: ran.seconds,
             notes,
         }
@@ -406,5 +437,21 @@ impl Given<'_> {
         let special = FfsReport { layout: ffs.special(), model: model.name, aged, empty, hot: Some(hot) };
         let aged = self.aged(ran, format!("ffs:{size}:{variant:?}").to_lowercase(), None, layout, notes);
         Ok(Aged { ffs: Some(special), ..aged })
+    }
+
+    fn own(&self, size: Bytes, model: &str, output: &Output) -> Result<Aged, Failure> {
+        let model = find(model)?;
+        let mut own = Own::new(size, &model, self.arguments.seed).map_err(failed)?;
+        let capacity = own.capacity();
+        let ran = self.apply(&mut own, capacity, &mut State::nowhere(), output)?;
+        let (layout, virtual_s) = (own.layout().map_err(failed)?, own.seconds());
+        let aged = own.read_speed().map_err(failed)?;
+        let mut copy = own.fresh_copy(size, &model, self.arguments.seed).map_err(failed)?;
+        drop(own);
+        let fresh = copy.read_speed().map_err(failed)?;
+        let notes = vec!["rates are emulated, without a processor's time, and nothing is compressed".to_string()];
+        let special = OwnReport { model: model.name.clone(), virtual_s, aged, fresh };
+        let aged = self.aged(ran, format!("ashlar:{size}:{}", model.name), None, layout, notes);
+        Ok(Aged { own: Some(special), ..aged })
     }
 }

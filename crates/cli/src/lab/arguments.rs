@@ -29,8 +29,9 @@ pub enum LabCommand {
 pub struct AgeArguments {
     /// What `ashlar lab history` wrote.
     pub history: PathBuf,
-    /// What ages: ext4:SIZE, xfs:SIZE or btrfs:SIZE for an image; a directory, in which a directory `aged` is made; or
-    /// ffs:SIZE, ffs:SIZE:noswitch or ffs:SIZE:smartfrag for the simulated FFS of the thesis.
+    /// What ages: ext4:SIZE, xfs:SIZE or btrfs:SIZE for an image; a directory, in which a directory `aged` is made;
+    /// ffs:SIZE, ffs:SIZE:noswitch or ffs:SIZE:smartfrag for the simulated FFS of the thesis; or ashlar:SIZE:MODEL for our own
+    /// files in virtual time on a disk of that model (wd-re3 if none is given).
     #[arg(long, value_name = "TARGET", value_parser = Target::from_str)]
     pub on: Target,
     /// The file for the image; sparse.
@@ -82,6 +83,8 @@ pub enum Target {
     Image(Kind, Bytes),
     /// What is simulated.
     Ffs(Bytes, Variant),
+    /// Our own files, on a disk of a model.
+    Own(Bytes, String),
     /// A directory.
     Directory(PathBuf),
 }
@@ -94,6 +97,10 @@ impl FromStr for Target {
             Some(("ffs", rest)) => {
                 let (bytes, variant) = rest.split_once(':').unwrap_or((rest, "baseline"));
                 Ok(Target::Ffs(size(bytes)?, variant.parse()?))
+            }
+            Some(("ashlar", rest)) => {
+                let (bytes, model) = rest.split_once(':').unwrap_or((rest, "wd-re3"));
+                Ok(Target::Own(size(bytes)?, model.into()))
             }
             Some((kind, bytes)) if !kind.contains('/') => Ok(Target::Image(kind.parse()?, size(bytes)?)),
             _ => Ok(Target::Directory(text.into())),
@@ -274,6 +281,8 @@ mod tests {
             ("btrfs:1GiB", Target::Image(Kind::Btrfs, GIB)),
             ("ffs:1GiB", Target::Ffs(GIB, Variant::Baseline)),
             ("ffs:1GiB:noswitch", Target::Ffs(GIB, Variant::NoSwitch)),
+            ("ashlar:1GiB", Target::Own(GIB, "wd-re3".into())),
+            ("ashlar:1GiB:a/b.toml", Target::Own(GIB, "a/b.toml".into())),
             ("/mnt/a:b", Target::Directory("/mnt/a:b".into())),
             ("mnt", Target::Directory("mnt".into())),
         ] {

@@ -16,12 +16,14 @@
 
 pub mod clock;
 pub mod image;
+mod own;
 mod page;
 mod real;
 pub mod scale;
 pub mod state;
 mod subject;
 
+pub use own::{Own, OwnSpeed};
 pub use page::page;
 pub use real::Directory;
 pub use subject::{Look, Refusal, Subject};

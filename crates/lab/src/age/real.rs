@@ -134,7 +134,7 @@ fn place(id: u64, alive: &Alive) -> (u64, u8) {
 }
 
 /// What something is called.
-fn name(id: u64, len: u8) -> String {
+pub(super) fn name(id: u64, len: u8) -> String {
     const LETTERS: [u8; 32] = *b"0123456789abcdefghijklmnopqrstuv";
     let mut name: String = (0..13).map(|digit| LETTERS[(id >> (5 * digit)) as usize % 32] as char).collect();
     name.extend(std::iter::repeat_n('-', usize::from(len).saturating_sub(name.len())));

@@ -3,6 +3,7 @@
 use super::*;
 use crate::history::synthetic::{Common, Sizes, profile::Profile};
 use crate::history::{Builder, Header, Writing};
+use crate::layout::Files;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -136,7 +137,12 @@ fn history(to: &Path, capacity: u64) -> u64 {
     builder.finish(to, &header, &stop).expect("space").0.records
 }
 
-fn run(history: &Path, total: u64, memory: &mut Memory, state: &mut State) -> Result<(Done, Vec<Point>), AgeError> {
+fn run(
+    history: &Path,
+    total: u64,
+    memory: &mut impl Subject,
+    state: &mut State,
+) -> Result<(Done, Vec<Point>), AgeError> {
     let options = AgeOptions { scale: Scale::ONE, writeback: Writeback::LINUX, when_full: WhenFull::Skip, seed: 1 };
     let mut reader = HistoryReader::new(std::fs::File::open(history).expect("it is there")).expect("a history");
     age(&mut reader, total, memory, &options, state, &AtomicBool::new(false), &|_| {})
@@ -256,5 +262,40 @@ fn a_directory_ages() {
     assert_eq!((files, directories), (closing.live_files, closing.live_directories + 1));
     assert!(bytes <= closing.live_bytes && bytes + 4096 * files > closing.live_bytes);
     assert_eq!(points.last().map(|point| point.files), Some(files));
+    std::fs::remove_dir_all(&home).expect("it is ours");
+}
+
+#[test]
+fn our_files_age_in_virtual_time() {
+    let home = home("own-files");
+    let file = home.join("h");
+    let total = history(&file, 16 << 20);
+    let mut reader = HistoryReader::new(std::fs::File::open(&file).expect("it is there")).expect("a history");
+    let closing = reader.closing().expect("whole");
+    let disk = ashlar_models::ModelFile::preset("wd-re3").expect("it is there");
+    let aged = |size: u64| {
+        let mut own = Own::new(Bytes(size), &disk, 7).expect("a disk");
+        let (done, points) = run(&file, total, &mut own, &mut State::nowhere()).expect("nothing fails");
+        let layout = own.layout().expect("it can be read");
+        (own, done, points, layout)
+    };
+    let (mut own, done, points, layout) = aged(128 << 20);
+    assert_eq!((done.skipped, done.refused), (0, 0));
+    // The history counts whole blocks.
+    let Files { files, bytes, .. } = layout.all;
+    assert_eq!(files, closing.live_files);
+    assert!(bytes <= closing.live_bytes && bytes + 4096 * files > closing.live_bytes);
+    // Files that are written at once lie together in a log.
+    assert_eq!(layout.all.score, Some(1.0), "{layout:?}");
+    let days = points.last().map_or(0.0, |point| point.day);
+    assert!((own.seconds() / 86_400.0 - days).abs() < 0.01, "{} s for {days} days", own.seconds());
+    let (_, again, same, like) = aged(128 << 20);
+    assert_eq!((done, &points, &layout), (again, &same, &like), "another run of the same seed");
+    let speed = own.read_speed().expect("it can be read");
+    assert_eq!(speed.bytes, bytes);
+    let mut copy = own.fresh_copy(Bytes(128 << 20), &disk, 7).expect("there is room");
+    assert_eq!(copy.read_speed().expect("it can be read").bytes, bytes);
+    let (_, done, ..) = aged(16 << 20);
+    assert!(done.refused > 0 && done.first_full.is_some(), "{done:?}");
     std::fs::remove_dir_all(&home).expect("it is ours");
 }
