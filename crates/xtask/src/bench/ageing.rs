@@ -1,7 +1,7 @@
 //! Whether ageing gives back what was there: somebody works on a file system, snapshots are taken as if each night, a new
 //! file system is aged by the history that they tell, and the layouts of both are compared (thesis, section 3.3).
 
-use crate::bench::churn::Churn;
+use crate::bench::churn::{Churn, Habits};
 use crate::bench::table::align;
 use crate::bench::{catch_signals, check_interrupt, machine, quiet, said};
 use ashlar_lab::layout::Layout;
@@ -26,9 +26,8 @@ pub struct Options {
     /// Seconds of a period: work is in real time, since layout is decided when pages are written back.
     #[arg(long, default_value_t = 45)]
     seconds: u64,
-    /// Share of the files that become others in a period.
-    #[arg(long, default_value_t = 0.4)]
-    turnover: f64,
+    #[command(flatten)]
+    habits: Habits,
     /// MiB of each file system.
     #[arg(long, default_value_t = 1024)]
     mib: u64,
@@ -92,10 +91,10 @@ fn compare(ashlar: &Path, at: &Path, fs: &str, seed: u64, options: &Options) -> 
     let (force, quietly) = if fs == "ext4" { ("-F", "-q") } else { ("-f", "-q") };
     quiet(Command::new(format!("mkfs.{fs}")).args([force, quietly]).arg(&image))?;
     quiet(Command::new("mount").args(["-o", "loop,noatime"]).arg(&image).arg(&mount))?;
-    let mut churn = Churn::new(&mount, bytes, seed).map_err(text)?;
+    let mut churn = Churn::new(&mount, bytes, options.habits, seed).map_err(text)?;
     let snapshots: Vec<PathBuf> = (0..options.periods).map(|period| at.join(format!("{period}.snap"))).collect();
     for snapshot in &snapshots {
-        churn.work(Duration::from_secs(options.seconds), options.turnover)?;
+        churn.work(Duration::from_secs(options.seconds))?;
         quiet(Command::new(ashlar).args(["lab", "snapshot"]).arg(&mount).arg("-o").arg(snapshot))?;
     }
     let real = layout(ashlar, &mount)?;
