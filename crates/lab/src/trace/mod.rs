@@ -3,6 +3,21 @@
 //! One format for every stage: what captures writes it, what generates workloads writes it, what replays reads and writes it,
 //! what predicts reads it.
 
+//!
+//! What captures: a source of [`event`]s ([`strace`], …), which know nothing but descriptors and texts, and a [`tracker`]
+//! that makes records of them.
+
+pub mod calls;
+pub mod counts;
+pub mod event;
+pub mod file;
+mod files;
+pub mod host;
+mod ops;
+mod path;
 mod record;
+mod sizes;
+pub mod strace;
+pub mod tracker;
 
 pub use record::{CALLS, Op, Record};
