@@ -289,7 +289,7 @@ mod tests {
         let Some(attached) = refused(Attached::raw(&program.finish(), "sys_enter")) else { return };
         let mut ring = Ring::new(&events).expect("it is a ring");
         for _ in 0..5 {
-            std::os::unix::process::parent_id();
+            let _ = std::os::unix::process::parent_id();
         }
         let mut seen = Vec::new();
         ring.drain(|event| seen.push(event.to_vec()));
@@ -298,12 +298,12 @@ mod tests {
         assert_eq!(attached.missed().expect("it is told"), 0);
         // The ring is as long as it is: what does not fit is refused.
         for _ in 0..10_000 {
-            std::os::unix::process::parent_id();
+            let _ = std::os::unix::process::parent_id();
         }
         let fitted = ring.drain(|_| {});
         assert_eq!(fitted, (1 << 16) / 24, "records of 16 bytes and heads of 8");
         drop(attached);
-        std::os::unix::process::parent_id();
+        let _ = std::os::unix::process::parent_id();
         assert_eq!(ring.drain(|_| {}), 0, "nobody looks any more");
     }
 

@@ -4,15 +4,17 @@
 //! what predicts reads it.
 
 //!
-//! What captures: a source of [`event`]s ([`strace`], …), which know nothing but descriptors and texts, and a [`tracker`]
+//! What captures: a source of [`event`]s ([`strace`], [`bpf`]), which know nothing but descriptors and texts, and a [`tracker`]
 //! that makes records of them.
 
+pub mod bpf;
 pub mod calls;
 pub mod counts;
 pub mod event;
 pub mod file;
 mod files;
 pub mod host;
+pub mod live;
 mod ops;
 mod path;
 mod record;

@@ -2,7 +2,7 @@
 //!
 //! Costs: memory for the descriptors of all processes, bounded; what a call does is a look into two tables.
 
-use super::calls::AT_FDCWD;
+use super::calls::{AT_FDCWD, Call, Does};
 use super::counts::{Cause, Counts};
 use super::event::{Event, What};
 use super::files::{Held, Mappings, Opened, Room, Table};
@@ -98,6 +98,25 @@ impl<H: Host> Tracker<H> {
     pub fn adopt(&mut self, process: u32, threads: &[u32]) {
         let Some(state) = self.host.process(process) else { return };
         self.adopt_as(process, threads, state);
+    }
+
+    /// Whether a process has threads.
+    pub fn has_process(&self, process: u32) -> bool {
+        self.threads.values().any(|thread| thread.process == process)
+    }
+
+    /// A call had not returned when the trace ended, or its thread.
+    pub fn unfinished(&mut self, thread: u32, call: &Call, arguments: Option<[u64; 6]>) {
+        let held = match (arguments, call.fd, self.threads.get(&thread).cloned()) {
+            (Some(arguments), Some(fd), Some(thread)) => self.held(&thread, arguments[usize::from(fd)] as u32),
+            _ => None,
+        };
+        let cause = match (held, call.does) {
+            (Some(Held::Outside(cause)), _) => cause,
+            (_, Does::Other | Does::Pair) => Cause::NoFile,
+            _ => Cause::Unfinished,
+        };
+        self.count(cause, 1);
     }
 
     fn adopt_as(&mut self, process: u32, threads: &[u32], state: State) {

@@ -7,12 +7,15 @@
 //! Costs     memory for calls that have not returned, bounded.
 
 mod constants;
+mod live;
 mod parse;
 
 #[cfg(test)]
 mod fuzz;
 #[cfg(test)]
 mod tests;
+
+pub(super) use live::Live;
 
 use super::calls::{Call, Does, Known, TABLE, known};
 use super::counts::Cause;
@@ -107,6 +110,11 @@ fn skip_line(lines: &mut impl BufRead) -> io::Result<()> {
 }
 
 impl Reader {
+    /// These threads were there before, and are nobody's children.
+    pub fn knows(&mut self, threads: &[u32]) {
+        self.threads.extend(threads);
+    }
+
     /// Takes a line without its end.
     pub fn line<H: Host>(&mut self, line: &[u8], tracker: &mut Tracker<H>) {
         if line.trim_ascii().is_empty() {
