@@ -19,6 +19,8 @@ const MAP_NEXT: libc::c_int = 4;
 const PROGRAM_LOAD: libc::c_int = 5;
 const INFO: libc::c_int = 15;
 const RAW_TRACEPOINT: libc::c_int = 17;
+/// Kind of program.
+const PROGRAM_RAW_TRACEPOINT: u32 = 17;
 /// `PERF_EVENT_IOC_SET_BPF` and `PERF_EVENT_IOC_ENABLE`.
 const SET_PROGRAM: libc::Ioctl = 0x4004_2408_u32 as libc::Ioctl;
 const ENABLE: libc::Ioctl = 0x2400;
@@ -158,7 +160,6 @@ pub struct Attached {
 impl Attached {
     /// Runs a program whenever a tracepoint is passed; it is given the tracepoint's arguments, as numbers.
     pub fn raw(code: &[u64], tracepoint: &str) -> io::Result<Attached> {
-        const PROGRAM_RAW_TRACEPOINT: u32 = 17;
         let program = load(code, PROGRAM_RAW_TRACEPOINT)?;
         let name = CString::new(tracepoint).map_err(io::Error::other)?;
         let attributes = Attributes::new().double(0, name.as_ptr() as u64).word(8, program.as_raw_fd() as u32);
@@ -204,6 +205,16 @@ impl Attached {
         // SAFETY: the address is of as many bytes as the attributes say.
         unsafe { attributes.call(INFO) }.map(|_| info[MISSES])
     }
+}
+
+/// Whether the kernel takes programs and rings of ours; the error says why not.
+pub fn check() -> io::Result<()> {
+    use assembler::{Assembler, Do, Register::R0};
+    let mut program = Assembler::default();
+    program.number(Do::Set, R0, 0);
+    program.exit();
+    load(&program.finish(), PROGRAM_RAW_TRACEPOINT)?;
+    Map::new(Kind::Ring, 0, 0, 1 << 16).map(drop)
 }
 
 /// Gives a program to the kernel, which proves that it ends and touches nothing that it may not.

@@ -76,7 +76,8 @@ impl TraceFile {
         let mut name = std::ffi::OsString::from(".new.");
         name.push(to.file_name().ok_or_else(|| io::Error::other("it is not the name of a file"))?);
         let beside = directory.join(name);
-        let writer = Some(Writer::create(&CALLS, &beside)?);
+        let named = |error| io::Error::other(format!("{}: {error}", to.display()));
+        let writer = Some(Writer::create(&CALLS, &beside).map_err(named)?);
         Ok(TraceFile { to: to.into(), beside, sorter: Sorter::new(memory, directory), writer })
     }
 
@@ -152,6 +153,8 @@ mod tests {
             std::fs::remove_file(&path).expect("it is ours");
         }
         drop(TraceFile::create(&path, 0).expect("room"));
+        let error = TraceFile::create(&home.join("no/where"), 0).err().expect("there is no such directory");
+        assert!(error.to_string().contains("no/where"), "{error}");
         assert_eq!(std::fs::read_dir(&home).expect("it is there").count(), 0);
         std::fs::remove_dir_all(&home).expect("it is ours");
     }

@@ -13,6 +13,8 @@ pub mod counts;
 pub mod event;
 pub mod file;
 mod files;
+#[cfg(test)]
+mod files_model;
 pub mod host;
 pub mod live;
 mod ops;

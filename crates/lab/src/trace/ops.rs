@@ -222,11 +222,8 @@ impl<H: Host> Tracker<H> {
             Ok((path, _)) => {
                 if record.flags & CUT != 0 {
                     self.sizes.set(path, 0);
-                } else if record.flags & APPEND != 0
-                    && self.sizes.get(path).is_none()
-                    && let Some(bytes) = self.host.size(path)
-                {
-                    self.sizes.set(path, bytes);
+                } else if record.flags & APPEND != 0 {
+                    self.ask_size(path);
                 }
                 (self.opened(path, 0, record.flags), record.flags & CLOSE_ON_EXEC != 0)
             }

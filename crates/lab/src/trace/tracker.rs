@@ -155,12 +155,24 @@ impl<H: Host> Tracker<H> {
                 if is_virtual(&path) {
                     Held::Outside(Cause::Virtual)
                 } else {
+                    if seen.flags & super::ops::APPEND != 0 {
+                        self.ask_size(&path);
+                    }
                     self.opened(&path, seen.position, seen.flags)
                 }
             }
             _ => Held::Outside(Cause::NoFile),
         };
         self.put(thread, fd, held, seen.flags & super::ops::CLOSE_ON_EXEC != 0, None);
+    }
+
+    /// Where writes will go that append, if somebody knows.
+    pub(super) fn ask_size(&mut self, path: &str) {
+        if self.sizes.get(path).is_none()
+            && let Some(bytes) = self.host.size(path)
+        {
+            self.sizes.set(path, bytes);
+        }
     }
 
     /// A file that is open from now on.

@@ -20,7 +20,7 @@ use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::process::{Child, Command, ExitStatus};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tracepoint::Fork;
 
 /// What is traced.
@@ -38,18 +38,28 @@ pub struct Bpf {
     subject: Subject,
     exit: Option<ExitStatus>,
     lost: u64,
+    counted: Instant,
 }
+
+/// Between two looks at what was lost.
+const COUNTING: Duration = Duration::from_millis(200);
 
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+fn supported() -> io::Result<()> {
+    if cfg!(target_arch = "x86_64") {
+        Ok(())
+    } else {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "only on x86-64"))
+    }
+}
+
 impl Bpf {
     fn load(whom: Whom, ring_len: u64) -> io::Result<(Programs, Ring)> {
-        if cfg!(not(target_arch = "x86_64")) {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "only on x86-64"));
-        }
+        supported()?;
         let len = u32::try_from(ring_len.clamp(1 << 16, 1 << 30).next_power_of_two()).unwrap_or(1 << 30);
         let programs = Programs::load(whom, len, &Fork::find()?)?;
         let ring = Ring::new(&programs.ring)?;
@@ -57,12 +67,14 @@ impl Bpf {
     }
 
     fn new((programs, ring): (Programs, Ring), subject: Subject) -> Bpf {
-        Bpf { programs, ring, began_ns: now_ns(), subject, exit: None, lost: 0 }
+        Bpf { programs, ring, began_ns: now_ns(), subject, exit: None, lost: 0, counted: Instant::now() }
     }
 
     /// Whether the kernel lets us; the error says why not.
     pub fn check() -> io::Result<()> {
-        Bpf::load(Whom::Set { starter: 0 }, 0).map(drop)
+        supported()?;
+        ashlar_env::bpf::check()?;
+        Fork::find().map(drop)
     }
 
     /// Starts a command and traces it.
@@ -93,6 +105,13 @@ impl Bpf {
             tracker.adopt(process, &threads(process));
         }
         Ok(bpf)
+    }
+
+    fn count_lost(&mut self, tracker: &mut Tracker<Started>) -> io::Result<()> {
+        let lost = self.programs.lost()?;
+        tracker.count(Cause::Lost, lost.saturating_sub(self.lost));
+        (self.lost, self.counted) = (lost, Instant::now());
+        Ok(())
     }
 
     fn gone(&self, event: &Event, tracker: &Tracker<Started>) {
@@ -126,9 +145,10 @@ impl Source for Bpf {
             None => damaged += 1,
         });
         ends.iter().for_each(|end| self.gone(end, tracker));
-        let lost = self.programs.lost()?;
-        tracker.count(Cause::Lost, damaged + lost.saturating_sub(self.lost));
-        self.lost = lost;
+        tracker.count(Cause::Lost, damaged);
+        if self.counted.elapsed() >= COUNTING {
+            self.count_lost(tracker)?;
+        }
         Ok(count > 0)
     }
 
@@ -154,6 +174,7 @@ impl Source for Bpf {
     }
 
     fn finish(&mut self, tracker: &mut Tracker<Started>) -> io::Result<Option<ExitStatus>> {
+        self.count_lost(tracker)?;
         self.programs.detach();
         self.drain(tracker)?;
         for thread in self.programs.pending.keys() {

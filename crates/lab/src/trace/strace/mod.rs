@@ -35,11 +35,12 @@ const HELD_MAX: usize = 1 << 14;
 /// Threads of which is known that they were there.
 const THREADS_MAX: usize = 1 << 20;
 
-/// The options that make strace write what is read here, exactly; then comes what to trace.
+/// The options that make strace write what is read here, exactly; then comes what to trace. Of lists, strace prints as many
+/// parts as of texts bytes.
 pub fn options() -> Vec<String> {
     let names: Vec<String> = TABLE.iter().map(|call| format!("?{}", call.name)).collect();
     let mut options: Vec<String> =
-        ["-f", "-q", "-s0", "-xx", "-Xraw", "--timestamps=unix,ns", "--syscall-times=ns"].map(String::from).into();
+        ["-f", "-q", "-s32", "-xx", "-Xraw", "--timestamps=unix,ns", "--syscall-times=ns"].map(String::from).into();
     options.extend(["-e".into(), format!("trace={}", names.join(",")), "-e".into(), "signal=none".into()]);
     options
 }
