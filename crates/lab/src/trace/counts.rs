@@ -35,7 +35,8 @@ pub enum Cause {
     UnreadableLine,
     /// The clock went back. The record is there, with its time moved.
     ClockStep,
-    /// An offset at the end of a file whose length nobody knew. The record is there, with a guess.
+    /// The end of a file, where it is appended to, was not seen but asked for later or taken for zero. Records are there, with
+    /// offsets that may be wrong.
     GuessedOffset,
     /// More processes, threads or descriptors than are held.
     TooMany,
@@ -70,7 +71,7 @@ impl Cause {
             Cause::TruncatedEnd => "the file ends within a line",
             Cause::UnreadableLine => "lines that cannot be read",
             Cause::ClockStep => "the clock went back",
-            Cause::GuessedOffset => "offsets at an end that was guessed",
+            Cause::GuessedOffset => "ends of files guessed, for appending",
             Cause::TooMany => "too many processes, threads or descriptors",
             Cause::Lost => "lost: the tracer could not keep up",
         }

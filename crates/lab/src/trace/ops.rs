@@ -17,6 +17,8 @@ pub(super) const APPEND: u64 = 0o2000;
 /// `O_CREAT`, `O_WRONLY` and `O_TRUNC`.
 const CREAT: u64 = 0o1101;
 const CUT: u64 = 0o1000;
+/// `O_CREAT` and `O_EXCL`: the file was not there before.
+const FRESH: u64 = 0o300;
 /// `AT_REMOVEDIR` and `AT_EMPTY_PATH`.
 const REMOVE_DIRECTORY: u64 = 0x200;
 const EMPTY_PATH: u64 = 0x1000;
@@ -220,7 +222,7 @@ impl<H: Host> Tracker<H> {
         }
         let (held, close_on_exec) = match &path {
             Ok((path, _)) => {
-                if record.flags & CUT != 0 {
+                if record.flags & CUT != 0 || record.flags & FRESH == FRESH {
                     self.sizes.set(path, 0);
                 } else if record.flags & APPEND != 0 {
                     self.ask_size(path);

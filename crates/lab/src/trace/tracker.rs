@@ -166,12 +166,13 @@ impl<H: Host> Tracker<H> {
         self.put(thread, fd, held, seen.flags & super::ops::CLOSE_ON_EXEC != 0, None);
     }
 
-    /// Where writes will go that append, if somebody knows.
+    /// Where writes will go that append, if somebody knows: a guess, since some may have been done by now.
     pub(super) fn ask_size(&mut self, path: &str) {
         if self.sizes.get(path).is_none()
             && let Some(bytes) = self.host.size(path)
         {
             self.sizes.set(path, bytes);
+            self.count(Cause::GuessedOffset, 1);
         }
     }
 
