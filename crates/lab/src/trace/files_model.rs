@@ -70,6 +70,10 @@ impl Model {
         self.told.extend(before.difference(&after).map(|file| (Op::Close, *file, 0)));
     }
 
+    fn set(&mut self, list: usize, fd: u32, file: u64, close_on_exec: bool) {
+        self.lists[list].insert(fd, (file, close_on_exec));
+    }
+
     fn own(&mut self, process: u32) {
         let list = self.lists[self.processes[&process]].clone();
         self.lists.push(list);
@@ -103,19 +107,19 @@ fn step(model: &mut Model, tracker: &mut Tracker<Past>, process: u32, act: &Act,
         Act::Open(fd, exec) => {
             next.1 += 1;
             let file = next.1;
-            model.change(|model| drop(model.lists[list].insert(fd, (file, exec))));
+            model.change(|model| model.set(list, fd, file, exec));
             model.told.push((Op::Open, file, 0));
             model.positions.insert(file, 0);
             call("open", &[1, u64::from(exec) * EXEC], fd.into())
         }
         Act::Dup(from, to, exec) => {
             let Some(file) = get(model, from).filter(|_| from != to) else { return };
-            model.change(|model| drop(model.lists[list].insert(to, (file, exec))));
+            model.change(|model| model.set(list, to, file, exec));
             call("dup3", &[from.into(), to.into(), u64::from(exec) * EXEC], to.into())
         }
         Act::Close(fd) => {
             let result = if get(model, fd).is_some() { 0 } else { -9 };
-            model.change(|model| drop(model.lists[list].remove(&fd)));
+            model.change(|model| model.lists[list].retain(|other, _| *other != fd));
             call("close", &[fd.into()], result)
         }
         Act::CloseRange(first, last, exec) => {
@@ -158,7 +162,7 @@ fn step(model: &mut Model, tracker: &mut Tracker<Past>, process: u32, act: &Act,
             if model.processes.len() == 1 {
                 return;
             }
-            model.change(|model| drop(model.processes.remove(&process)));
+            model.change(|model| model.processes.retain(|other, _| *other != process));
             What::Exit
         }
         Act::Read(fd, len) => {

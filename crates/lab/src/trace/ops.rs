@@ -92,37 +92,45 @@ impl<H: Host> Tracker<H> {
             Does::Only(op) => self.only(thread, &caught, Record { op, ..record }),
             Does::Open | Does::Creat => self.open(thread, &caught, record),
             Does::Close => self.close(thread, &caught, &record),
-            Does::CloseRange => Ok(self.close_range(thread, &caught, &record)),
-            Does::Dup | Does::DupTo => Ok(self.dup(thread, &caught, &record)),
-            Does::Fcntl => Ok(self.fcntl(thread, &caught, &record)),
             Does::Transfer(op) => self.transfer(thread, &caught, Record { op, ..record }),
             Does::Copy => self.copy(thread, &caught, record),
-            Does::Seek => Ok(self.seek(thread, &caught)),
             Does::Map => self.map(thread, &caught, Record { op: Op::Mmap, ..record }),
-            Does::Unmap if result >= 0 => {
-                thread.mappings.borrow_mut().remove(caught.args[0], record.len);
-                Ok(())
-            }
             Does::Sync => self.msync(thread, &caught, Record { op: Op::Msync, ..record }),
             Does::Ioctl => self.ioctl(thread, &caught),
-            Does::Chdir | Does::Fchdir | Does::Chroot if result >= 0 => Ok(self.change(thread, &caught)),
-            Does::Unshare if result >= 0 => Ok(self.unshare(thread, Some(thread.number), record.flags)),
-            Does::Other | Does::Nameless if result >= 0 => {
-                let held =
-                    Held::Outside(if call.does == Does::Other { Cause::NoFile } else { Cause::MissingDescriptor });
-                Ok(self.put(thread, result as u32, held, false, Some(&record)))
-            }
-            Does::Pair if result >= 0 => {
-                for fd in caught.extra.into_iter().flatten() {
-                    self.put(thread, fd as u32, Held::Outside(Cause::NoFile), false, Some(&record));
+            Does::Beyond => Err(Cause::NotRepresented),
+            _ => {
+                // What failed changed nothing.
+                if result >= 0 {
+                    self.silent(thread, &caught, &record);
                 }
                 Ok(())
             }
-            Does::Beyond => Err(Cause::NotRepresented),
-            _ => Ok(()),
         };
         if let Err(cause) = done {
             self.count(cause, 1);
+        }
+    }
+
+    /// A call that changes tables, and of which there is no record.
+    fn silent(&mut self, thread: &Thread, caught: &Caught, record: &Record) {
+        match caught.call.does {
+            Does::CloseRange => self.close_range(thread, caught, record),
+            Does::Dup | Does::DupTo => self.dup(thread, caught, record),
+            Does::Fcntl => self.fcntl(thread, caught, record),
+            Does::Seek => self.seek(thread, caught),
+            Does::Unmap => thread.mappings.borrow_mut().remove(caught.args[0], record.len),
+            Does::Chdir | Does::Fchdir | Does::Chroot => self.change(thread, caught),
+            Does::Unshare => self.unshare(thread, Some(thread.number), record.flags),
+            Does::Other => self.put(thread, caught.result as u32, Held::Outside(Cause::NoFile), false, Some(record)),
+            Does::Nameless => {
+                self.put(thread, caught.result as u32, Held::Outside(Cause::MissingDescriptor), false, Some(record));
+            }
+            Does::Pair => {
+                for fd in caught.extra.into_iter().flatten() {
+                    self.put(thread, fd as u32, Held::Outside(Cause::NoFile), false, Some(record));
+                }
+            }
+            _ => {}
         }
     }
 
@@ -259,9 +267,6 @@ impl<H: Host> Tracker<H> {
     }
 
     fn close_range(&mut self, thread: &Thread, caught: &Caught, record: &Record) {
-        if caught.result < 0 {
-            return;
-        }
         let (first, last) = (caught.args[0] as u32, caught.args[1] as u32);
         if record.flags & RANGE_UNSHARE != 0 {
             self.unshare(thread, Some(thread.number), FILES);

@@ -230,7 +230,9 @@ impl<H: Host> Tracker<H> {
     pub(super) fn emit(&mut self, record: Record) {
         if let Some(only) = &self.only {
             let below = |path: &str| is_below(path, only);
-            if !below(&record.path) && !(record.op != Op::Symlink && below(&record.path2)) {
+            // What a symbolic link points to is only a text.
+            let wanted = below(&record.path) || record.op != Op::Symlink && below(&record.path2);
+            if !wanted {
                 return self.count(Cause::Elsewhere, 1);
             }
         }
