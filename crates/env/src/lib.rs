@@ -11,6 +11,9 @@
 
 #![deny(unsafe_code)]
 
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+pub mod bpf;
 #[allow(unsafe_code)]
 pub mod host;
 mod ops;

@@ -5,6 +5,7 @@ use ashlar_lab::ffs::Variant;
 use ashlar_lab::history::synthetic::Sizes;
 use ashlar_units::Bytes;
 use clap::{Args, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -23,6 +24,50 @@ pub enum LabCommand {
     /// killed, the same command goes on. Exit code 1 when files were left out since the file system was full. Needs root for
     /// images.
     Age(Box<AgeArguments>),
+    /// Write down the system calls on files, with their latency: of a command, of a process that runs, or of everybody below
+    /// a directory. Until its end, or Ctrl-C. Exit code 1 if the command failed or calls were lost.
+    Trace(Box<TraceArguments>),
+}
+
+#[derive(Args)]
+pub struct TraceArguments {
+    /// The command with its arguments, behind `--`. With --json its standard output goes to standard error.
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["pid", "mount", "strace"])]
+    pub command: Vec<OsString>,
+    /// A process that runs, with the children that it will have.
+    #[arg(short, long, value_name = "PID", conflicts_with_all = ["mount", "strace"])]
+    pub pid: Option<u32>,
+    /// What all processes do below this directory. Needs root and BPF.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["strace", "only"])]
+    pub mount: Option<PathBuf>,
+    /// What `strace -f -ttt -T -o FILE` wrote.
+    #[arg(long, value_name = "FILE")]
+    pub strace: Option<PathBuf>,
+    /// The file for the trace; Parquet if its name ends in .parquet, else lines of JSON.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Keep only calls on what is below this directory.
+    #[arg(long, value_name = "DIR")]
+    pub only: Option<PathBuf>,
+    /// How to trace; auto takes BPF where the kernel lets us, else strace.
+    #[arg(long, value_enum, default_value_t = TraceMethod::Auto)]
+    pub method: TraceMethod,
+    /// For --strace: where the first process began. Default: the current directory.
+    #[arg(long, value_name = "DIR", requires = "strace")]
+    pub cwd: Option<PathBuf>,
+    /// Memory for sorting; what is more goes to a file without a name beside the trace.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub memory: Bytes,
+    /// Memory of the kernel for calls that were not taken yet; rounded up to a power of two.
+    #[arg(long, value_name = "SIZE", default_value = "16MiB")]
+    pub buffer: Bytes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TraceMethod {
+    Auto,
+    Bpf,
+    Strace,
 }
 
 #[derive(Args)]

@@ -6,6 +6,7 @@ mod history;
 mod layout;
 mod replay;
 mod snapshot;
+mod trace;
 
 use crate::output::{Failure, Output};
 use arguments::LabCommand;
@@ -23,6 +24,7 @@ pub fn run(command: LabCommand, output: &Output) -> Result<ExitCode, Failure> {
         LabCommand::Snapshot(arguments) => snapshot::run(&arguments, output),
         LabCommand::History(arguments) => history::run(&arguments, output),
         LabCommand::Age(arguments) => age::run(&arguments, output),
+        LabCommand::Trace(arguments) => trace::run(&arguments, output),
     }
 }
 

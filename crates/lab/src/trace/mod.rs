@@ -3,6 +3,25 @@
 //! One format for every stage: what captures writes it, what generates workloads writes it, what replays reads and writes it,
 //! what predicts reads it.
 
+//!
+//! What captures: a source of [`event`]s ([`strace`], [`bpf`]), which know nothing but descriptors and texts, and a [`tracker`]
+//! that makes records of them.
+
+pub mod bpf;
+pub mod calls;
+pub mod counts;
+pub mod event;
+pub mod file;
+mod files;
+#[cfg(test)]
+mod files_model;
+pub mod host;
+pub mod live;
+mod ops;
+mod path;
 mod record;
+mod sizes;
+pub mod strace;
+pub mod tracker;
 
 pub use record::{CALLS, Op, Record};

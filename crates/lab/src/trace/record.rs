@@ -58,7 +58,7 @@ pub enum Op {
     Getxattr,
     /// An extended attribute was set or removed.
     Setxattr,
-    /// `len` bytes from `offset` on were mapped into memory.
+    /// `len` bytes from `offset` on were mapped into memory; `mode` is the protection (`PROT_…`).
     Mmap,
     /// A mapping was written back.
     Msync,
@@ -66,7 +66,7 @@ pub enum Op {
     Fadvise,
     /// Free space was asked for.
     Statfs,
-    /// `len` bytes were copied in the kernel into this file at `offset`, out of `path2`.
+    /// `len` bytes were copied in the kernel into this file at `offset`, out of `path2`; where from there is not told.
     Copy,
 }
 

@@ -1,0 +1,196 @@
+//! Traces what runs, from its beginning or from now on, until it ends or somebody says to stop.
+
+use super::bpf::{Bpf, this_process};
+use super::counts::{Cause, Counts};
+use super::file::TraceFile;
+use super::host::{Host, Past, Proc, Seen, State};
+use super::strace::{self, Live};
+use super::tracker::Tracker;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Between looks at what was told.
+const PAUSE: Duration = Duration::from_millis(10);
+/// How long a command may take to end by itself after Ctrl-C; then it is asked to, and at last left alone.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+/// Between two words about progress.
+const WORD: Duration = Duration::from_millis(100);
+/// `O_CLOEXEC`.
+const CLOSE_ON_EXEC: u64 = 0o2_000_000;
+
+/// What is traced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A command that is started, with its children.
+    Command {
+        /// Its name and arguments.
+        words: Vec<OsString>,
+        /// Its standard output goes to standard error.
+        quiet: bool,
+    },
+    /// A process that runs, and the children that it will have.
+    Process(u32),
+    /// Everybody but this process.
+    Everybody,
+}
+
+/// How to trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// By programs in the kernel.
+    Bpf,
+    /// By strace.
+    Strace,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Traced {
+    /// What is in the file, and what is not.
+    pub counts: Counts,
+    /// How the command ended, if there was one and it did.
+    pub exit: Option<ExitStatus>,
+    /// Seconds from the first to the last look.
+    pub seconds: f64,
+}
+
+/// How a trace is made.
+pub struct Options<'a> {
+    /// The file.
+    pub to: &'a Path,
+    /// Only what is below this directory.
+    pub only: Option<&'a str>,
+    /// Memory for sorting, bytes.
+    pub memory: usize,
+    /// Memory for what the kernel tells, bytes.
+    pub ring_len: u64,
+    /// Becomes true when the trace is to end.
+    pub stop: &'a AtomicBool,
+    /// Is told the counts so far, a few times a second.
+    pub progress: &'a dyn Fn(&Counts),
+}
+
+/// The processes of this machine; the first that is asked for may have begun in a state that is known.
+pub struct Started {
+    first: Option<State>,
+}
+
+impl Host for Started {
+    fn process(&mut self, process: u32) -> Option<State> {
+        self.first.take().or_else(|| Proc.process(process))
+    }
+    fn descriptor(&mut self, process: u32, fd: u32) -> Option<Seen> {
+        Proc.descriptor(process, fd)
+    }
+    fn size(&mut self, path: &str) -> Option<u64> {
+        Proc.size(path)
+    }
+}
+
+/// Where events come from.
+pub(super) trait Source {
+    /// Gives the tracker what is there. Returns whether there was something.
+    fn drain(&mut self, tracker: &mut Tracker<Started>) -> io::Result<bool>;
+    /// Whether nothing will come any more, once everything that is there was taken.
+    fn is_over(&mut self) -> io::Result<bool>;
+    /// Somebody wants it to end, for so long already. Returns whether it need not be waited for.
+    fn stop(&mut self, waited: Duration) -> io::Result<bool>;
+    /// Ends the trace, and takes what is still there.
+    fn finish(&mut self, tracker: &mut Tracker<Started>) -> io::Result<Option<ExitStatus>>;
+}
+
+/// Traces.
+pub fn trace(subject: &Subject, method: Method, options: &Options) -> io::Result<Traced> {
+    // Made first: what cannot be written need not be run.
+    let file = TraceFile::create(options.to, options.memory)?;
+    let mut first = match (subject, method) {
+        (Subject::Command { .. }, Method::Strace) => this_process(),
+        _ => None,
+    };
+    if let Some(state) = &mut first {
+        state.descriptors.retain(|(_, seen)| seen.flags & CLOSE_ON_EXEC == 0);
+    }
+    let mut tracker = Tracker::new(Started { first }, options.only);
+    let mut source: Box<dyn Source> = match (method, subject) {
+        (Method::Bpf, Subject::Command { words, quiet }) => {
+            let (name, arguments) = words.split_first().ok_or_else(|| io::Error::other("there is no command"))?;
+            let mut command = Command::new(name);
+            command.args(arguments);
+            if *quiet {
+                command.stdout(io::stderr());
+            }
+            Box::new(Bpf::command(command, options.ring_len, &mut tracker)?)
+        }
+        (Method::Bpf, Subject::Process(process)) => Box::new(Bpf::process(*process, options.ring_len, &mut tracker)?),
+        (Method::Bpf, Subject::Everybody) => Box::new(Bpf::everybody(options.ring_len, &mut tracker)?),
+        (Method::Strace, subject) => Box::new(Live::start(subject, &mut tracker)?),
+    };
+    run(&mut *source, tracker, file, options)
+}
+
+fn run(
+    source: &mut dyn Source,
+    mut tracker: Tracker<Started>,
+    mut file: TraceFile,
+    options: &Options,
+) -> io::Result<Traced> {
+    let began = Instant::now();
+    let (mut word, mut stopping) = (began, None);
+    loop {
+        // Asked before the last look, so that nothing is left behind.
+        let over = source.is_over()?;
+        let busy = source.drain(&mut tracker)?;
+        tracker.take().try_for_each(|record| file.put(record))?;
+        let now = Instant::now();
+        if now - word >= WORD {
+            word = now;
+            (options.progress)(tracker.counts());
+        }
+        if over && !busy {
+            break;
+        }
+        if options.stop.load(Ordering::Relaxed) {
+            let since = *stopping.get_or_insert(now);
+            if source.stop(now - since)? {
+                break;
+            }
+        }
+        if !busy {
+            std::thread::sleep(PAUSE);
+        }
+    }
+    let exit = source.finish(&mut tracker)?;
+    let seconds = began.elapsed().as_secs_f64();
+    tracker.take().try_for_each(|record| file.put(record))?;
+    file.finish()?;
+    Ok(Traced { counts: tracker.counts().clone(), exit, seconds })
+}
+
+/// Makes a trace of what strace wrote some time ago, begun in `directory`.
+pub fn recorded(from: &Path, directory: PathBuf, options: &Options) -> io::Result<Traced> {
+    let began = Instant::now();
+    let lines = BufReader::with_capacity(1 << 18, File::open(from)?);
+    let mut file = TraceFile::create(options.to, options.memory)?;
+    let mut tracker = Tracker::new(Past { directory }, options.only);
+    let mut word = began;
+    strace::read(lines, &mut tracker, |tracker| {
+        tracker.take().try_for_each(|record| file.put(record))?;
+        if tracker.counts().records % 1024 == 0 && word.elapsed() >= WORD {
+            word = Instant::now();
+            (options.progress)(tracker.counts());
+        }
+        if options.stop.load(Ordering::Relaxed) { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
+    })
+    .or_else(|error| if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) })?;
+    let counts = tracker.counts().clone();
+    if counts.records == 0 && counts.of(Cause::UnreadableLine) > 0 && counts.of(Cause::OtherCall) == 0 {
+        return Err(io::Error::other("it is not what `strace -f -ttt -T -o FILE` writes"));
+    }
+    file.finish()?;
+    Ok(Traced { counts, exit: None, seconds: began.elapsed().as_secs_f64() })
+}
