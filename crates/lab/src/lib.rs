@@ -21,3 +21,4 @@ pub mod sorter;
 pub mod stand;
 pub mod trace;
 pub mod walk;
+pub mod workload;
