@@ -16,6 +16,7 @@
 //! Departs  threads of a trace that do not overlap in time share a thread here. A mapping is read instead of touched. Owners
 //!          are set to what they are. Names of extended attributes are not in traces, so all are `user.ashlar`.
 
+mod bench;
 mod files;
 mod perform;
 mod play;
@@ -24,6 +25,7 @@ mod root;
 mod script;
 mod summary;
 
+pub use bench::{BenchError, BenchOptions, Job, Repeat};
 pub use play::{Measured, Pace, PlayOptions, Played, play};
 pub use prefill::{Content, Finder, Needed, Prefilled, bytes, of_snapshot, prefill};
 pub use root::Root;
