@@ -349,8 +349,8 @@ impl PoolGround {
                 let model = if model.ends_with(".toml") { std::path::absolute(model)? } else { model.into() };
                 let (device, model) = (device.display().to_string(), model.display().to_string());
                 let stack = format!(
-                    "devices = [\"emulated\"]\n[layer.file]\ntype = \"file\"\npath = {device:?}\n[layer.emulated]\n\
-                     type = \"emulated\"\nof = \"file\"\nmodel = {model:?}\nseed = {}\n",
+                    "devices = [\"timed\"]\n[layer.timed.emulated]\nof = \"contents\"\nmodel = {model:?}\nseed = {}\n\
+                     [layer.contents.file]\npath = {device:?}\n",
                     self.options.seed
                 );
                 let path = self.home.join("stack.toml");
