@@ -101,9 +101,16 @@ fn snapshots_are_compared() {
 #[test]
 fn schemas_are_printed() {
     let scratch = Scratch::new("schemas");
-    for line in
-        ["layout /", "snapshot / -o /x", "history", "age /x --on /y", "replay x --model y", "workloads", "run x --on y"]
-    {
+    for line in [
+        "layout /",
+        "snapshot / -o /x",
+        "history",
+        "age /x --on /y",
+        "replay x --model y",
+        "workloads",
+        "run x --on y",
+        "tune --workload x",
+    ] {
         let output = scratch.ashlar(&format!("{line} --json-schema"));
         let schema: Value = serde_json::from_slice(&output.stdout).expect("a schema");
         assert_eq!(schema["type"], "object", "{line}");
@@ -365,4 +372,29 @@ fn whatever_ends_a_run_nothing_stays() {
     // The next one puts away what is left.
     scratch.json(&format!("run postmark {SHORT} --on ext4:64MiB --scratch @"));
     assert_put_away(&scratch);
+}
+
+#[test]
+fn options_are_searched_on_aged_images() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new("tune");
+    scratch.json(&format!("{} --days 4 -o @churn", RECIPE.replace("64MiB", "16MiB")));
+    let line =
+        format!("tune --workload postmark {SHORT} --fs ext4 --size 96MiB --repeats 2 --history @churn --scratch @");
+    let tuned = scratch.json(&line);
+    let measured = tuned["measured"].as_array().expect("a list");
+    assert!(measured.len() + tuned["unusable"].as_array().expect("a list").len() >= 11, "{tuned}");
+    assert!(measured.len() >= 9 && measured[0]["options"].as_array().expect("a list").is_empty(), "{tuned}");
+    let mean = |scored: &Value| scored["rate"]["mean"].as_f64().expect("a number");
+    let classes = ["no-journal", "stale-data", "metadata", "data"];
+    let rank = |scored: &Value| classes.iter().position(|class| scored["class"] == *class).expect("a class");
+    for best in tuned["best"].as_array().expect("a list") {
+        let fits = measured.iter().filter(|scored| rank(scored) >= rank(best)).map(mean);
+        assert_eq!(fits.fold(0.0, f64::max), mean(best), "{tuned}");
+    }
+    assert_put_away(&scratch);
+    let left: Vec<_> = std::fs::read_dir(&scratch.0).expect("it is there").flatten().map(|e| e.file_name()).collect();
+    assert_eq!(left.len(), 1, "{left:?}");
 }

@@ -23,5 +23,6 @@ pub mod sorter;
 pub mod stand;
 pub mod stats;
 pub mod trace;
+pub mod tune;
 pub mod walk;
 pub mod workload;

@@ -93,6 +93,10 @@ impl Ground {
     /// Makes the directory for work.
     pub fn begin(&mut self) -> io::Result<()> {
         let own = self.root.join(OWN);
+        // An image is ours alone while it is mounted: what is there was left by a run that was killed.
+        if matches!(self.kind, GroundKind::Image(_)) && own.exists() {
+            std::fs::remove_dir_all(&own)?;
+        }
         std::fs::create_dir(&own).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => failed(&own, "it is there already; if no other run uses it, remove it"),
             _ => failed(&own, error),
