@@ -389,9 +389,9 @@ fn options_are_searched_on_aged_images() {
     assert!(measured.len() >= 9 && measured[0]["options"].as_array().expect("a list").is_empty(), "{tuned}");
     let mean = |scored: &Value| scored["rate"]["mean"].as_f64().expect("a number");
     let classes = ["no-journal", "stale-data", "metadata", "data"];
-    let rank = |scored: &Value| classes.iter().position(|class| scored["class"] == *class).expect("a class");
+    let rank = |class: &Value| classes.iter().position(|name| class == *name).expect("a class");
     for best in tuned["best"].as_array().expect("a list") {
-        let fits = measured.iter().filter(|scored| rank(scored) >= rank(best)).map(mean);
+        let fits = measured.iter().filter(|scored| rank(&scored["class"]) >= rank(&best["at_least"])).map(mean);
         assert_eq!(fits.fold(0.0, f64::max), mean(best), "{tuned}");
     }
     assert_put_away(&scratch);

@@ -61,11 +61,11 @@ impl fmt::Display for Tuned {
             writeln!(f, "{file_system:<7}{options:<32}{class:<22}{gain:>9}  {:<24}{modelled_j}", rate.to_string())?;
         }
         self.unusable.iter().try_for_each(|what| writeln!(f, "not usable: {what}"))?;
-        for Best { class, scored, over_defaults: (over_best, over_worst) } in &self.best {
+        for Best { at_least, scored, over_defaults: (over_best, over_worst) } in &self.best {
             let Scored { file_system, options, .. } = scored;
             writeln!(
                 f,
-                "at least {class}: {file_system} with {}; {over_best:.2} to {over_worst:.2} times the defaults of file systems",
+                "at least {at_least}: {file_system} with {}; {over_best:.2} to {over_worst:.2} times the defaults of file systems",
                 names(options)
             )?;
         }

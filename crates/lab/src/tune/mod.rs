@@ -38,7 +38,7 @@ pub type Sample = (Vec<f64>, Vec<f64>);
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Best {
     /// The least that is wanted.
-    pub class: Class,
+    pub at_least: Class,
     /// Which of those that were measured.
     #[serde(flatten)]
     pub scored: Scored,
@@ -117,7 +117,7 @@ pub fn best(all: &[Scored]) -> Vec<Best> {
         let defaults = || fits().filter(|scored| scored.options.is_empty()).map(|scored| scored.rate.mean);
         let over_defaults =
             (scored.rate.mean / defaults().reduce(f64::max)?, scored.rate.mean / defaults().reduce(f64::min)?);
-        Some(Best { class, scored, over_defaults })
+        Some(Best { at_least: class, scored, over_defaults })
     };
     Class::ALL.into_iter().filter_map(of_class).collect()
 }
@@ -156,7 +156,7 @@ mod tests {
             let mut measured = search(Kind::Ext4, &mut noisy(seed, rule)).expect("no failure");
             measured.extend(search(Kind::Xfs, &mut noisy(seed, |_| 80.0)).expect("no failure"));
             let found = best(&measured);
-            let of = |class: Class| found.iter().find(|best| best.class == class).expect("some");
+            let of = |class: Class| found.iter().find(|best| best.at_least == class).expect("some");
             let safe = of(Class::Metadata);
             assert_eq!((safe.scored.file_system, safe.scored.options.clone()), ("ext4", vec!["group=16k", "inode=1k"]));
             assert!((safe.over_defaults.0 / 1.663 - 1.0).abs() < 0.03, "{safe:?}");
