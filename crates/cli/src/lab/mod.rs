@@ -5,8 +5,12 @@ pub mod arguments;
 mod history;
 mod layout;
 mod replay;
+mod run;
 mod snapshot;
 mod trace;
+mod stand;
+mod tune;
+mod workloads;
 
 use crate::output::{Failure, Output};
 use arguments::LabCommand;
@@ -23,6 +27,9 @@ pub fn run(command: LabCommand, output: &Output) -> Result<ExitCode, Failure> {
         LabCommand::Layout(arguments) => layout::run(&arguments, output),
         LabCommand::Snapshot(arguments) => snapshot::run(&arguments, output),
         LabCommand::History(arguments) => history::run(&arguments, output),
+        LabCommand::Workloads(arguments) => workloads::run(&arguments, output),
+        LabCommand::Run(arguments) => run::run(&arguments, output),
+        LabCommand::Tune(arguments) => tune::run(&arguments, output),
         LabCommand::Age(arguments) => age::run(&arguments, output),
         LabCommand::Trace(arguments) => trace::run(&arguments, output),
     }
