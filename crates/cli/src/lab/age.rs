@@ -8,6 +8,7 @@ use ashlar_lab::age::clock::Writeback;
 use ashlar_lab::age::image::Image;
 use ashlar_lab::age::scale::Scale;
 use ashlar_lab::age::state::State;
+use ashlar_lab::age::years::Years;
 use ashlar_lab::age::{AgeError, AgeOptions, Directory, Done, Own, OwnSpeed, Point, Subject, WhenFull, age, page};
 use ashlar_lab::ffs::bench::{HotSpeed, Speed, hot, throughput};
 use ashlar_lab::ffs::{Ffs, FfsLayout};
@@ -177,7 +178,7 @@ pub fn run(arguments: &AgeArguments, output: &Output) -> Result<ExitCode, Failur
     let closing = reader.closing().map_err(damaged)?;
     let header = reader.header().clone();
     let what = serde_json::json!({
-        "history": header, "statistics": closing, "on": format!("{:?}", arguments.on), "to": arguments.to,
+        "history": header, "statistics": closing, "on": format!("{:?}", arguments.on), "to": arguments.to, "years": arguments.years,
         "seed": arguments.seed, "when_full": arguments.when_full, "dirty": arguments.dirty.0,
         "output": arguments.output, "mkfs": arguments.mkfs_options, "mount": arguments.mount_options,
     });
@@ -269,13 +270,28 @@ impl Given<'_> {
         let when_full = if self.arguments.when_full == "stop" { WhenFull::Stop } else { WhenFull::Skip };
         let writeback = Writeback { background_bytes: self.arguments.dirty.0, ..Writeback::LINUX };
         let options = AgeOptions { scale, writeback, when_full, seed: self.arguments.seed };
-        let (total, resumed_at) = (self.closing.records, state.position());
+        let span_ns = self.closing.span_ns;
+        let times = self.arguments.years.map_or(1.0, |years| years * 365.0 * 86_400e9 / (span_ns as f64 + 1e9));
+        // Of a history that is lived again, about: deletions come to it.
+        let (total, resumed_at) = ((self.closing.records as f64 * times) as u64, state.position());
         let bar = if output.json { ProgressBar::hidden() } else { ProgressBar::new(total) };
         let style = ProgressStyle::with_template("{bar:40} {human_pos} of {human_len} records, {per_sec}, {eta} left");
         let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        let mut reader = open(&self.arguments.history)?;
         let began = Instant::now();
-        let done = age(&mut reader, total, subject, &options, state, &self.stop, &|count| bar.set_position(count));
+        let seen = |count| bar.set_position(count);
+        let done = match self.arguments.years {
+            None => age(&mut open(&self.arguments.history)?, total, subject, &options, state, &self.stop, &seen),
+            Some(years) => {
+                open(&self.arguments.history)?;
+                let again = || {
+                    let file = File::open(&self.arguments.history)?;
+                    HistoryReader::new(BufReader::with_capacity(1 << 18, file))
+                };
+                let mut lived =
+                    Years::new(again, span_ns, years).map_err(|error| about(&self.arguments.history, error))?;
+                age(&mut lived, total, subject, &options, state, &self.stop, &seen)
+            }
+        };
         bar.finish_and_clear();
         let (done, points) = done.map_err(|error| match error {
             AgeError::Stopped(_) => Failure::new(error.to_string()),

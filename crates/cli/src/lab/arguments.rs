@@ -4,10 +4,11 @@ use ashlar_lab::age::image::Kind;
 use ashlar_lab::ffs::Variant;
 use ashlar_lab::history::synthetic::Sizes;
 use ashlar_lab::stand::Place;
+use ashlar_models::ModelFile;
 use ashlar_units::Bytes;
 use clap::{Args, Subcommand, ValueEnum};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 #[derive(Subcommand)]
@@ -84,7 +85,7 @@ pub enum TraceMethod {
 pub struct AgeArguments {
     /// What `ashlar lab history` wrote.
     pub history: PathBuf,
-    /// What ages: ext4:SIZE, xfs:SIZE or btrfs:SIZE for an image; a directory, in which a directory `aged` is made;
+    /// What ages: ext4:SIZE, xfs:SIZE or btrfs:SIZE for an image (or a model in place of the size: as large as that device); a directory, in which a directory `aged` is made;
     /// ffs:SIZE, ffs:SIZE:noswitch or ffs:SIZE:smartfrag for the simulated FFS of the thesis; or ashlar:SIZE:MODEL for our own
     /// files in virtual time on a disk of that model (wd-re3 if none is given).
     #[arg(long, value_name = "TARGET", value_parser = Target::from_str)]
@@ -96,6 +97,10 @@ pub struct AgeArguments {
     /// Default: the history as it is.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub to: Option<f64>,
+    /// How long it ages: a longer history is cut, a shorter one lived again, each time with new files in the same directories,
+    /// for which the oldest of those before go. Default: the history as it is.
+    #[arg(long, value_name = "N", value_parser = years)]
+    pub years: Option<f64>,
     /// Decides what is left to chance.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
@@ -148,6 +153,11 @@ impl FromStr for Target {
     type Err = String;
     fn from_str(text: &str) -> Result<Target, String> {
         let size = |text: &str| text.parse::<Bytes>().map_err(|error| error.to_string());
+        // An image may be as large as a device of a model.
+        let room = |text: &str| match ModelFile::find(text, Path::new("")) {
+            Ok(model) => model.build(0).map(|model| Bytes(model.capacity())).map_err(|error| error.to_string()),
+            Err(_) => size(text).map_err(|error| format!("{error}, nor is it a model of a device")),
+        };
         match text.split_once(':') {
             Some(("ffs", rest)) => {
                 let (bytes, variant) = rest.split_once(':').unwrap_or((rest, "baseline"));
@@ -157,7 +167,7 @@ impl FromStr for Target {
                 let (bytes, model) = rest.split_once(':').unwrap_or((rest, "wd-re3"));
                 Ok(Target::Own(size(bytes)?, model.into()))
             }
-            Some((kind, bytes)) if !kind.contains('/') => Ok(Target::Image(kind.parse()?, size(bytes)?)),
+            Some((kind, bytes)) if !kind.contains('/') => Ok(Target::Image(kind.parse()?, room(bytes)?)),
             _ => Ok(Target::Directory(text.into())),
         }
     }
@@ -428,6 +438,12 @@ pub struct Parameters {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve(pub Vec<(f64, f64)>);
 
+/// Reads a time.
+fn years(text: &str) -> Result<f64, String> {
+    let years = f64::from_str(text).ok().filter(|years| *years > 0.0 && *years <= 100.0);
+    years.ok_or(format!("{text:?} is no time: write years, above 0 and up to 100, as in 3 or 0.5"))
+}
+
 /// Reads a number from 0 to 1.
 fn share(text: &str) -> Result<f64, String> {
     let wrong = || format!("{text:?} is no share: write a number from 0 to 1, or percents as in 80%");
@@ -463,6 +479,7 @@ mod tests {
         const GIB: Bytes = Bytes(1 << 30);
         for (text, expected) in [
             ("ext4:1GiB", Target::Image(Kind::Ext4, GIB)),
+            ("xfs:wd-re3", Target::Image(Kind::Xfs, Bytes(1_000_204_886_016))),
             ("btrfs:1GiB", Target::Image(Kind::Btrfs, GIB)),
             ("ffs:1GiB", Target::Ffs(GIB, Variant::Baseline)),
             ("ffs:1GiB:noswitch", Target::Ffs(GIB, Variant::NoSwitch)),

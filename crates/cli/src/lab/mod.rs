@@ -7,8 +7,8 @@ mod layout;
 mod replay;
 mod run;
 mod snapshot;
-mod trace;
 mod stand;
+mod trace;
 mod tune;
 mod workloads;
 

@@ -22,6 +22,7 @@ mod real;
 pub mod scale;
 pub mod state;
 mod subject;
+pub mod years;
 
 pub use own::{Own, OwnSpeed};
 pub use page::page;
@@ -29,7 +30,7 @@ pub use real::Directory;
 pub use subject::{Look, Refusal, Subject};
 
 use crate::frames::FrameError;
-use crate::history::{Act, HistoryReader, ROOT, Record};
+use crate::history::{Act, ROOT, Record};
 use crate::layout::Free;
 use ashlar_units::Bytes;
 use clock::{Clock, Writeback};
@@ -39,8 +40,9 @@ use serde::{Deserialize, Serialize};
 use state::State;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use years::Source;
 
 /// Points of the layout over time.
 pub const POINTS: u64 = 40;
@@ -186,8 +188,8 @@ struct Driver<'a, S: Subject> {
 
 /// Applies a history from where `state` is. `total` is the number of its records, `seen` gets how many are done, `point` the
 /// layout as it goes.
-pub fn age<R: Read, S: Subject>(
-    history: &mut HistoryReader<R>,
+pub fn age<S: Subject>(
+    history: &mut impl Source,
     total: u64,
     subject: &mut S,
     options: &AgeOptions,
@@ -199,12 +201,13 @@ pub fn age<R: Read, S: Subject>(
     let (refused, before) = (state.take_refused(), state.position());
     let mut points = state.take_points();
     let mut driver = Driver { subject, options, alive, clock, done: Done::default(), refused, before, state };
-    let every = (total / POINTS).max(1);
+    let (every, mut last_ns) = ((total / POINTS).max(1), 0);
     while let Some(record) = history.record()? {
         if stop.load(Ordering::Acquire) {
             return Err(AgeError::Stopped(driver.done.records.max(driver.before)));
         }
         let number = driver.done.records;
+        last_ns = record.at_ns;
         driver.subject.repeating(number == driver.before);
         driver.subject.at(record.at_ns);
         driver.record(&record)?;
@@ -224,6 +227,12 @@ pub fn age<R: Read, S: Subject>(
         }
     }
     let number = driver.done.records;
+    // A history that was cut or lived again has another number of records than was said.
+    if number > driver.before && points.last().is_some_and(|last| last.record < number) {
+        let point = driver.point(last_ns).map_err(|error| AgeError::Io(number, error))?;
+        driver.state.add_point(&point)?;
+        points.push(point);
+    }
     driver.subject.sync().map_err(|error| AgeError::Io(number, error))?;
     Ok((driver.done, points))
 }

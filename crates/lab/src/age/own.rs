@@ -10,7 +10,7 @@ use super::{Alive, Live, Look, Refusal, Subject};
 use crate::history::{ROOT, Writing};
 use crate::layout::{Free, HOT_NS, Layout, Lying, Tally};
 use ashlar_block::Device;
-use ashlar_devices::{FILL, Filled, Memory};
+use ashlar_devices::{FILL, Filled};
 use ashlar_emulated::Emulated;
 use ashlar_env::sim::{Schedule, Sim};
 use ashlar_files::{Files, Options, Piece};
@@ -105,7 +105,7 @@ impl Own {
     pub fn new(size: Size, model: &ModelFile, seed: u64) -> io::Result<Own> {
         let sim = Sim::new(seed, Schedule::Fifo);
         let blocks = Blocks(size.0 / BLOCK_LEN as u64);
-        let child: Device = Arc::new(Filled::new(Arc::new(Memory::new(blocks))));
+        let child: Device = Arc::new(Filled::new(blocks));
         let device: Device = Arc::new(Emulated::new(child, model, seed, sim.env()).map_err(told)?);
         let (env, disk) = (sim.env(), device.clone());
         let files = run(&sim, async move {

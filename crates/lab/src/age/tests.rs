@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::history::synthetic::{Common, Sizes, profile::Profile};
-use crate::history::{Builder, Header, Writing};
+use crate::history::{Builder, Header, HistoryReader, Writing};
 use crate::layout::Files;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -297,5 +297,55 @@ fn our_files_age_in_virtual_time() {
     assert_eq!(copy.read_speed().expect("it can be read").bytes, bytes);
     let (_, done, ..) = aged(16 << 20);
     assert!(done.refused > 0 && done.first_full.is_some(), "{done:?}");
+    std::fs::remove_dir_all(&home).expect("it is ours");
+}
+
+/// What is alive after each record of a history that is lived for some years, by the wrapper's own records alone.
+fn lived(file: &Path, span_ns: i64, years: f64) -> (Vec<Record>, BTreeMap<u64, u64>) {
+    let open = || HistoryReader::new(std::fs::File::open(file)?);
+    let mut source = years::Years::new(open, span_ns, years).expect("a history");
+    let (mut records, mut files) = (Vec::new(), BTreeMap::new());
+    while let Some(record) = years::Source::record(&mut source).expect("a history") {
+        match record.act {
+            Act::Create { size, .. } => assert!(files.insert(record.id, size).is_none(), "made twice"),
+            Act::Modify { size, .. } => drop(files.insert(record.id, size).expect("it is there")),
+            Act::Delete => drop(files.remove(&record.id)),
+            Act::MakeDirectory { .. } | Act::Move { .. } => {}
+        }
+        records.push(record);
+    }
+    (records, files)
+}
+
+#[test]
+fn a_history_is_cut_or_lived_again() {
+    const YEAR_NS: f64 = 365.0 * 86_400e9;
+    let home = home("years");
+    let file = home.join("h");
+    history(&file, 4 << 20);
+    let mut reader = HistoryReader::new(std::fs::File::open(&file).expect("it is there")).expect("a history");
+    let closing = reader.closing().expect("whole");
+    let passes = |times: f64| (closing.span_ns as f64 + 1e9) * times / YEAR_NS;
+    let (once, end) = lived(&file, closing.span_ns, passes(0.9999999));
+    assert_eq!(once.len() as u64, closing.records);
+    let (half, _) = lived(&file, closing.span_ns, passes(0.5));
+    assert!(half.len() < once.len() && half[..] == once[..half.len()], "a part of it");
+    let (thrice, last) = lived(&file, closing.span_ns, passes(2.9999999));
+    assert!(thrice[..once.len()] == once[..] && thrice.len() as u64 > 3 * (closing.records - closing.live_files));
+    assert!(thrice.is_sorted_by_key(|record| record.at_ns));
+    let made = |records: &[Record]| records.iter().filter(|record| matches!(record.act, Act::Create { .. })).count();
+    assert_eq!(made(&thrice), 3 * made(&once));
+    let (most, now) = (end.values().sum::<u64>(), last.values().sum::<u64>());
+    assert!(now <= most && now > most / 2, "{now} bytes, after {most} in the first pass");
+    assert!(last.keys().all(|id| !end.contains_key(id)), "all have turned over");
+    let (mut memory, open) = (Memory::new(u64::MAX), || HistoryReader::new(std::fs::File::open(&file)?));
+    let mut source = years::Years::new(open, closing.span_ns, passes(2.9999999)).expect("a history");
+    let options = AgeOptions { scale: Scale::ONE, writeback: Writeback::LINUX, when_full: WhenFull::Skip, seed: 1 };
+    let stop = AtomicBool::new(false);
+    let done =
+        age(&mut source, 1000, &mut memory, &options, &mut State::nowhere(), &stop, &|_| {}).expect("nothing fails");
+    assert_eq!((done.0.records, done.0.skipped), (thrice.len() as u64, 0));
+    assert_eq!(done.1.last().map(|point| point.record), Some(thrice.len() as u64));
+    assert_eq!(memory.used(), now);
     std::fs::remove_dir_all(&home).expect("it is ours");
 }
