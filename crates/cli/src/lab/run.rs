@@ -10,7 +10,7 @@ use ashlar_lab::run::{
     BenchError, BenchOptions, Difference, Dropped, Finder, Job, Limits, Needed, OpSummary, Pace, PlayOptions, Repeat,
     Script, ScriptBuilder, ScriptError, bytes, of_snapshot,
 };
-use ashlar_lab::stand::Stand;
+use ashlar_lab::stand::{DeviceUse, Stand};
 use ashlar_lab::stats::Interval;
 use ashlar_lab::trace::CALLS;
 use ashlar_lab::workload::{Kind, Stage, records};
@@ -69,12 +69,12 @@ impl fmt::Display for Report {
         writeln!(f, "total, s         {}", self.total_s)?;
         writeln!(f, "joules, modelled {}, {} calls per joule", self.modelled_j, self.modelled_calls_per_j)?;
         let Some(run) = self.runs.first() else { return Ok(()) };
-        let busy = run.device_busy_s.map_or("not known".into(), |busy| format!("{busy:.3} s"));
-        writeln!(
-            f,
-            "first run        {:.3} s processor, {:.3} s of servers, device busy {busy}",
-            run.cpu_s, run.server_cpu_s
-        )?;
+        writeln!(f, "first run        {:.3} s processor, {:.3} s of servers", run.cpu_s, run.server_cpu_s)?;
+        if let Some(DeviceUse { reads, read_bytes, writes, written_bytes, busy_s }) = run.device {
+            let (read, written) = (Bytes(read_bytes), Bytes(written_bytes));
+            let requests = format!("{reads} reads of {read}, {writes} writes of {written}");
+            writeln!(f, "                 device busy {busy_s:.3} s with {requests}")?;
+        }
         run.coldness.iter().try_for_each(|coldness| writeln!(f, "                 {coldness}"))?;
         run.summary
             .sync_s

@@ -5,7 +5,7 @@ use super::prefill::{Content, Needed, Prefilled, bytes, prefill};
 use super::root::Root;
 use super::script::Script;
 use super::summary::{Summary, joules};
-use crate::stand::{Coldness, Stand};
+use crate::stand::{Coldness, DeviceUse, Stand};
 use ashlar_units::Bytes;
 use rustix::time::{ClockId, clock_gettime};
 use schemars::JsonSchema;
@@ -52,8 +52,8 @@ pub struct Repeat {
     pub cpu_s: f64,
     /// Processor time of servers of the stand, seconds.
     pub server_cpu_s: f64,
-    /// How long the device was busy, seconds, where the kernel tells.
-    pub device_busy_s: Option<f64>,
+    /// What the device did, where the kernel tells.
+    pub device: Option<DeviceUse>,
     /// Energy of the paper's machine, modelled.
     pub modelled_j: f64,
 }
@@ -120,13 +120,14 @@ impl Job {
         let coldness = if options.warm { None } else { Some(stand.cold()?) };
         check()?;
         let root = Root::new(stand.path(), careful)?;
-        let (cpu_before, server_before, busy_before) = (cpu(), stand.server_cpu(), stand.device_busy());
+        let (cpu_before, server_before, device_before) = (cpu(), stand.server_cpu(), stand.device_use());
         let played = play(&self.script, &root, &options.play, stop)?;
         if played.stopped {
             return Err(BenchError::Stopped);
         }
         let (own, server) = (cpu() - cpu_before, stand.server_cpu().saturating_sub(server_before));
-        let busy = stand.device_busy().zip(busy_before).map(|(now, before)| now.saturating_sub(before));
+        let device = stand.device_use().zip(device_before).map(|(now, before)| now.since(&before));
+        let busy = device.map_or(0.0, |device| device.busy_s);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let repeat = Repeat {
             prefilled,
@@ -134,8 +135,8 @@ impl Job {
             summary: Summary::of(&self.script, &played),
             cpu_s: own.as_secs_f64(),
             server_cpu_s: server.as_secs_f64(),
-            device_busy_s: busy.map(|busy| busy.as_secs_f64()),
-            modelled_j: joules(played.total, own + server, processors as f64, busy.unwrap_or_default()),
+            device,
+            modelled_j: joules(played.total, own + server, processors as f64, Duration::from_secs_f64(busy)),
         };
         Ok((repeat, played))
     }

@@ -326,6 +326,49 @@ fn modelled_energy_is_that_of_the_digest() {
     near(joules(10 * second, 10 * second, 2.0, 5 * second), 10.0 * (214.0 + 32.5 + 7.0 + 7.5));
 }
 
+// The digest of FAST '10, check 3: of random writes of 2 KiB to a file that is not cached, each needs a read where blocks
+// have 4 KiB, and none where they have 2.
+#[test]
+fn a_write_smaller_than_a_block_needs_a_read() {
+    use crate::age::image::Kind;
+    use crate::stand::{Place, Stand, StandOptions};
+    const WRITES: u64 = 200;
+    for kind in [Kind::Ext4, Kind::Xfs] {
+        let option = if kind == Kind::Ext4 { "-b" } else { "-b size=" };
+        let counted = [4096u64, 2048].map(|block| {
+            let scratch = Scratch::new(&format!("block-{}-{block}", kind.name()));
+            let separator = if option.ends_with('=') { "" } else { " " };
+            let options = StandOptions {
+                scratch: scratch.0.clone(),
+                mkfs_options: Some(format!("{option}{separator}{block}")),
+                ..StandOptions::new(Place::Fresh(kind, Bytes::mib(512)), "/nonexistent".into())
+            };
+            let mut stand = match Stand::open(&options) {
+                Ok(stand) => stand,
+                Err(error) => {
+                    eprintln!("SKIPPED: {error}");
+                    return None;
+                }
+            };
+            let write = |number: u64| data(Op::Write, 1, "/f", 1, (number * 7919 % 4096) * 8192 + 2048, 2048);
+            let records: Vec<Record> = std::iter::once(open(1, "/f", 1, 2)).chain((0..WRITES).map(write)).collect();
+            let needed = Needed::from([("f".to_string(), Content::File(32 << 20))]);
+            let job = Job { setup: None, needed, script: script(&records) };
+            let options = BenchOptions { play: OPTIONS, warm: false, repeats: 1, memory: None };
+            let runs = job.bench(&mut stand, &options, &AtomicBool::new(false), |_, _| {}).expect("root");
+            stand.put_away().expect("root");
+            assert_eq!(runs[0].summary.failed_here.count, 0, "{runs:?}");
+            Some(runs[0].device.expect("a loop device").reads)
+        });
+        if let [Some(of_4k), Some(of_2k)] = counted {
+            // Some more are for the inode and for where its blocks are.
+            const METADATA: u64 = 20;
+            assert!((WRITES..=WRITES + METADATA).contains(&of_4k), "{}: {of_4k}", kind.name());
+            assert!(of_2k <= METADATA, "{}: {of_2k}", kind.name());
+        }
+    }
+}
+
 fn any_record() -> impl Strategy<Value = Record> {
     let path = prop_oneof![
         3 => prop::collection::vec(prop::sample::select(vec!["a", "b", "c"]), 1..4).prop_map(|names| format!("/{}", names.join("/"))),

@@ -16,12 +16,14 @@
 //!     wants to write before it gives memory would wait for itself.
 
 mod coldness;
+mod counters;
 mod ground;
 mod home;
 mod limit;
 mod place;
 
 pub use coldness::Coldness;
+pub use counters::DeviceUse;
 pub use place::{Place, StandOptions};
 
 use crate::mounts::mount_of;
@@ -132,14 +134,10 @@ impl Stand {
         self.ground.server_cpu()
     }
 
-    /// How long the device below the file system was busy since it is there; `None` where the kernel does not tell. That of a
-    /// directory may have been busy for others.
-    pub fn device_busy(&self) -> Option<Duration> {
-        let source = mount_of(&self.path).ok()?.source;
-        let name = source.strip_prefix("/dev").ok()?.file_name()?.to_string_lossy().into_owned();
-        let stat = std::fs::read_to_string(format!("/sys/class/block/{name}/stat")).ok()?;
-        // The tenth number: milliseconds in which something was under way.
-        Some(Duration::from_millis(stat.split_whitespace().nth(9)?.parse().ok()?))
+    /// What the device below the file system has done; `None` where the kernel does not tell. That of a directory may have
+    /// worked for others.
+    pub fn device_use(&self) -> Option<DeviceUse> {
+        DeviceUse::of(&mount_of(&self.path).ok()?.source)
     }
 
     /// Unmounts, detaches and stops everything, and removes what was made for it.

@@ -7,7 +7,7 @@
 //! Departs  FileBench's threads choose among all files and lock those in use; here each thread has files of its own in the
 //!          same directories (the web server's readers share all). An append has the mean size, where FileBench draws one.
 
-use super::calls::{APPEND, CREATE, Caller, DATA_SYNC, READ, READ_WRITE, Thread, WRITE, alone};
+use super::calls::{APPEND, CREATE, Caller, DATA_SYNC, Opened, READ, READ_WRITE, Thread, WRITE, alone};
 use super::fileset::{FileSet, Share};
 use super::{Kind, Parameter, Plan, Stage, Unit, Values, WorkloadError};
 
@@ -20,11 +20,12 @@ const fn parameter(name: &'static str, unit: Unit, default: &'static str, what: 
 const UNIT: Parameter = parameter("unit", Unit::Bytes, "1MiB", "bytes of a read or write of whole files");
 const SHAPE: Parameter = parameter("shape", Unit::Shape, "1.5", "shape of the gamma distribution of sizes");
 const APPENDS: Parameter = parameter("append", Unit::Bytes, "16KiB", "bytes of an append");
+const FSYNC: Parameter = parameter("fsync", Unit::Share, "1", "share of deliveries and answers that are synced");
 const THREADS: Parameter = parameter("threads", Unit::Count, "100", "threads");
 
 /// Files, mean size and so on, which differ.
 macro_rules! set {
-    ($files:literal, $mean:literal, $width:literal, $there:literal, $loops:literal) => {
+    ($files:literal, $mean:literal, $width:literal, $there:literal, $loops:literal $(, $more:expr)?) => {
         &[
             parameter("files", Unit::Count, $files, "files"),
             parameter("mean", Unit::Bytes, $mean, "mean size of files"),
@@ -35,6 +36,7 @@ macro_rules! set {
             UNIT,
             APPENDS,
             THREADS,
+            $($more,)?
         ]
     };
 }
@@ -62,7 +64,7 @@ pub static MAIL: Kind = Kind {
     name: "varmail",
     what: "threads delete, deliver, read and answer mails in one directory, with fsync",
     source: SOURCE,
-    parameters: set!("50000", "16KiB", "1000000", "0.8", "50"),
+    parameters: set!("50000", "16KiB", "1000000", "0.8", "50", FSYNC),
     plan: mail,
 };
 
@@ -163,7 +165,12 @@ fn web(values: &Values) -> Result<Plan, WorkloadError> {
 
 fn mail(values: &Values) -> Result<Plan, WorkloadError> {
     let set = FileSet::new("/mail", values)?;
-    let (unit, append) = (values.some("unit")?, values.whole("append"));
+    let (unit, append, synced) = (values.some("unit")?, values.whole("append"), values.number("fsync"));
+    let sync = move |caller: &mut Caller, file: &Opened| {
+        if caller.chance.unit() < synced {
+            caller.fsync(file);
+        }
+    };
     let run = shares(values, &set, move |share, caller| {
         if let Some(path) = share.remove(caller) {
             caller.unlink(&path);
@@ -171,7 +178,7 @@ fn mail(values: &Values) -> Result<Plan, WorkloadError> {
         if let Some((index, path, _)) = share.make(caller) {
             let file = caller.open(&path, WRITE | CREATE);
             caller.write(&file, 0, append);
-            caller.fsync(&file);
+            sync(caller, &file);
             caller.close(file);
             // What is delivered has the size of an append, whatever was drawn.
             share.has(index, append);
@@ -180,7 +187,7 @@ fn mail(values: &Values) -> Result<Plan, WorkloadError> {
             let file = caller.open(&path, READ_WRITE | APPEND);
             caller.read_all(&file, size, unit);
             caller.write(&file, size, append);
-            caller.fsync(&file);
+            sync(caller, &file);
             caller.close(file);
             share.has(index, size + append);
         }
