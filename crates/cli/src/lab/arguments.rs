@@ -70,7 +70,7 @@ pub struct TraceArguments {
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub memory: Bytes,
     /// Memory of the kernel for calls that were not taken yet; rounded up to a power of two.
-    #[arg(long, value_name = "SIZE", default_value = "16MiB")]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     pub buffer: Bytes,
 }
 

@@ -7,11 +7,12 @@ use super::host::{Host, Past, Proc, Seen, State};
 use super::strace::{self, Live};
 use super::tracker::Tracker;
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::{self, BufReader};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Between looks at what was told.
@@ -91,6 +92,18 @@ impl Host for Started {
         Proc.size(path)
     }
 }
+
+/// A directory that nobody else had or can enter.
+pub(super) fn fresh_directory(what: &str) -> io::Result<PathBuf> {
+    let (process, number) = (std::process::id(), FRESH.fetch_add(1, Ordering::Relaxed));
+    let path = std::env::temp_dir().join(format!("ashlar-{what}-{process}-{number}"));
+    let made = DirBuilder::new().mode(0o700).create(&path);
+    made.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+    Ok(path)
+}
+
+/// Number of the next directory.
+static FRESH: AtomicU32 = AtomicU32::new(0);
 
 /// Where events come from.
 pub(super) trait Source {

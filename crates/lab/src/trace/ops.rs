@@ -5,7 +5,7 @@ use super::counts::Cause;
 use super::event::Caught;
 use super::files::{Held, Mapping, Opened};
 use super::host::Host;
-use super::path::{is_virtual, join};
+use super::path::{LEN_MAX, is_virtual, join};
 use super::tracker::{Thread, Tracker};
 use super::{Op, Record};
 use std::rc::Rc;
@@ -176,7 +176,7 @@ impl<H: Host> Tracker<H> {
         } else {
             join(&self.file(thread, directory, caught.result)?.path, &text)
         };
-        Ok((path, 0))
+        if path.len() > LEN_MAX { Err(Cause::UnreadablePath) } else { Ok((path, 0)) }
     }
 
     /// A call that changes no table.
@@ -189,8 +189,9 @@ impl<H: Host> Tracker<H> {
             (record.path, record.file) = (file.path.to_string(), file.id);
         }
         if record.op == Op::Symlink {
-            let target = caught.path2.as_deref().ok_or(Cause::UnreadablePath)?;
-            record.path2 = String::from_utf8_lossy(target).into_owned();
+            let target = caught.path2.as_deref().map(String::from_utf8_lossy);
+            let target = target.filter(|target| target.len() <= LEN_MAX);
+            record.path2 = target.ok_or(Cause::UnreadablePath)?.into_owned();
         } else if path2.is_some() {
             record.path2 = self.path(thread, caught, Where { dir: dir2, path: path2 }, 0)?.0;
         }

@@ -1,6 +1,9 @@
 //! Paths as records have them: absolute, without `.`, `..` and doubled slashes. Symbolic links are not followed, so that `..`
 //! after one is what the text says, not what the kernel did.
 
+/// Longest path in a record, bytes: as long as the kernel takes one, and files of records have lines for.
+pub const LEN_MAX: usize = 4096;
+
 /// `text` as it is meant in `base`, an absolute path.
 pub fn join(base: &str, text: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();

@@ -7,7 +7,7 @@ use super::counts::{Cause, Counts};
 use super::event::{Event, What};
 use super::files::{Held, Mappings, Opened, Room, Table};
 use super::host::{Host, Seen, State};
-use super::path::{is_below, is_virtual, join};
+use super::path::{LEN_MAX, is_below, is_virtual, join};
 use super::sizes::Sizes;
 use super::{Op, Record};
 use std::cell::{Cell, RefCell};
@@ -218,7 +218,9 @@ impl<H: Host> Tracker<H> {
 
     /// A tracer knew what a descriptor means, or which the current directory is.
     pub(super) fn hint(&mut self, thread: &Thread, fd: u32, target: &[u8]) {
-        if fd == AT_FDCWD {
+        if target.len() > LEN_MAX / 3 {
+            // Bytes that are no text grow to three.
+        } else if fd == AT_FDCWD {
             let path = join("/", &String::from_utf8_lossy(target));
             thread.places.borrow_mut().directory = Some(path.into());
         } else if thread.files.borrow().get(fd).is_none() {

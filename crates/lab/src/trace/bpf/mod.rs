@@ -174,9 +174,9 @@ impl Source for Bpf {
     }
 
     fn finish(&mut self, tracker: &mut Tracker<Started>) -> io::Result<Option<ExitStatus>> {
+        self.drain(tracker)?;
         self.count_lost(tracker)?;
         self.programs.detach();
-        self.drain(tracker)?;
         for thread in self.programs.pending.keys() {
             let Ok(entry) = self.programs.pending.get(&thread) else { continue };
             let (Some(thread), Some(number)) =

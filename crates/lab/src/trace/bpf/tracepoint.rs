@@ -1,5 +1,6 @@
 //! The tracepoint of new tasks, as this kernel has it: its fields are elsewhere in other versions.
 
+use crate::trace::live::fresh_directory;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,9 +24,7 @@ impl Fork {
                 return Ok(fork);
             }
         }
-        let point = std::env::temp_dir().join(format!("ashlar-tracefs-{}", std::process::id()));
-        std::fs::create_dir_all(&point)?;
-        let mounted = Mounted(point);
+        let mounted = Mounted(fresh_directory("tracefs")?);
         let done = Command::new("mount").args(["-t", "tracefs", "none"]).arg(&mounted.0).output()?;
         if !done.status.success() {
             let said = String::from_utf8_lossy(&done.stderr).trim().to_string();

@@ -2,7 +2,7 @@
 
 use super::{Reader, options};
 use crate::trace::host::threads;
-use crate::trace::live::{PATIENCE, Source, Started, Subject};
+use crate::trace::live::{PATIENCE, Source, Started, Subject, fresh_directory};
 use crate::trace::tracker::Tracker;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
@@ -32,11 +32,9 @@ pub struct Live {
 impl Live {
     /// Starts it.
     pub fn start(subject: &Subject, tracker: &mut Tracker<Started>) -> io::Result<Live> {
-        let directory = std::env::temp_dir().join(format!("ashlar-strace-{}", std::process::id()));
-        std::fs::create_dir_all(&directory)?;
+        let directory = fresh_directory("strace")?;
         let fifo = directory.join("calls");
-        let made = mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0);
-        made.or_else(|error| if error == rustix::io::Errno::EXIST { Ok(()) } else { Err(error) })?;
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
         let pipe = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(&fifo)?;
         let mut reader = Reader::default();
         let mut command = Command::new("strace");

@@ -137,11 +137,13 @@ impl Reader {
             Says::Call(name, rest) => self.call(thread, at_ns, name, rest, None, tracker),
             Says::Begun(name, arguments) => {
                 let before = self.end_begun(thread);
-                if before.is_some() || self.begun_len + arguments.len() > BEGUN_MAX {
+                let len = self.begun_len + name.len() + arguments.len();
+                let fits = len <= BEGUN_MAX && self.begun.len() < THREADS_MAX;
+                if before.is_some() || !fits {
                     tracker.count(Cause::UnreadableLine, 1);
                 }
-                if self.begun_len + arguments.len() <= BEGUN_MAX {
-                    self.begun_len += arguments.len();
+                if fits {
+                    self.begun_len = len;
                     let (name, arguments) = (name.to_vec(), arguments.to_vec());
                     self.begun.insert(thread, Begun { name, arguments, at_ns, child: None });
                 }
@@ -180,7 +182,7 @@ impl Reader {
 
     fn end_begun(&mut self, thread: u32) -> Option<Begun> {
         let begun = self.begun.remove(&thread)?;
-        self.begun_len -= begun.arguments.len();
+        self.begun_len -= begun.name.len() + begun.arguments.len();
         Some(begun)
     }
 

@@ -337,6 +337,18 @@ fn a_thread_that_executes_another_program_becomes_the_first_one() {
 }
 
 #[test]
+fn paths_that_are_longer_than_the_kernel_takes_are_counted() {
+    let long = "b".repeat(3000);
+    let text = format!(
+        "1 1.0 open(\"/{long}{long}\", O_RDONLY) = 3 <0.0>\n1 1.0 read(3, \"\", 1) = 0 <0.0>\n\
+         1 1.0 chdir(\"/{long}\") = 0 <0.0>\n1 1.0 stat(\"a\", {{}}) = 0 <0.0>\n1 1.0 stat(\"{long}\", {{}}) = 0 <0.0>\n\
+         1 1.0 symlink(\"{long}{long}\", \"/s\") = 0 <0.0>\n"
+    );
+    let counts = expect(&text, &[&format!("0 t1 stat /{long}/a  f0 0+0=0 e0")]);
+    assert_eq!(counts.dropped, [(Cause::MissingDescriptor, 1), (Cause::UnreadablePath, 3)].into());
+}
+
+#[test]
 fn only_what_is_below_a_directory() {
     let text = "\
 1 1.0 open(\"/a/x\", O_RDONLY) = 3 <0.0>
