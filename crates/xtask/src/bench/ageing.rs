@@ -5,10 +5,10 @@ use crate::bench::churn::{Churn, Habits};
 use crate::bench::table::align;
 use crate::bench::{catch_signals, check_interrupt, machine, quiet, said};
 use ashlar_lab::layout::Layout;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// What to compare.
@@ -47,6 +47,8 @@ struct Outcome {
     seed: u64,
     real: Layout,
     aged: Layout,
+    /// Files that did not fit.
+    refused: u64,
 }
 
 impl Outcome {
@@ -110,12 +112,23 @@ fn compare(ashlar: &Path, at: &Path, fs: &str, seed: u64, options: &Options) -> 
     let target = format!("{fs}:{}MiB", options.mib);
     let mut age = Command::new(ashlar);
     age.args(["lab", "age", "--on", &target, "--seed", &seed_text, "--fresh", "--force", "--no-ledger"]);
-    quiet(age.arg(&history).arg("-o").arg(&aged))?;
+    let refused = refused(age.arg("--json").arg(&history).arg("-o").arg(&aged))?;
     quiet(Command::new("mount").args(["-o", "loop,noatime"]).arg(&aged).arg(&mount))?;
     let aged_layout = layout(ashlar, &mount)?;
     quiet(Command::new("umount").arg(&mount))?;
     fs::remove_file(&aged).map_err(text)?;
-    Ok(Outcome { fs: fs.into(), seed, real, aged: aged_layout })
+    Ok(Outcome { fs: fs.into(), seed, real, aged: aged_layout, refused })
+}
+
+/// Ages; returns how many files were left out because the file system was full, which its exit code 1 says.
+fn refused(age: &mut Command) -> Result<u64, String> {
+    let output = age.stdin(Stdio::null()).output().map_err(|error| format!("ashlar: {error}"))?;
+    if !matches!(output.status.code(), Some(0 | 1)) {
+        return Err(format!("ashlar: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    let told: Value =
+        serde_json::from_slice(&output.stdout).map_err(|error| format!("what `ashlar lab age` said: {error}"))?;
+    told["done"]["refused"].as_u64().ok_or_else(|| "`ashlar lab age` does not say what was left out".into())
 }
 
 fn layout(ashlar: &Path, mount: &Path) -> Result<Layout, String> {
@@ -129,7 +142,7 @@ fn show(options: &Options, outcomes: &[Outcome]) {
     if options.json {
         let rows = outcomes.iter().map(|outcome| {
             json!({
-                "fs": outcome.fs, "seed": outcome.seed, "real": outcome.real, "aged": outcome.aged,
+                "fs": outcome.fs, "seed": outcome.seed, "real": outcome.real, "aged": outcome.aged, "left_out": outcome.refused,
                 "score_difference": outcome.difference(), "free_distance": outcome.distance(),
                 "reached": outcome.difference() <= BAR,
             })
@@ -149,6 +162,7 @@ fn show(options: &Options, outcomes: &[Outcome]) {
             "reached",
             "pieces",
             "aged",
+            "left out",
             "free ranges",
             "aged",
             "free distance",
@@ -170,6 +184,7 @@ fn show(options: &Options, outcomes: &[Outcome]) {
             if outcome.difference() <= BAR { "yes" } else { "NO" }.into(),
             format!("{:.3}", real.all.pieces_per_file),
             format!("{:.3}", aged.all.pieces_per_file),
+            outcome.refused.to_string(),
             ranges(real),
             ranges(aged),
             outcome.distance().map_or("-".into(), |distance| format!("{distance:.3}")),
