@@ -18,4 +18,5 @@ mod partial;
 pub mod snapshot;
 pub mod sorter;
 pub mod trace;
+pub mod vector;
 pub mod walk;
