@@ -15,6 +15,7 @@ pub mod history;
 pub mod layout;
 pub mod mounts;
 mod partial;
+pub mod predict;
 pub mod snapshot;
 pub mod sorter;
 pub mod trace;

@@ -1,0 +1,6 @@
+//! How long a workload would take on a file system that need not be there (thesis, chapter 4).
+pub mod cache;
+pub mod parse;
+pub mod preprocess;
+pub mod step;
+pub mod tree;
