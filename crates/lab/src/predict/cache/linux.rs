@@ -321,9 +321,11 @@ impl Linux {
         let Some(slot) = self.inodes.oldest(0) else { return };
         let Some(inode) = self.inodes.get_mut(slot).copied() else { return };
         let pinned = self.inode_slots.get(&inode).is_some_and(|(_, names)| *names > 0);
-        if pinned || self.dirty.of(inode) > 0 {
+        if pinned {
             return self.inodes.renew(slot, 0);
         }
+        let (_, written) = self.dirty.sync(inode);
+        self.counts.blocks_written += written.blocks;
         self.drop_inode(inode);
         self.counts.inodes_evicted += 1;
     }
