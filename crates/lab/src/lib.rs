@@ -2,6 +2,7 @@
 //!
 //! * [`walk`] looks at every file of a file system, [`snapshot`] keeps what it saw, [`layout`] says how files lie;
 //! * [`trace`] has what programs ask of it;
+//! * [`stand`] offers a mounted file system to measure on, cold if wanted;
 //! * [`sorter`] and [`frames`] are below both: sorting in bounded memory, and files of checked, compressed frames.
 //!
 //! Promises: what is looked at is not changed, times of access included where the kernel allows it. Files that this crate
@@ -18,6 +19,7 @@ mod partial;
 pub mod predict;
 pub mod snapshot;
 pub mod sorter;
+pub mod stand;
 pub mod trace;
 pub mod vector;
 pub mod walk;

@@ -2,8 +2,10 @@
 
 use crate::mounts::{in_use, mounts};
 use ashlar_units::Bytes;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
@@ -30,7 +32,7 @@ impl Kind {
     }
 
     /// The program that makes it, with what makes it the same each time and lets nothing happen in the background.
-    fn make(self, uuid: &str) -> (&'static str, Vec<String>) {
+    pub(crate) fn make(self, uuid: &str) -> (&'static str, Vec<String>) {
         let words = |text: String| text.split(' ').map(String::from).collect();
         match self {
             Kind::Ext4 => ("mkfs.ext4", words(format!("-q -F -U {uuid} -E hash_seed={uuid},nodiscard"))),
@@ -39,12 +41,30 @@ impl Kind {
         }
     }
 
-    fn mount_options(self) -> &'static str {
+    /// Options with which it does nothing in the background, and two of the same make can be mounted.
+    pub(crate) fn mount_options(self) -> &'static str {
         match self {
-            Kind::Ext4 => "loop,noatime,noinit_itable",
-            Kind::Xfs => "loop,noatime,nouuid",
-            Kind::Btrfs => "loop,noatime",
+            Kind::Ext4 => "noatime,noinit_itable",
+            Kind::Xfs => "noatime,nouuid",
+            Kind::Btrfs => "noatime",
         }
+    }
+
+    /// The file system in a file, by its magic numbers; `None` for others.
+    pub fn found(path: &Path) -> io::Result<Option<Kind>> {
+        let file = File::open(path)?;
+        let has = |at: u64, magic: &[u8]| {
+            let mut found = [0; 8];
+            let found = &mut found[..magic.len().min(8)];
+            file.read_exact_at(found, at).is_ok() && found == magic
+        };
+        // `s_magic` of the superblock at 1 KiB, `sb_magicnum`, and `magic` of the superblock at 64 KiB.
+        let all = [
+            (Kind::Ext4, has(1024 + 56, &[0x53, 0xef])),
+            (Kind::Xfs, has(0, b"XFSB")),
+            (Kind::Btrfs, has((64 << 10) + 64, b"_BHRfS_M")),
+        ];
+        Ok(all.into_iter().find(|(_, is)| *is).map(|(kind, _)| kind))
     }
 }
 
@@ -58,12 +78,14 @@ impl FromStr for Kind {
     }
 }
 
-fn run(program: &str, arguments: &mut Command) -> io::Result<()> {
-    let output = arguments.stdin(Stdio::null()).output();
+/// Runs a program to its end, and returns what it printed. It is in a process group of its own, so that Ctrl-C does not stop
+/// what cleans up.
+pub(crate) fn run(program: &str, arguments: &mut Command) -> io::Result<String> {
+    let output = arguments.stdin(Stdio::null()).process_group(0).output();
     let output =
         output.map_err(|error| io::Error::new(error.kind(), format!("{program}: {error}; is it installed?")))?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Err(io::Error::other(format!("{program}: {}", said.trim())))
@@ -111,7 +133,7 @@ impl Image {
         let mut command = Command::new(program);
         command.args(arguments);
         command.args(options.unwrap_or_default().split_whitespace());
-        let made = run(program, command.arg(&self.path));
+        let made = run(program, command.arg(&self.path)).map(drop);
         if made.is_err() {
             let _ = std::fs::remove_file(&self.path);
         }
@@ -133,9 +155,10 @@ impl Image {
         if let Some(user) = in_use(&self.path)? {
             return Err(io::Error::other(format!("{user}, and not by this run; put that away first")));
         }
-        let mut all = self.kind.mount_options().to_string();
+        let mut all = format!("loop,{}", self.kind.mount_options());
         options.iter().for_each(|options| all = format!("{all},{options}"));
-        run("mount", Command::new("mount").args(["-t", self.kind.name(), "-o", &all]).arg(&self.path).arg(&self.point))
+        let mut mount = Command::new("mount");
+        run("mount", mount.args(["-t", self.kind.name(), "-o", &all]).arg(&self.path).arg(&self.point)).map(drop)
     }
 
     /// Unmounts it. What is free becomes a hole of the image, where that works.
