@@ -72,7 +72,8 @@ pub fn accuracy(outcomes: &[Outcome]) -> Option<Accuracy> {
         outcomes.iter().for_each(|one| groups.entry(name(one).into()).or_default().push(one.error().abs()));
         groups.into_iter().map(|(name, errors)| (name, mean(&errors))).collect()
     };
-    let pairs = |of: fn(f64) -> f64| outcomes.iter().map(|one| (of(one.measured), of(one.predicted))).collect::<Vec<_>>();
+    let pairs =
+        |of: fn(f64) -> f64| outcomes.iter().map(|one| (of(one.measured), of(one.predicted))).collect::<Vec<_>>();
     Some(Accuracy {
         mean_error: mean(&errors),
         median_error: middle,
@@ -181,7 +182,8 @@ mod tests {
         let by_workload: Vec<f64> = TABLE.iter().map(|(name, _)| percent(found.by_workload[*name])).collect();
         // The thesis rounds the errors first; SDET 8 is 31.94 % of rounded ones.
         assert_eq!(by_workload, [21.6, 14.2, 36.6, 39.9, 38.7, 31.9, 28.9, 42.2], "table 4.9");
-        let sdet: Vec<f64> = outcomes.iter().filter(|one| one.workload.starts_with("SDET")).map(|one| one.error().abs()).collect();
+        let sdet: Vec<f64> =
+            outcomes.iter().filter(|one| one.workload.starts_with("SDET")).map(|one| one.error().abs()).collect();
         assert_eq!((sdet.len(), percent(mean(&sdet))), (24, 31.7));
         // What the thesis states (30.8 %, 35.5 %, 0.966) does not follow from its table.
         assert_eq!((percent(found.mean_error), percent(found.root_mean_square)), (31.7, 36.1));
@@ -189,17 +191,21 @@ mod tests {
         let three = |value: Option<f64>| (value.expect("they differ") * 1000.0).round() / 1000.0;
         assert_eq!((three(found.correlation), three(found.correlation_log)), (0.928, 0.976));
         assert_eq!((found.ranks.right, found.ranks.pairs), (46, 48));
-        let wrong: Vec<_> = found.ranks.wrong.iter().map(|(workload, one, other)| (&**workload, &**one, &**other)).collect();
+        let wrong: Vec<_> =
+            found.ranks.wrong.iter().map(|(workload, one, other)| (&**workload, &**one, &**other)).collect();
         assert_eq!(wrong, [("SDET 8", "Slow+SU", "Fast"), ("SDET 10", "Slow+SU", "Fast")]);
     }
 
     #[test]
     fn errata_of_the_thesis() {
         let outcomes = table();
-        let kernel = outcomes.iter().find(|one| one.workload == "Kernel Build" && one.system == "Slow+SU").expect("there");
+        let kernel =
+            outcomes.iter().find(|one| one.workload == "Kernel Build" && one.system == "Slow+SU").expect("there");
         assert_eq!(((kernel.predicted - kernel.measured) * 100.0).round(), 659.0, "not 7.39 s");
         let gap = |workload| {
-            let of = |system| outcomes.iter().find(|one| one.workload == workload && one.system == system).expect("there").measured;
+            let of = |system| {
+                outcomes.iter().find(|one| one.workload == workload && one.system == system).expect("there").measured
+            };
             (100.0 * (of("Fast") / of("Slow+SU") - 1.0f64)).round()
         };
         assert_eq!((gap("SDET 8"), gap("SDET 10")), (59.0, 9.0), "not 32 %");

@@ -33,7 +33,8 @@ impl Pattern {
             if !bound {
                 step.relation = Relation::Cached;
                 // Names that are cached cost a little more where another directory is needed; that is no matter of disks.
-                step.sequential = step.kind == Kind::Lookup && self.before.is_some_and(|before| before.directory == step.directory);
+                step.sequential =
+                    step.kind == Kind::Lookup && self.before.is_some_and(|before| before.directory == step.directory);
                 continue;
             }
             step.relation = self.before.map_or(Relation::Unknown, |before| relation(&before, step));
