@@ -2,6 +2,7 @@
 //!
 //! * [`walk`] looks at every file of a file system, [`snapshot`] keeps what it saw, [`layout`] says how files lie;
 //! * [`trace`] has what programs ask of it;
+//! * [`profile`] measures what operations cost on a file system (a [`vector`]), [`predict`] says what a trace would take on it;
 //! * [`stand`] offers a mounted file system to measure on, cold if wanted;
 //! * [`sorter`] and [`frames`] are below both: sorting in bounded memory, and files of checked, compressed frames.
 //!
@@ -17,6 +18,7 @@ pub mod layout;
 pub mod mounts;
 mod partial;
 pub mod predict;
+pub mod profile;
 pub mod snapshot;
 pub mod sorter;
 pub mod stand;

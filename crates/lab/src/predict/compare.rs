@@ -169,25 +169,46 @@ mod tests {
         TABLE.into_iter().flat_map(row).collect()
     }
 
+    /// The last column of table 4.7, percent: from times that were not rounded yet.
+    const ERRORS: [[f64; 4]; 8] = [
+        [14.5, 14.6, -18.9, -38.4],
+        [8.1, 15.0, -20.9, -12.6],
+        [-8.5, 39.2, -28.7, 69.8],
+        [-25.1, 26.2, -32.1, 76.2],
+        [-35.4, -40.5, -35.5, 43.4],
+        [-18.3, 32.4, -32.7, 44.3],
+        [-11.4, 14.9, -31.1, 58.1],
+        [-37.3, -65.6, -35.5, -30.4],
+    ];
+
     fn percent(share: f64) -> f64 {
-        (share * 1000.0).round() / 10.0
+        (share * 1000.0 + 1e-9).round() / 10.0
     }
 
     #[test]
     fn the_tables_of_the_thesis() {
         let outcomes = table();
-        let found = accuracy(&outcomes).expect("32 outcomes");
-        let by_system: Vec<f64> = SYSTEMS.iter().map(|system| percent(found.by_system[*system])).collect();
+        let exact = outcomes.iter().zip(ERRORS.as_flattened()).map(|(one, error)| {
+            // Rounded times are within half a hundredth of a second of those that the thesis had; but SDET 6 on Fast+SU has
+            // 43.4 % where its times give 43.2 %.
+            let bound = 0.005 / one.measured * (1.0 + one.predicted / one.measured) + 0.0005;
+            assert!((one.error() - error / 100.0).abs() <= bound + 1e-9 || *error == 43.4, "{one:?} {error}");
+            Outcome { predicted: one.measured * (1.0 + error / 100.0), ..one.clone() }
+        });
+        let exact = accuracy(&exact.collect::<Vec<_>>()).expect("32 outcomes");
+        let by_system: Vec<f64> = SYSTEMS.iter().map(|system| percent(exact.by_system[*system])).collect();
         assert_eq!(by_system, [19.8, 31.1, 29.4, 46.7], "table 4.8");
-        let by_workload: Vec<f64> = TABLE.iter().map(|(name, _)| percent(found.by_workload[*name])).collect();
-        // The thesis rounds the errors first; SDET 8 is 31.94 % of rounded ones.
+        let by_workload: Vec<f64> = TABLE.iter().map(|(name, _)| percent(exact.by_workload[*name])).collect();
         assert_eq!(by_workload, [21.6, 14.2, 36.6, 39.9, 38.7, 31.9, 28.9, 42.2], "table 4.9");
         let sdet: Vec<f64> =
             outcomes.iter().filter(|one| one.workload.starts_with("SDET")).map(|one| one.error().abs()).collect();
         assert_eq!((sdet.len(), percent(mean(&sdet))), (24, 31.7));
         // What the thesis states (30.8 %, 35.5 %, 0.966) does not follow from its table.
-        assert_eq!((percent(found.mean_error), percent(found.root_mean_square)), (31.7, 36.1));
-        assert_eq!(percent(found.median_error), 31.6);
+        let found = accuracy(&outcomes).expect("32 outcomes");
+        for of in [&exact, &found] {
+            assert_eq!((percent(of.mean_error), percent(of.root_mean_square)), (31.7, 36.1));
+            assert_eq!(percent(of.median_error), 31.6);
+        }
         let three = |value: Option<f64>| (value.expect("they differ") * 1000.0).round() / 1000.0;
         assert_eq!((three(found.correlation), three(found.correlation_log)), (0.928, 0.976));
         assert_eq!((found.ranks.right, found.ranks.pairs), (46, 48));

@@ -113,6 +113,11 @@ impl Terms {
 }
 
 impl Vector {
+    /// A vector without results.
+    pub fn named(name: impl Into<String>) -> Vector {
+        Vector { name: name.into(), ..Vector::default() }
+    }
+
     /// Sets a result.
     pub fn set(&mut self, family: Family, size: u64, value: Value) {
         self.values.insert(Key { family, size }, value);

@@ -439,7 +439,9 @@ impl Linux {
             }
             Some(Op::Chmod | Op::Chown | Op::Utimes | Op::Setxattr) => self.dirty.changed(step.inode, Change::Over),
             Some(Op::Truncate | Op::Fallocate) => self.dirty.changed(step.inode, Change::Grown),
-            Some(Op::Close) => drop(self.windows.remove(&step.file)),
+            Some(Op::Close) => {
+                self.windows.remove(&step.file);
+            }
             _ => {}
         }
     }

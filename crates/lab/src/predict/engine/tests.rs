@@ -17,7 +17,7 @@ fn golden() -> Vec<Record> {
 
 /// What of Slow FFS the figure and equation 2 tell.
 fn slow_ffs() -> Vector {
-    let mut vector = Vector { name: "Slow FFS".into(), ..Vector::default() };
+    let mut vector = Vector::named("Slow FFS");
     let open = 6.46 - 6.347 - 0.012;
     for (family, size, mean) in [
         (Family::BS, 0, 8192.0),

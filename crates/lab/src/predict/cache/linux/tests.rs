@@ -20,6 +20,13 @@ fn lookup(cache: &mut Linux, inode: u64, path: &str) -> Cached {
     run(cache, Step { kind: Kind::Lookup, op: Some(Op::Stat), inode, path: path.into(), ..Step::default() }).cached
 }
 
+/// Pages that are read at random.
+fn scan(cache: &mut Linux, inode: u64, blocks: std::ops::Range<u64>) {
+    for block in blocks {
+        page(cache, inode, block);
+    }
+}
+
 /// A page that is read at random.
 fn page(cache: &mut Linux, inode: u64, block: u64) -> bool {
     // Odd places, so that nothing is in order.
@@ -32,9 +39,9 @@ fn page(cache: &mut Linux, inode: u64, block: u64) -> bool {
 fn pages_that_are_used_again_survive_a_scan() {
     let mut cache = Linux::new(memory(100));
     for _ in 0..2 {
-        (0..20).for_each(|block| drop(page(&mut cache, 1, block)));
+        scan(&mut cache, 1, 0..20);
     }
-    (0..500).for_each(|block| drop(page(&mut cache, 2, block)));
+    scan(&mut cache, 2, 0..500);
     assert!((0..20).all(|block| page(&mut cache, 1, block)), "they are active");
     assert!(!page(&mut cache, 2, 0), "it was read once");
     let mut lru =
@@ -50,11 +57,11 @@ fn pages_that_are_used_again_survive_a_scan() {
 fn what_comes_back_soon_becomes_active() {
     let mut cache = Linux::new(memory(100));
     for _ in 0..2 {
-        (0..60).for_each(|block| drop(page(&mut cache, 1, block)));
+        scan(&mut cache, 1, 0..60);
     }
     // The inactive list has 40: a loop over 50 misses, but its distance is within the active list.
     for _ in 0..6 {
-        (0..50).for_each(|block| drop(page(&mut cache, 2, block)));
+        scan(&mut cache, 2, 0..50);
     }
     let hits = (0..50).filter(|block| page(&mut cache, 2, *block)).count();
     assert!(hits > 10, "{hits}");
@@ -73,7 +80,7 @@ fn names_and_inodes() {
     assert_eq!(lookup(&mut cache, 6, "/c"), Cached::Attributes, "another name of it");
     run(&mut cache, Step { op: Some(Op::Unlink), inode: 6, path: "/b".into(), ..Step::default() });
     assert_eq!(lookup(&mut cache, 0, "/b"), Cached::Negative);
-    (0..200).for_each(|block| drop(page(&mut cache, 9, block)));
+    scan(&mut cache, 9, 0..200);
     assert_ne!(lookup(&mut cache, 5, "/a"), Cached::Hit, "memory was full");
     assert!(cache.counts().names_evicted > 0 && cache.used_bytes() <= 10 * BLOCK);
 }
