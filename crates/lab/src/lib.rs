@@ -25,3 +25,4 @@ pub mod stand;
 pub mod trace;
 pub mod vector;
 pub mod walk;
+pub mod workload;
