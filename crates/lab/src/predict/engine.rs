@@ -28,6 +28,8 @@ pub struct Options {
     pub price: PriceOptions,
     /// Bytes of memory for caches, in place of what the vector says.
     pub memory: Option<u64>,
+    /// Whether what was there before the trace is in memory.
+    pub warm: bool,
 }
 
 /// What a workload would take on a system. Modelled.
@@ -55,6 +57,8 @@ pub struct Prediction {
     pub causes: Vec<Share>,
     /// Results of the vector that were used.
     pub uses: Vec<Use>,
+    /// What would make it less.
+    pub changes: Vec<super::report::Change>,
     /// What caches did; none of the thesis.
     pub caches: Option<Counts>,
     /// What the vector cannot price, and how often.
@@ -82,7 +86,10 @@ impl System {
     pub fn new(vector: Vector, options: Options) -> System {
         let caches = match options.price.thesis {
             true => Caches::Thesis(Box::new(Thesis::new(CacheSizes::of(&vector)))),
-            false => Caches::Linux(Box::new(Linux::new(Memory::of(&vector, options.memory)))),
+            false => {
+                let memory = Memory { warm: options.warm, ..Memory::of(&vector, options.memory) };
+                Caches::Linux(Box::new(Linux::new(memory)))
+            }
         };
         let price = Price::new(vector, options.price);
         System { caches, pattern: Pattern::default(), price, summary: Summary::default() }
@@ -129,6 +136,7 @@ impl System {
             classes: self.summary.classes(),
             causes: causes(&self.price),
             uses: uses(&self.price),
+            changes: Vec::new(),
             caches: match &self.caches {
                 Caches::Thesis(_) => None,
                 Caches::Linux(caches) => Some(caches.counts()),

@@ -9,7 +9,7 @@
 //! Each stage annotates [`step::Step`]s and stands alone: [`parse`] makes the chain of a call, [`preprocess`] says which
 //! files it uses, [`cache`] what is in memory, [`pattern`] what is sequential, [`price`] what it takes, [`summary`] adds up.
 //! [`engine`] runs all for several systems at once; there the cache stage has the clock of the predicted system.
-//! [`compare`] puts predictions beside measurements.
+//! [`compare`] and [`report`] put predictions beside measurements, [`page`] shows them.
 //!
 //! Departs  the thesis has a process for each stage, and its cache stage knows no time; it charges write-back by bytes of
 //!          all calls, removing as cutting, and parts of blocks not at all ([`price`] says what we do). Caches are empty at
@@ -20,10 +20,12 @@ pub mod cache;
 pub mod compare;
 pub mod engine;
 pub mod fsop;
+pub mod page;
 pub mod parse;
 pub mod pattern;
 pub mod preprocess;
 pub mod price;
+pub mod report;
 pub mod step;
 pub mod summary;
 pub mod tree;

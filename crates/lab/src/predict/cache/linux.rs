@@ -18,7 +18,7 @@ use crate::predict::step::{Cached, Chain, Change, Kind, Step};
 use crate::predict::tree::BLOCK;
 use crate::trace::Op;
 use crate::vector::{Family, Vector};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 const INACTIVE: usize = 0;
 const ACTIVE: usize = 1;
@@ -40,6 +40,8 @@ pub struct Memory {
     pub ahead: u64,
     /// When dirty data are written back.
     pub limits: Limits,
+    /// Whether what was there before the trace is in memory.
+    pub warm: bool,
 }
 
 impl Memory {
@@ -53,6 +55,7 @@ impl Memory {
             name_bytes: number(Family::DCB, 192.0) as u64,
             ahead: (number(Family::RA, 128.0) / 4.0) as u64,
             limits: Limits::of(vector, bytes / BLOCK),
+            warm: false,
         }
     }
 }
@@ -115,6 +118,8 @@ pub struct Linux {
     shrink: f64,
     windows: HashMap<u64, Window>,
     dirty: Dirty,
+    /// Files that were used, if what was there before is in memory.
+    seen: HashSet<u64>,
     counts: Counts,
 }
 
@@ -134,6 +139,7 @@ impl Linux {
             shrink: 0.0,
             windows: HashMap::new(),
             dirty: Dirty::new(memory.limits),
+            seen: HashSet::new(),
             counts: Counts::default(),
         }
     }
@@ -155,11 +161,15 @@ impl Linux {
             // It is another file now.
             self.drop_name(slot);
         }
+        let warm = self.memory.warm && inode != 0 && self.seen.insert(inode);
+        if warm {
+            (0..step.size.div_ceil(BLOCK).min(self.memory.bytes / BLOCK)).for_each(|block| self.add(inode, block));
+        }
         let there = self.inode_slots.contains_key(&inode);
         let directory_there = self.inode_slots.contains_key(&step.directory) || step.held;
         self.add_name(key, inode);
         match inode {
-            _ if step.held => Cached::Hit,
+            _ if step.held || warm => Cached::Hit,
             0 if directory_there => Cached::Absent,
             0 => Cached::Nowhere,
             _ if there => Cached::Attributes,
@@ -447,6 +457,9 @@ impl Linux {
     }
 
     fn made(&mut self, step: &Step) {
+        if self.memory.warm {
+            self.seen.insert(step.inode);
+        }
         self.rename(step.directory, &step.path, step.inode);
         self.dirty.changed(step.inode, Change::New);
         self.dirty.changed(step.directory, Change::Names);

@@ -36,7 +36,7 @@ fn slow_ffs() -> Vector {
 }
 
 fn thesis() -> Options {
-    Options { price: PriceOptions { thesis: true, ..PriceOptions::default() }, memory: None }
+    Options { price: PriceOptions { thesis: true, ..PriceOptions::default() }, memory: None, warm: false }
 }
 
 fn chains(options: Options, vector: Vector, records: &[Record]) -> (Vec<Chain>, System) {
@@ -119,7 +119,7 @@ fn removes_partial_blocks_and_write_back_are_priced() {
     records.push(Record { at_ns: 40_000_000_001, ..Record::new(Op::Unlink, "/tmp/a") });
     let run = |without| {
         let price = PriceOptions { without, pace: super::super::price::Pace::Trace, ..PriceOptions::default() };
-        let (chains, system) = chains(Options { price, memory: None }, vector.clone(), &records);
+        let (chains, system) = chains(Options { price, memory: None, warm: false }, vector.clone(), &records);
         let of = |name: &str| {
             system
                 .prediction()
