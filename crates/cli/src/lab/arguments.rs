@@ -1,5 +1,7 @@
 //! What can be said to `ashlar lab`.
 
+use super::predict::PredictArguments;
+use super::profile::ProfileArguments;
 use ashlar_lab::age::image::Kind;
 use ashlar_lab::ffs::Variant;
 use ashlar_lab::history::synthetic::Sizes;
@@ -23,6 +25,10 @@ pub enum LabCommand {
     /// killed, the same command goes on. Exit code 1 when files were left out since the file system was full. Needs root for
     /// images.
     Age(Box<AgeArguments>),
+    /// Measure what each operation costs on a file system: a system vector, for `lab predict`. Needs root for images.
+    Profile(Box<ProfileArguments>),
+    /// Say what the calls of a trace would take on systems that system vectors stand for, and why. Modelled.
+    Predict(Box<PredictArguments>),
 }
 
 #[derive(Args)]

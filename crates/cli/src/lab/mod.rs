@@ -4,6 +4,8 @@ mod age;
 pub mod arguments;
 mod history;
 mod layout;
+pub mod predict;
+pub mod profile;
 mod replay;
 mod snapshot;
 
@@ -23,6 +25,8 @@ pub fn run(command: LabCommand, output: &Output) -> Result<ExitCode, Failure> {
         LabCommand::Snapshot(arguments) => snapshot::run(&arguments, output),
         LabCommand::History(arguments) => history::run(&arguments, output),
         LabCommand::Age(arguments) => age::run(&arguments, output),
+        LabCommand::Profile(arguments) => profile::run(&arguments, output),
+        LabCommand::Predict(arguments) => predict::run(&arguments, output),
     }
 }
 
