@@ -5,6 +5,7 @@ use super::profile::ProfileArguments;
 use ashlar_lab::age::image::Kind;
 use ashlar_lab::ffs::Variant;
 use ashlar_lab::history::synthetic::Sizes;
+use ashlar_lab::stand::Place;
 use ashlar_units::Bytes;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -21,6 +22,12 @@ pub enum LabCommand {
     /// Make a history of creations, changes and deletions: of snapshots, of a git repository, or of parameters. Without -o,
     /// show the statistics of a history.
     History(Box<HistoryArguments>),
+    /// Workloads that can be run: what they do, their parameters and sources. With a name and -o, write one as a trace of
+    /// system calls.
+    Workloads(WorkloadsArguments),
+    /// Do a workload, or the system calls of a trace, on a file system for real, and measure each call. Exit code 1 when calls
+    /// failed that did not in the trace. Needs root for images.
+    Run(Box<RunArguments>),
     /// Apply a history to a file system: an image that is made, a directory, or a simulated FFS. After Ctrl-C, or when it was
     /// killed, the same command goes on. Exit code 1 when files were left out since the file system was full. Needs root for
     /// images.
@@ -120,6 +127,100 @@ pub struct Replay {
     /// Do not wait for the times of the trace, but keep so many requests under way.
     #[arg(long, value_name = "N")]
     pub depth: Option<usize>,
+}
+
+#[derive(Args)]
+pub struct WorkloadsArguments {
+    /// One of them.
+    pub name: Option<String>,
+    #[command(flatten)]
+    pub settings: Settings,
+    /// The file for its calls: Parquet if it ends in .parquet, else lines of JSON. What must be there before is another trace
+    /// beside it, with `.setup` before the ending.
+    #[arg(short, long, value_name = "FILE", requires = "name")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Parameters of workloads")]
+pub struct Settings {
+    /// Set a parameter.
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub set: Vec<String>,
+    /// Decides what is left to chance.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+}
+
+#[derive(Args)]
+pub struct RunArguments {
+    /// A workload of `lab workloads`, or a file with a trace of system calls.
+    #[arg(value_name = "WORKLOAD|TRACE")]
+    pub what: String,
+    #[command(flatten)]
+    pub settings: Settings,
+    #[command(flatten)]
+    pub stand: StandArguments,
+    /// Do each call not before its time in the trace, counted from the first; else as soon as those before it are done.
+    #[arg(long)]
+    pub pace: bool,
+    /// Leave caches as the preparation leaves them.
+    #[arg(long)]
+    pub warm: bool,
+    /// Let a sync at the end count.
+    #[arg(long)]
+    pub sync: bool,
+    /// How often, each time from the same beginning.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeats: u32,
+    /// Refuse what writes more than this, preparation included.
+    #[arg(long, value_name = "SIZE", default_value = "16GiB")]
+    pub max_bytes: Bytes,
+    /// Run this trace before, and do not measure it.
+    #[arg(long, value_name = "TRACE")]
+    pub setup: Option<PathBuf>,
+    /// Make before what this snapshot has, names and sizes.
+    #[arg(long, value_name = "SNAPSHOT")]
+    pub from: Option<PathBuf>,
+    /// Do not make before what the trace finds without having made it.
+    #[arg(long)]
+    pub no_prefill: bool,
+    /// The file for the first run as a trace, with the latencies that were measured.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Write nothing to the ledger.
+    #[arg(long)]
+    pub no_ledger: bool,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Where")]
+pub struct StandArguments {
+    /// An image of ext4, xfs or btrfs; ext4:SIZE, xfs:SIZE or btrfs:SIZE for a new one; ashlar:SIZE for a new pool; or a
+    /// directory, in which a directory `ashlar-stand` is made and removed.
+    #[arg(long = "on", value_name = "PLACE", value_parser = Place::from_str)]
+    pub place: Place,
+    /// Let the image or pool lie on an emulated device, in real time: a model's name, or a file that ends in .toml.
+    #[arg(long, value_name = "MODEL")]
+    pub device: Option<String>,
+    /// More options for mkfs.
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
+    pub mkfs_options: Option<String>,
+    /// More options for mount -o.
+    #[arg(long, value_name = "OPTIONS")]
+    pub mount_options: Option<String>,
+    /// Work on the image itself, and not on a copy.
+    #[arg(long)]
+    pub in_place: bool,
+    /// On a directory: be cold by emptying the caches of the whole system. Needs root.
+    #[arg(long)]
+    pub drop_caches: bool,
+    /// Memory of this process, page cache included. Needs root and control groups.
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Bytes>,
+    /// Where copies, new images and pools are made. Default: the directory for temporary files.
+    #[arg(long, value_name = "DIR")]
+    pub scratch: Option<PathBuf>,
 }
 
 #[derive(Args)]

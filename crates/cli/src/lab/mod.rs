@@ -7,7 +7,10 @@ mod layout;
 pub mod predict;
 pub mod profile;
 mod replay;
+mod run;
 mod snapshot;
+mod stand;
+mod workloads;
 
 use crate::output::{Failure, Output};
 use arguments::LabCommand;
@@ -24,6 +27,8 @@ pub fn run(command: LabCommand, output: &Output) -> Result<ExitCode, Failure> {
         LabCommand::Layout(arguments) => layout::run(&arguments, output),
         LabCommand::Snapshot(arguments) => snapshot::run(&arguments, output),
         LabCommand::History(arguments) => history::run(&arguments, output),
+        LabCommand::Workloads(arguments) => workloads::run(&arguments, output),
+        LabCommand::Run(arguments) => run::run(&arguments, output),
         LabCommand::Age(arguments) => age::run(&arguments, output),
         LabCommand::Profile(arguments) => profile::run(&arguments, output),
         LabCommand::Predict(arguments) => predict::run(&arguments, output),

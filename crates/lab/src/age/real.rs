@@ -8,10 +8,10 @@ use super::subject::{Look, Refusal, Subject};
 use super::{Alive, Live};
 use crate::history::{ROOT, Writing};
 use crate::layout::Free;
+use crate::noise::{Noise, PIECE_MAX};
 use ashlar_env::host::{extents, start_writeback};
-use ashlar_models::Chance;
 use ashlar_survey::layout::{Score, free_space, score};
-use ashlar_survey::sample::{fast_hash, mix};
+use ashlar_survey::sample::fast_hash;
 use rustix::fs::{AtFlags, Mode, OFlags, ftruncate, mkdirat, openat, renameat, unlinkat};
 use rustix::io::{Errno, pwrite};
 use std::collections::HashMap;
@@ -21,10 +21,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-/// Bytes of a write, where the history does not say.
-const WRITE_MAX: usize = 1 << 20;
-/// Places in the buffer at which a write begins.
-const SHIFTS: usize = 4096;
 /// Directories and dirty files that are open at once, each. Below the usual limit of 1,024 descriptors.
 const OPEN_MAX: usize = 400;
 /// Files that are looked at for a point of the series.
@@ -38,7 +34,7 @@ pub struct Directory {
     root: OwnedFd,
     directories: HashMap<u64, OwnedFd>,
     dirty: HashMap<u64, OwnedFd>,
-    bytes: Vec<u8>,
+    noise: Noise,
     seed: u64,
     /// Operations may have been done before.
     again: bool,
@@ -49,10 +45,8 @@ impl Directory {
     pub fn new(path: &Path, seed: u64) -> io::Result<Directory> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty())?;
-        let mut chance = Chance::new(seed);
-        let bytes = (0..(WRITE_MAX + SHIFTS) / 8).flat_map(|_| chance.below(u64::MAX).to_le_bytes()).collect();
         let (directories, dirty) = (HashMap::new(), HashMap::new());
-        Ok(Directory { path: path.into(), root, directories, dirty, bytes, seed, again: false })
+        Ok(Directory { path: path.into(), root, directories, dirty, noise: Noise::new(seed), seed, again: false })
     }
 
     /// A descriptor of a directory.
@@ -95,14 +89,12 @@ impl Directory {
     }
 
     fn write_pieces(&self, file: &OwnedFd, id: u64, from: u64, to: u64, unit: u32) -> Result<(), Errno> {
-        let most = if unit == 0 { WRITE_MAX } else { (unit as usize).min(WRITE_MAX) };
+        // Where the history does not say how large writes are, they are as large as can be.
+        let most = if unit == 0 { PIECE_MAX } else { (unit as usize).min(PIECE_MAX) };
         let mut at = from;
         while at < to {
             let len = most.min((to - at) as usize);
-            // Files differ, so that nothing that deduplicates finds more than there is.
-            let shift = mix(id, at) as usize % SHIFTS;
-            let Some(piece) = self.bytes.get(shift..shift + len) else { return Err(Errno::INVAL) };
-            match pwrite(file, piece, at) {
+            match pwrite(file, self.noise.piece(id, at, len), at) {
                 Ok(0) => return Err(Errno::IO),
                 Ok(written) => at += written as u64,
                 Err(Errno::INTR) => {}

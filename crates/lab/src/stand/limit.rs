@@ -1,5 +1,6 @@
 //! A bound on the memory of this process, page cache included, by a control group.
 
+use super::home::again;
 use crate::mounts::mounts;
 use ashlar_units::Bytes;
 use std::io;
@@ -92,6 +93,7 @@ impl Limit {
     /// Leaves, and removes the group.
     pub fn put_away(self) -> io::Result<()> {
         self.leave()?;
-        std::fs::remove_dir(&self.group).map_err(|error| hint(&self.group, &error))
+        // Programs that were started within may take a moment to end.
+        again(|| std::fs::remove_dir(&self.group)).map_err(|error| hint(&self.group, &error))
     }
 }

@@ -132,6 +132,16 @@ impl Stand {
         self.ground.server_cpu()
     }
 
+    /// How long the device below the file system was busy since it is there; `None` where the kernel does not tell. That of a
+    /// directory may have been busy for others.
+    pub fn device_busy(&self) -> Option<Duration> {
+        let source = mount_of(&self.path).ok()?.source;
+        let name = source.strip_prefix("/dev").ok()?.file_name()?.to_string_lossy().into_owned();
+        let stat = std::fs::read_to_string(format!("/sys/class/block/{name}/stat")).ok()?;
+        // The tenth number: milliseconds in which something was under way.
+        Some(Duration::from_millis(stat.split_whitespace().nth(9)?.parse().ok()?))
+    }
+
     /// Unmounts, detaches and stops everything, and removes what was made for it.
     pub fn put_away(mut self) -> io::Result<()> {
         self.away()

@@ -1,0 +1,223 @@
+//! Lanes as threads.
+
+use super::files::Files;
+use super::perform::{Buffers, Done, Ground};
+use super::root::Root;
+use super::script::Script;
+use crate::noise::Noise;
+use crate::trace::{Op, Record};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Stack of a lane; its buffers are elsewhere.
+const STACK: usize = 256 << 10;
+/// How long a lane waits before it looks whether to stop.
+const TICK: Duration = Duration::from_millis(50);
+
+/// When a call is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pace {
+    /// As soon as the one before is done.
+    #[default]
+    Closed,
+    /// Not before its time in the trace.
+    Times,
+}
+
+/// How a script is run.
+#[derive(Clone, Copy, Debug)]
+pub struct PlayOptions {
+    /// When calls are done.
+    pub pace: Pace,
+    /// The time of a final sync counts too.
+    pub sync: bool,
+    /// Decides what is written.
+    pub seed: u64,
+}
+
+/// What was measured of a call.
+pub type Measured = Done;
+
+/// What came of a run.
+pub struct Played {
+    /// For each call of the script; those that were not reached have no latency.
+    pub calls: Vec<Measured>,
+    /// From the first call to the last, and the final sync if it counts.
+    pub total: Duration,
+    /// The final sync.
+    pub sync: Option<Duration>,
+    /// Somebody stopped it.
+    pub stopped: bool,
+}
+
+impl Played {
+    /// The calls as records with the latencies that were measured, in order of time.
+    pub fn records(&self, script: &Script) -> Vec<Record> {
+        let mut order: Vec<usize> = (0..self.calls.len()).collect();
+        order.sort_by_key(|index| self.calls[*index].start_ns);
+        let record = |index: usize| {
+            let (call, measured) = (&script.calls[index], &self.calls[index]);
+            let absolute = |number| match script.path(number) {
+                "." => "/".to_string(),
+                path => format!("/{path}"),
+            };
+            let (process, thread) = script.callers[call.caller as usize];
+            let path2 = match call.op {
+                Op::Symlink => script.path(call.path2).to_string(),
+                Op::Rename | Op::Link | Op::Copy => absolute(call.path2),
+                _ => String::new(),
+            };
+            Record {
+                at_ns: measured.start_ns,
+                latency_ns: measured.latency_ns,
+                process,
+                thread,
+                path2,
+                file: call.file.checked_sub(1).map_or(0, |file| script.file_numbers[file as usize]),
+                offset: call.offset,
+                len: call.len,
+                done: measured.done,
+                error: measured.error.into(),
+                flags: call.flags.into(),
+                mode: call.mode.into(),
+                ..Record::new(call.op, absolute(call.path))
+            }
+        };
+        order.into_iter().map(record).collect()
+    }
+}
+
+/// How far a lane is.
+#[derive(Default)]
+struct Progress {
+    done: AtomicU32,
+    waiting: AtomicU32,
+    lock: Mutex<()>,
+    advanced: Condvar,
+}
+
+impl Progress {
+    fn advance(&self) {
+        // Sequentially consistent with what `wait` does: either we see who waits, or they see that we are done.
+        self.done.fetch_add(1, Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            let _held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            self.advanced.notify_all();
+        }
+    }
+
+    /// Nobody waits for this lane any more.
+    fn end(&self) {
+        self.done.store(u32::MAX, Ordering::SeqCst);
+        let _held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.advanced.notify_all();
+    }
+
+    fn wait(&self, position: u32, stop: &AtomicBool) {
+        if self.done.load(Ordering::SeqCst) >= position {
+            return;
+        }
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.done.load(Ordering::SeqCst) < position && !stop.load(Ordering::Relaxed) {
+            held = self.advanced.wait_timeout(held, TICK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Frees those that wait for a lane when it ends, however that is.
+struct Ended<'a>(&'a Progress);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// What all lanes wait at, so that they begin at once: with a time, or not at all.
+#[derive(Default)]
+struct Gate(Mutex<Option<Option<Instant>>>, Condvar);
+
+impl Gate {
+    fn open(&self, began: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(began);
+        self.1.notify_all();
+    }
+
+    fn pass(&self) -> Option<Instant> {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match *held {
+                Some(began) => return began,
+                None => held = self.1.wait(held).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+}
+
+/// Does all calls of a script below `root`. `stop` ends it early.
+pub fn play(script: &Script, root: &Root, options: &PlayOptions, stop: &AtomicBool) -> io::Result<Played> {
+    // Each lane has files open, and the usual limit is low.
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let (files, noise) = (Files::new(script.files), Noise::new(options.seed));
+    let progress: Vec<Progress> = script.lanes.iter().map(|_| Progress::default()).collect();
+    let gate = Gate::default();
+    let first_ns = script.calls.first().map_or(0, |call| call.at_ns);
+    let lane = |calls: &[u32], own: &Progress| {
+        let _end = Ended(own);
+        let mut buffers = Buffers::new(script);
+        let mut measured = Vec::with_capacity(calls.len());
+        let Some(began) = gate.pass() else { return measured };
+        let ground = Ground { script, root, files: &files, noise: &noise, began };
+        for index in calls {
+            let call = &script.calls[*index as usize];
+            script.waits(call).iter().for_each(|(lane, position)| progress[*lane as usize].wait(*position, stop));
+            if options.pace == Pace::Times {
+                pause(began + Duration::from_nanos(call.at_ns.saturating_sub(first_ns)), stop);
+            }
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            measured.push(ground.perform(call, &mut buffers));
+            own.advance();
+        }
+        measured
+    };
+    let (mut calls, mut total) = (vec![Measured::default(); script.calls.len()], Duration::ZERO);
+    std::thread::scope(|scope| {
+        let lane = &lane;
+        let start =
+            |(calls, own)| std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, move || lane(calls, own));
+        let threads: io::Result<Vec<_>> = script.lanes.iter().map(Vec::as_slice).zip(&progress).map(start).collect();
+        let began = Instant::now();
+        // Without all of them, none has anything to do.
+        gate.open(threads.is_ok().then_some(began));
+        for (thread, indices) in threads?.into_iter().zip(&script.lanes) {
+            let measured = thread.join().map_err(|_| io::Error::other("a thread of the run panicked"))?;
+            indices.iter().zip(measured).for_each(|(index, measured)| calls[*index as usize] = measured);
+        }
+        total = began.elapsed();
+        Ok::<_, io::Error>(())
+    })?;
+    drop(files);
+    let sync = options.sync.then(|| -> io::Result<Duration> {
+        let start = Instant::now();
+        rustix::fs::syncfs(root.directory())?;
+        Ok(start.elapsed())
+    });
+    let sync = sync.transpose()?;
+    Ok(Played { calls, total: total + sync.unwrap_or_default(), sync, stopped: stop.load(Ordering::Relaxed) })
+}
+
+fn pause(until: Instant, stop: &AtomicBool) {
+    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+        && !stop.load(Ordering::Relaxed)
+    {
+        std::thread::sleep(left.min(TICK));
+    }
+}

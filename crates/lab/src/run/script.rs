@@ -1,0 +1,386 @@
+//! What is to be done, by whom, and after what.
+
+use super::root::below;
+use crate::trace::{Op, Record};
+use ashlar_units::Bytes;
+use rustix::fs::OFlags;
+use std::collections::{BTreeMap, HashMap};
+
+/// Calls of a trace that are held in memory, about 100 bytes each.
+const CALLS_MAX: usize = 20_000_000;
+/// Threads at once.
+const LANES_MAX: usize = 1024;
+/// Nothing of a file lies behind this.
+const FILE_END_MAX: u64 = 1 << 43;
+/// Bytes of a call that is no write; the kernel moves no more at once.
+const CALL_MAX: u64 = 0x7fff_f000;
+
+/// How much a trace may ask for.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes that it writes, all together.
+    pub bytes: Bytes,
+}
+
+/// Why a trace cannot be run.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ScriptError {
+    /// It is too long.
+    #[error("it has more than {CALLS_MAX} calls; run it in parts")]
+    Long,
+    /// It has too many threads.
+    #[error("more than {LANES_MAX} threads call at the same time; take a workload with fewer")]
+    Threads,
+    /// It writes too much.
+    #[error("it writes {0}, more than {1}; --max-bytes allows more")]
+    Bytes(Bytes, Bytes),
+}
+
+/// Records that are not run, by reason.
+pub type Dropped = BTreeMap<&'static str, u64>;
+
+/// A call, as it is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    pub op: Op,
+    pub path: u32,
+    pub path2: u32,
+    /// Number of the open file, from 1 on; zero for none.
+    pub file: u32,
+    pub flags: u32,
+    pub mode: u32,
+    pub offset: u64,
+    pub len: u64,
+    pub at_ns: u64,
+    /// `errno` in the trace.
+    pub error: u16,
+    /// Thread of the trace, then lane.
+    pub lane: u32,
+    /// Process and thread of the trace.
+    pub caller: u32,
+    /// Its place among those of its lane, from 1 on.
+    position: u32,
+    waits: (u32, u32),
+}
+
+/// A trace that can be run.
+#[derive(Default)]
+pub struct Script {
+    pub(super) calls: Vec<Call>,
+    paths: Vec<String>,
+    /// Process and thread of callers, as the trace has them.
+    pub(super) callers: Vec<(u64, u64)>,
+    /// Indices of calls, for each lane.
+    pub(super) lanes: Vec<Vec<u32>>,
+    /// Lane and position that are waited for.
+    waits: Vec<(u32, u32)>,
+    /// Open files.
+    pub(super) files: u32,
+    /// Numbers of open files in the trace.
+    pub(super) file_numbers: Vec<u64>,
+    /// Records that are left out.
+    pub dropped: Dropped,
+    /// Bytes that are written.
+    pub written: u64,
+    /// Whether it makes or needs symbolic links.
+    pub links: bool,
+    /// The longest read.
+    pub(super) read_max: u64,
+}
+
+#[derive(Default)]
+struct Names {
+    numbers: HashMap<String, u32>,
+    paths: Vec<String>,
+}
+
+impl Names {
+    fn number(&mut self, path: &str) -> u32 {
+        if let Some(number) = self.numbers.get(path) {
+            return *number;
+        }
+        let number = self.paths.len() as u32;
+        self.numbers.insert(path.into(), number);
+        self.paths.push(path.into());
+        number
+    }
+}
+
+/// A script in the making.
+pub struct ScriptBuilder {
+    script: Script,
+    limits: Limits,
+    names: Names,
+    callers: HashMap<(u64, u64), u32>,
+    files: HashMap<u64, u32>,
+}
+
+/// Why a record cannot be run.
+fn refusal(record: &Record, path: Option<&str>, path2: Option<&str>) -> Option<&'static str> {
+    if path.is_none() || path2.is_none() {
+        return Some("paths that are empty, too long, or not plain");
+    }
+    let end = record.offset.checked_add(record.len);
+    if end.is_none_or(|end| end > FILE_END_MAX) && !matches!(record.op, Op::Fadvise | Op::Getdents) {
+        return Some("offsets or lengths beyond 8 TiB");
+    }
+    let moves = matches!(record.op, Op::Read | Op::Write | Op::Copy | Op::Mmap);
+    (moves && record.len > CALL_MAX).then_some("more than 2 GiB in a call")
+}
+
+impl ScriptBuilder {
+    /// Takes the next record. One that cannot be run is dropped and counted.
+    pub fn add(&mut self, record: &Record) -> Result<(), ScriptError> {
+        let script = &mut self.script;
+        let second = matches!(record.op, Op::Rename | Op::Link | Op::Copy);
+        let needs_no_path = record.file != 0 || matches!(record.op, Op::Sync | Op::Statfs);
+        let path = below(&record.path).or((record.path.is_empty() && needs_no_path).then_some("."));
+        let path2 = if second { below(&record.path2) } else { Some(".") };
+        if let Some(why) = refusal(record, path, path2) {
+            *script.dropped.entry(why).or_default() += 1;
+            return Ok(());
+        }
+        if script.calls.len() == CALLS_MAX {
+            return Err(ScriptError::Long);
+        }
+        let caller = number(&mut self.callers, (record.process, record.thread));
+        if caller as usize == script.callers.len() {
+            script.callers.push((record.process, record.thread));
+        }
+        let file = if record.file == 0 { 0 } else { number(&mut self.files, record.file) + 1 };
+        if file as usize > script.file_numbers.len() {
+            script.file_numbers.push(record.file);
+        }
+        if matches!(record.op, Op::Write | Op::Fallocate | Op::Copy) && record.error == 0 {
+            script.written = script.written.saturating_add(record.len);
+        }
+        script.links |= matches!(record.op, Op::Symlink | Op::Readlink);
+        if matches!(record.op, Op::Read | Op::Mmap) {
+            script.read_max = script.read_max.max(record.len);
+        }
+        let path2 = if record.op == Op::Symlink { &record.path2 } else { path2.unwrap_or(".") };
+        script.calls.push(Call {
+            op: record.op,
+            path: self.names.number(path.unwrap_or(".")),
+            path2: self.names.number(path2),
+            file,
+            flags: record.flags as u32,
+            mode: record.mode as u32,
+            offset: record.offset,
+            len: record.len,
+            at_ns: record.at_ns,
+            error: record.error.min(u64::from(u16::MAX)) as u16,
+            lane: caller,
+            caller,
+            position: 0,
+            waits: (0, 0),
+        });
+        Ok(())
+    }
+
+    /// The script of all records.
+    pub fn finish(self) -> Result<Script, ScriptError> {
+        let ScriptBuilder { mut script, limits, names, callers, files } = self;
+        if script.written > limits.bytes.0 {
+            return Err(ScriptError::Bytes(Bytes(script.written), limits.bytes));
+        }
+        (script.paths, script.files) = (names.paths, files.len() as u32);
+        script.deal(callers.len())?;
+        script.depend();
+        Ok(script)
+    }
+}
+
+/// The number of a key, which is the next one if it is new.
+fn number<K: std::hash::Hash + Eq>(numbers: &mut HashMap<K, u32>, key: K) -> u32 {
+    let next = numbers.len() as u32;
+    *numbers.entry(key).or_insert(next)
+}
+
+impl Script {
+    /// A script without records yet.
+    pub fn builder(limits: Limits) -> ScriptBuilder {
+        let (callers, files) = (HashMap::new(), HashMap::new());
+        ScriptBuilder { script: Script::default(), limits, names: Names::default(), callers, files }
+    }
+
+    /// Deals threads of the trace to lanes: a lane takes another when the one before has ended.
+    fn deal(&mut self, callers: usize) -> Result<(), ScriptError> {
+        let mut last = vec![0; callers];
+        self.calls.iter().enumerate().for_each(|(index, call)| last[call.lane as usize] = index);
+        let (mut lane_of, mut free) = (vec![None; callers], Vec::new());
+        for (index, call) in self.calls.iter_mut().enumerate() {
+            let caller = call.lane as usize;
+            let lane = *lane_of[caller].get_or_insert_with(|| {
+                free.pop().unwrap_or_else(|| {
+                    self.lanes.push(Vec::new());
+                    self.lanes.len() - 1
+                })
+            });
+            if self.lanes.len() > LANES_MAX {
+                return Err(ScriptError::Threads);
+            }
+            call.lane = lane as u32;
+            self.lanes[lane].push(index as u32);
+            call.position = self.lanes[lane].len() as u32;
+            if last[caller] == index {
+                free.push(lane);
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds what each call waits for.
+    fn depend(&mut self) {
+        let parents = self.parents();
+        let lanes = self.lanes.len();
+        let mut paths = vec![Resource::default(); parents.len()];
+        // Directories that are removed or renamed: who does that waits for whatever happens below.
+        let mut goes = vec![false; parents.len()];
+        for call in self.calls.iter().filter(|call| matches!(call.op, Op::Rmdir | Op::Rename)) {
+            goes[call.path as usize] = true;
+            goes[call.path2 as usize] |= call.op == Op::Rename;
+        }
+        let mut files = vec![(Resource::default(), false); self.files as usize + 1];
+        // What each lane knows to be done of each other one.
+        let mut known = vec![0u32; lanes * lanes];
+        let mut wanted: Vec<(u32, u32)> = Vec::new();
+        for call in &mut self.calls {
+            let me = (call.lane, call.position);
+            wanted.clear();
+            let flags = OFlags::from_bits_retain(call.flags);
+            if call.file != 0 {
+                let (file, writable) = &mut files[call.file as usize];
+                match call.op {
+                    Op::Open => *writable = flags.intersects(OFlags::WRONLY | OFlags::RDWR),
+                    Op::Close => file.all(&mut wanted),
+                    _ => wanted.extend(file.change),
+                }
+                if call.op == Op::Open { file.changed(me) } else { file.used(me) }
+            }
+            let by_name = call.file == 0 || call.op == Op::Open;
+            let changes = by_name
+                && (matches!(call.op, Op::Mkdir | Op::Rmdir | Op::Unlink | Op::Rename | Op::Symlink | Op::Mknod)
+                    || call.op == Op::Open && flags.contains(OFlags::CREATE));
+            let second = matches!(call.op, Op::Rename | Op::Link | Op::Copy).then_some(call.path2);
+            for (path, changes) in [(Some(call.path), changes), (second, call.op != Op::Copy)]
+                .into_iter()
+                .filter_map(|(p, c)| Some((p?, c)))
+            {
+                if by_name {
+                    if changes {
+                        paths[path as usize].all(&mut wanted)
+                    } else {
+                        wanted.extend(paths[path as usize].change)
+                    }
+                    let mut at = path;
+                    for _ in 0..PATH_DEPTH {
+                        at = parents[at as usize];
+                        wanted.extend(paths[at as usize].change);
+                        if goes[at as usize] {
+                            paths[at as usize].used(me);
+                        }
+                        if at == parents[at as usize] {
+                            break;
+                        }
+                    }
+                }
+                if changes { paths[path as usize].changed(me) } else { paths[path as usize].used(me) }
+            }
+            // What was written is found by those who open it later.
+            if call.op == Op::Close && files[call.file as usize].1 {
+                paths[call.path as usize].change = Some(me);
+            }
+            let from = self.waits.len() as u32;
+            for (lane, position) in wanted.iter().copied().filter(|(lane, _)| *lane != me.0) {
+                let known = &mut known[me.0 as usize * lanes + lane as usize];
+                if position > *known {
+                    *known = position;
+                    self.waits.push((lane, position));
+                }
+            }
+            call.waits = (from, self.waits.len() as u32);
+        }
+    }
+
+    /// The number of the directory of each path; directories that no call names get numbers behind. The root is its own.
+    fn parents(&self) -> Vec<u32> {
+        /// A place for what has no path yet.
+        const UNNAMED: u32 = u32::MAX;
+        // Names below directories as a tree, so that a long path costs no more than its length. A node's number is that of
+        // its path, if it is a path of a call.
+        let mut nodes: HashMap<(u32, &str), u32> = HashMap::new();
+        let mut above: Vec<(u32, u32)> = vec![(0, UNNAMED)];
+        let mut at_node = Vec::with_capacity(self.paths.len());
+        for (path_number, path) in self.paths.iter().enumerate() {
+            let mut node = 0;
+            for name in path.split('/').filter(|name| *name != ".") {
+                let next = above.len() as u32;
+                let found = *nodes.entry((node, name)).or_insert(next);
+                if found == next {
+                    above.push((node, UNNAMED));
+                }
+                node = found;
+            }
+            at_node.push(node);
+            above[node as usize].1 = path_number as u32;
+        }
+        let mut count = self.paths.len() as u32;
+        for (_, path) in &mut above {
+            if *path == UNNAMED {
+                (*path, count) = (count, count + 1);
+            }
+        }
+        let mut parents = vec![0; count as usize];
+        for (parent, path) in &above {
+            parents[*path as usize] = above[*parent as usize].1;
+        }
+        // Targets of symbolic links may be any text, two of which may lead to one node.
+        for (path, node) in at_node.iter().enumerate() {
+            parents[path] = above[above[*node as usize].0 as usize].1;
+        }
+        parents
+    }
+
+    /// Calls, and threads that do them.
+    pub fn size(&self) -> (usize, usize) {
+        (self.calls.len(), self.lanes.len())
+    }
+
+    /// What a call waits for: lanes, and how many of their calls must be done.
+    pub(super) fn waits(&self, call: &Call) -> &[(u32, u32)] {
+        &self.waits[call.waits.0 as usize..call.waits.1 as usize]
+    }
+
+    /// The path of a call.
+    pub(super) fn path(&self, number: u32) -> &str {
+        &self.paths[number as usize]
+    }
+}
+
+/// No path has more names.
+const PATH_DEPTH: usize = super::root::NAMES_MAX + 1;
+
+/// Who changed a path or file last, and who used it since: for each lane the last position.
+#[derive(Clone, Default)]
+struct Resource {
+    change: Option<(u32, u32)>,
+    users: Vec<(u32, u32)>,
+}
+
+impl Resource {
+    fn all(&self, wanted: &mut Vec<(u32, u32)>) {
+        wanted.extend(self.change);
+        wanted.extend(&self.users);
+    }
+    fn used(&mut self, (lane, position): (u32, u32)) {
+        match self.users.iter_mut().find(|(user, _)| *user == lane) {
+            Some((_, last)) => *last = position,
+            None => self.users.push((lane, position)),
+        }
+    }
+    fn changed(&mut self, by: (u32, u32)) {
+        self.change = Some(by);
+        self.users.clear();
+    }
+}
