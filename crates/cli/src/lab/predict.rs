@@ -41,6 +41,9 @@ pub struct PredictArguments {
     /// A snapshot of the file system as it was before the trace, if there is one; and system vectors.
     #[arg(value_name = "SNAPSHOT|VECTOR")]
     pub files: Vec<PathBuf>,
+    /// A trace of what makes the files that are there before, as `ashlar lab workloads` writes it.
+    #[arg(long, value_name = "TRACE")]
+    pub setup: Option<PathBuf>,
     /// Memory for caches, in place of what the vectors say.
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Bytes>,
@@ -62,7 +65,7 @@ pub struct PredictArguments {
     /// Traces of the same workload as it was measured on the systems, in the order of the vectors.
     #[arg(long, value_name = "TRACE", num_args = 1..)]
     pub measured: Vec<PathBuf>,
-    /// What the workload is called in the ledger. Default: the name of the trace.
+    /// What the workload is called in the ledger. Default: the name of the trace, as `lab run` has it.
     #[arg(long, value_name = "NAME")]
     pub subject: Option<String>,
     /// Write a page.
@@ -233,8 +236,9 @@ pub fn run(arguments: &PredictArguments, output: &Output) -> Result<ExitCode, Fa
         None => None,
     };
     changes(&mut predictions, again.as_deref());
-    let stem = arguments.trace.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let workload = arguments.subject.clone().unwrap_or(stem);
+    // As `lab run` calls it.
+    let file_name = arguments.trace.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let workload = arguments.subject.clone().unwrap_or(file_name);
     let measured = measured(arguments, &predictions)?;
     let accuracy = accuracy(&outcomes(&workload, &predictions, &measured));
     let mut report = Report {
@@ -334,6 +338,13 @@ fn engine(
 ) -> Result<Engine, Failure> {
     let tree = tree(arguments, inputs.snapshot.as_deref())?;
     let mut engine = Engine::new(tree, sizes, inputs.vectors.clone(), options);
+    if let Some(setup) = &arguments.setup {
+        let made = read(&CALLS, setup, |record: Record| {
+            engine.before(&record);
+            Ok(())
+        });
+        made.map_err(|error| about(setup, error))?;
+    }
     let bar = if output.json { ProgressBar::hidden() } else { ProgressBar::new(calls) };
     let style = ProgressStyle::with_template("{bar:40} {human_pos} of {human_len} calls, {per_sec}, {eta} left");
     let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -387,6 +398,8 @@ fn notes(engine: &Engine, inputs: &Inputs) -> Vec<String> {
 
 fn record(arguments: &PredictArguments, report: &Report, output: &Output) -> Vec<String> {
     let of = |one: &Prediction| {
+        // The range of the time from begin to end is that of all calls together, in proportion.
+        let relative = |seconds: f64| if one.total_seconds > 0.0 { seconds / one.total_seconds } else { 1.0 };
         let mut inputs = BTreeMap::new();
         inputs.insert("trace".to_string(), report.workload.clone().into());
         inputs.insert("calls".to_string(), report.calls.into());
@@ -397,9 +410,9 @@ fn record(arguments: &PredictArguments, report: &Report, output: &Output) -> Vec
             subject: subject(&report.workload, &one.system),
             quantity: QUANTITY.into(),
             unit: UNIT.into(),
-            value: Some(one.total_seconds),
-            low: one.low_seconds,
-            high: one.high_seconds,
+            value: Some(one.elapsed_seconds),
+            low: one.elapsed_seconds * relative(one.low_seconds),
+            high: one.elapsed_seconds * relative(one.high_seconds),
             confidence: CONFIDENCE,
             model: if arguments.thesis { "lab.thesis" } else { "lab.predict" }.into(),
             model_version: MODEL_VERSION,

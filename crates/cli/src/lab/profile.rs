@@ -1,10 +1,11 @@
 //! `ashlar lab profile`.
 
 use super::about;
+use super::arguments::StandArguments;
 use crate::device::on_signal;
 use crate::output::{Failure, Output};
 use ashlar_lab::profile::profile;
-use ashlar_lab::stand::{Place, Stand, StandOptions};
+use ashlar_lab::stand::Stand;
 use ashlar_lab::vector::{Key, Source, Value, Vector};
 use ashlar_report::number;
 use clap::Args;
@@ -20,9 +21,8 @@ use std::time::Duration;
 
 #[derive(Args)]
 pub struct ProfileArguments {
-    /// What is measured: a directory, an image, or a new file system: ext4:SIZE, xfs:SIZE, btrfs:SIZE, ashlar:SIZE.
-    #[arg(long, value_name = "STAND", value_parser = Place::from_str)]
-    pub on: Place,
+    #[command(flatten)]
+    pub stand: StandArguments,
     /// The file for the vector.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
@@ -35,21 +35,6 @@ pub struct ProfileArguments {
     /// Decides what is left to chance.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// A model of a device that is emulated below the file system: a name, or a file that ends in .toml.
-    #[arg(long, value_name = "MODEL")]
-    pub device: Option<String>,
-    /// More options for mkfs, of a new image.
-    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
-    pub mkfs_options: Option<String>,
-    /// More options for mount -o, of images.
-    #[arg(long, value_name = "OPTIONS")]
-    pub mount_options: Option<String>,
-    /// For directories: empty the caches of the whole system where uncached is to be measured. Needs root.
-    #[arg(long)]
-    pub drop_caches: bool,
-    /// Where images are made.
-    #[arg(long, value_name = "DIR")]
-    pub scratch: Option<PathBuf>,
 }
 
 /// Reads `90s` or `3m`.
@@ -110,20 +95,15 @@ pub fn run(arguments: &ProfileArguments, output: &Output) -> Result<ExitCode, Fa
     if let Some(code) = output.schema::<Report>() {
         return Ok(code);
     }
-    let program = std::env::current_exe().map_err(|error| about(&arguments.output, error))?;
-    let mut options = StandOptions::new(arguments.on.clone(), program);
-    options.device.clone_from(&arguments.device);
-    options.mkfs_options.clone_from(&arguments.mkfs_options);
-    options.mount_options.clone_from(&arguments.mount_options);
-    options.drop_caches = arguments.drop_caches;
-    options.seed = arguments.seed;
-    if let Some(scratch) = &arguments.scratch {
-        options.scratch.clone_from(scratch);
-    }
+    let options = arguments.stand.options(arguments.seed)?;
     // Before an hour of measuring is lost.
     let beside = writable(&arguments.output)?;
     let stop = on_signal()?;
-    let name = arguments.name.clone().unwrap_or_else(|| options.described());
+    let described = match arguments.stand.memory {
+        Some(memory) => format!("{}, memory {memory}", options.described()),
+        None => options.described(),
+    };
+    let name = arguments.name.clone().unwrap_or(described);
     let source = if options.device.is_some() { Source::Emulated } else { Source::Measured };
     let bar = if output.json { ProgressBar::hidden() } else { ProgressBar::new(1000) };
     let style = ProgressStyle::with_template("{bar:40} {percent} % {msg}, {eta} left");
@@ -137,6 +117,9 @@ pub fn run(arguments: &ProfileArguments, output: &Output) -> Result<ExitCode, Fa
         bar.set_message(what.to_string());
         bar.set_position((done * 1000.0) as u64);
     };
+    if let Some(memory) = arguments.stand.memory {
+        stand.limit(memory).map_err(failed)?;
+    }
     let found = profile(&mut stand, &name, source, arguments.budget, arguments.seed, &stop, &progress);
     bar.finish_and_clear();
     let put_away = stand.put_away();

@@ -162,6 +162,11 @@ impl Engine {
         Engine { names: Preprocess::new(tree, sizes), calls: 0, systems }
     }
 
+    /// A call before the trace: what it makes is there, and takes no time.
+    pub fn before(&mut self, record: &Record) {
+        self.names.apply(&mut parse(0, record));
+    }
+
     /// The next call of the trace.
     pub fn call(&mut self, record: &Record) {
         let mut chain = parse(self.calls, record);

@@ -148,12 +148,12 @@ pub fn doubled(engine: &Engine, options: Options, memory: u64) -> Option<Options
     any.then_some(Options { memory: Some(memory.saturating_mul(2)), ..options })
 }
 
-/// What predictions and measurements of a workload on a system are about, in the ledger.
+/// What predictions and measurements of a workload on a system are about, in the ledger: `lab run` names them so too.
 pub fn subject(workload: &str, system: &str) -> String {
     format!("{workload} on {system}")
 }
 
-/// Which number it is there: seconds of all calls together.
-pub const QUANTITY: &str = "lab.calls";
+/// Which number it is there: seconds from the first call to the end of the last.
+pub const QUANTITY: &str = "run.total";
 /// Its unit.
 pub const UNIT: &str = "s";

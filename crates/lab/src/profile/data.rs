@@ -4,7 +4,6 @@ use super::bench::{BUFFER, Bench, fill, make};
 use super::names::close;
 use crate::vector::{Family as F, Value};
 use ashlar_env::host::{map_file, touch_pages};
-use rustix::fs::OFlags;
 use rustix::io::{pread, pwrite};
 use std::io;
 use std::time::Instant;
@@ -121,6 +120,3 @@ fn mappings(bench: &mut Bench, file: &std::os::fd::OwnedFd) -> io::Result<()> {
     }
     Ok(())
 }
-
-/// Flags of a file that is read.
-pub const READ: OFlags = OFlags::RDONLY;
