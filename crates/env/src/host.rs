@@ -237,6 +237,15 @@ pub fn cached_pages(file: impl AsFd, offset: u64, len: u64) -> io::Result<Cached
     Ok(CachedPages { cached: stat.cached, dirty: stat.dirty, writeback: stat.writeback })
 }
 
+/// How often the kernel took the processor from this thread for another one. Zero where it does not count.
+pub fn preemptions() -> u64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is to writable memory of the structure's size.
+    let done = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    // SAFETY: it was zero before the call, and zero is a valid value of each of its numbers.
+    if done < 0 { 0 } else { unsafe { usage.assume_init() }.ru_nivcsw as u64 }
+}
+
 /// A file in memory, to be read. Whoever cuts the file meanwhile has the process killed at its next use.
 #[derive(Debug)]
 pub struct Map {

@@ -2,6 +2,7 @@
 
 use crate::stand::Stand;
 use crate::vector::{Family, Source, Value, Vector};
+use ashlar_env::host::preemptions;
 use ashlar_models::Chance;
 use rustix::fs::{Mode, OFlags, openat};
 use std::collections::BTreeMap;
@@ -19,6 +20,25 @@ const SAMPLES_MAX: usize = 20_000;
 /// Longest buffer.
 pub const BUFFER: usize = 4 << 20;
 
+/// Times something that does not take long.
+pub struct Clock {
+    began: Instant,
+    preemptions: u64,
+}
+
+impl Clock {
+    pub fn start() -> Clock {
+        let preemptions = preemptions();
+        Clock { began: Instant::now(), preemptions }
+    }
+
+    /// Milliseconds; `None` if another program had the processor meanwhile, which says nothing about a file system.
+    pub fn stop(self) -> Option<f64> {
+        let time = self.began.elapsed();
+        (preemptions() == self.preemptions).then_some(time.as_secs_f64() * 1e3)
+    }
+}
+
 /// See the module above.
 pub struct Bench<'a> {
     stand: &'a mut Stand,
@@ -35,6 +55,8 @@ pub struct Bench<'a> {
     results: BTreeMap<(Family, u64), Vec<f64>>,
     vector: Vector,
     cold: bool,
+    kept: u64,
+    disturbed: u64,
     notes: Vec<String>,
 }
 
@@ -54,6 +76,8 @@ impl<'a> Bench<'a> {
             results: BTreeMap::new(),
             vector: Vector::default(),
             cold: true,
+            kept: 0,
+            disturbed: 0,
             notes: Vec::new(),
         }
     }
@@ -97,8 +121,11 @@ impl<'a> Bench<'a> {
         self.until = Instant::now() + self.part.mul_f64(part);
     }
 
-    /// A set of empty directories that no round had before.
+    /// A set of empty directories that no round had before. Those of the round before go.
     pub fn directories(&mut self) -> io::Result<Vec<OwnedFd>> {
+        if self.round > 0 && self.above().exists() {
+            std::fs::remove_dir_all(self.above())?;
+        }
         self.round += 1;
         let above = self.stand.path().join(format!("r{}", self.round));
         std::fs::create_dir(&above)?;
@@ -135,19 +162,24 @@ impl<'a> Bench<'a> {
         size: u64,
         work: impl FnOnce(&[u8]) -> Result<T, E>,
     ) -> io::Result<T> {
-        let began = Instant::now();
+        let clock = Clock::start();
         let done = work(&self.buffer);
-        let time = began.elapsed();
+        let time = clock.stop();
         let done = done.map_err(|error| {
             let error: io::Error = error.into();
             io::Error::new(error.kind(), format!("{}: {error}", family.name()))
         })?;
-        self.keep(family, size, time.as_secs_f64() * 1e3);
+        self.keep(family, size, time);
         Ok(done)
     }
 
-    /// Keeps a result that was measured otherwise, in milliseconds.
-    pub fn keep(&mut self, family: Family, size: u64, milliseconds: f64) {
+    /// Keeps a result that was measured otherwise, in milliseconds, if it was not disturbed.
+    pub fn keep(&mut self, family: Family, size: u64, milliseconds: Option<f64>) {
+        let Some(milliseconds) = milliseconds else {
+            self.disturbed += 1;
+            return;
+        };
+        self.kept += 1;
         let results = self.results.entry((family, size)).or_default();
         if results.len() < SAMPLES_MAX {
             results.push(milliseconds);
@@ -162,13 +194,6 @@ impl<'a> Bench<'a> {
     /// What was kept of a result.
     pub fn value(&self, family: Family, size: u64) -> Option<Value> {
         Value::of(self.results.get(&(family, size))?.clone())
-    }
-
-    /// Subtracts the time of one result from all of another: that of what is done besides.
-    pub fn subtract(&mut self, family: Family, size: u64, besides: f64) {
-        for time in self.results.get_mut(&(family, size)).into_iter().flatten() {
-            *time = (*time - besides).max(0.0);
-        }
     }
 
     /// Sets a result as a part of the difference of two values.
@@ -207,6 +232,12 @@ impl<'a> Bench<'a> {
                     _ => self.vector.set(family, size, value),
                 }
             }
+        }
+        if self.disturbed > 0 {
+            let (disturbed, all) = (self.disturbed, self.disturbed + self.kept);
+            let text =
+                format!("{disturbed} of {all} times were left out, as other programs had the processor meanwhile");
+            self.notes.push(text);
         }
         let mut vector = self.vector;
         (vector.name, vector.source) = (name.into(), source);

@@ -56,7 +56,7 @@ pub fn crowd(bench: &mut Bench) -> io::Result<()> {
             unlinkat(on(thread), &name, AtFlags::empty())?;
             Ok(milliseconds(began))
         })?;
-        created.into_iter().for_each(|time| bench.keep(F::PCR, depth, time));
+        created.into_iter().for_each(|time| bench.keep(F::PCR, depth, Some(time)));
         let synced = together(depth, slice, |thread, turn| {
             let file = open(on(thread), &format!("s{thread}"), OFlags::CREATE | OFlags::RDWR | OFlags::APPEND)?;
             rustix::io::write(&file, &buffer)?;
@@ -65,7 +65,7 @@ pub fn crowd(bench: &mut Bench) -> io::Result<()> {
             let _ = turn;
             Ok(milliseconds(began))
         })?;
-        synced.into_iter().for_each(|time| bench.keep(F::PSY, depth, time));
+        synced.into_iter().for_each(|time| bench.keep(F::PSY, depth, Some(time)));
     }
     drop(directories);
     for depth in DEPTHS {
@@ -87,7 +87,7 @@ pub fn crowd(bench: &mut Bench) -> io::Result<()> {
             pread(&files[thread as usize], &mut [0u8; 4096][..], at)?;
             Ok(milliseconds(began))
         })?;
-        read.into_iter().take(blocks as usize).for_each(|time| bench.keep(F::PRD, depth, time));
+        read.into_iter().take(blocks as usize).for_each(|time| bench.keep(F::PRD, depth, Some(time)));
     }
     Ok(())
 }

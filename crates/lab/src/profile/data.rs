@@ -1,12 +1,11 @@
 //! Reading and writing what is in memory.
 
-use super::bench::{BUFFER, Bench, fill, make};
+use super::bench::{BUFFER, Bench, Clock, fill, make};
 use super::names::close;
 use crate::vector::{Family as F, Value};
 use ashlar_env::host::{map_file, touch_pages};
 use rustix::io::{pread, pwrite};
 use std::io;
-use std::time::Instant;
 
 const KIB: u64 = 1024;
 /// Bytes of the files that are read and written over.
@@ -28,9 +27,9 @@ pub fn cached(bench: &mut Bench) -> io::Result<()> {
             let file = &files[turn as usize % files.len()];
             let at = bench.chance.below(FILE / 65_536) * 65_536;
             let mut timed = |index: usize, work: &mut dyn FnMut(&mut [u8]) -> rustix::io::Result<usize>| {
-                let began = Instant::now();
+                let clock = Clock::start();
                 let done = work(&mut buffer);
-                times[index].push(began.elapsed().as_secs_f64() * 1e3);
+                times[index].extend(clock.stop());
                 done
             };
             timed(0, &mut |buffer| pread(file, &mut buffer[..1], at + 5))?;
@@ -43,21 +42,21 @@ pub fn cached(bench: &mut Bench) -> io::Result<()> {
                 for copy in 0..8 {
                     let name = format!("new{kb}-{copy}");
                     let file = make(directory, &name, 0, &[])?;
-                    let began = Instant::now();
+                    let clock = Clock::start();
                     fill(&file, kb * KIB, &bench.buffer)?;
-                    times[4 + at].push(began.elapsed().as_secs_f64() * 1e3);
+                    times[4 + at].extend(clock.stop());
                     close(file)?;
                 }
             }
             if index == 0 {
                 let file = make(directory, "sparse", 0, &[])?;
                 bench.time(F::EXTEND, 0, |_| rustix::fs::ftruncate(&file, FILE))?;
-                let began = Instant::now();
+                let clock = Clock::start();
                 let mut at = 0;
                 while at < FILE {
                     at += pread(&file, &mut buffer[..65_536], at)? as u64;
                 }
-                times[7].push(began.elapsed().as_secs_f64() * 1e3);
+                times[7].extend(clock.stop());
             }
             let file = make(directory, "allocated", 0, &[])?;
             let allocated = bench.time(F::FALLOC, 1024, |_| {
@@ -108,15 +107,15 @@ fn line(
 /// Mapping a file, and pages of it that are in memory.
 fn mappings(bench: &mut Bench, file: &std::os::fd::OwnedFd) -> io::Result<()> {
     for _ in 0..8 {
-        let (empty, touched) = (Instant::now(), bench.value(F::MAP, 0).map(|value| value.mean));
+        let clock = Clock::start();
         drop(map_file(file, FILE as usize)?);
-        bench.keep(F::MAP, 0, empty.elapsed().as_secs_f64() * 1e3);
-        let began = Instant::now();
+        bench.keep(F::MAP, 0, clock.stop());
+        let empty = bench.value(F::MAP, 0).map_or(0.0, |value| value.mean);
+        let clock = Clock::start();
         let map = map_file(file, FILE as usize)?;
         touch_pages(&map);
         drop(map);
-        let all = began.elapsed().as_secs_f64() * 1e3 - touched.unwrap_or_default();
-        bench.keep(F::FAULT, 0, all.max(0.0) / (FILE / 4096) as f64);
+        bench.keep(F::FAULT, 0, clock.stop().map(|all| (all - empty).max(0.0) / (FILE / 4096) as f64));
     }
     Ok(())
 }

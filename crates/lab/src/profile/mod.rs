@@ -2,7 +2,8 @@
 //!
 //! Each measures what it is named after, on many files in many directories of a [`Stand`]. *Uncached* is behind a
 //! [`Stand::cold`], and what was left in memory then is told; *cached* is behind a use of the same files. A call is timed
-//! alone; of differences (a lookup is one of two paths) the errors add up. Times stay in with their tails.
+//! alone; of differences (a lookup is one of two paths) the errors add up. Times stay in with their tails, but for those during
+//! which another program had the processor.
 //!
 //! Costs    the time that it is given, divided among groups of benchmarks; space of at most [`SPACE_MAX`] or a quarter of
 //!          what is free.

@@ -1,6 +1,6 @@
 //! Reading, and looking up, what is not in memory.
 
-use super::bench::{Bench, DIRECTORIES, make, open};
+use super::bench::{Bench, Clock, DIRECTORIES, make, open};
 use super::names::close;
 use crate::vector::{Family as F, Value};
 use ashlar_env::host::{map_file, touch_pages};
@@ -9,7 +9,6 @@ use rustix::io::{pread, pwrite};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::Instant;
 
 const SIZES_KB: [u64; 6] = [4, 8, 16, 64, 256, 1024];
 
@@ -36,19 +35,19 @@ pub fn data(bench: &mut Bench) -> io::Result<()> {
             match index % 4 {
                 0 => {
                     // In order: the mean over a file, read-ahead included.
-                    let began = Instant::now();
+                    let clock = Clock::start();
                     let mut at = 0;
                     while at < file_bytes {
                         at += pread(&file, &mut buffer[..(kb * 1024) as usize], at)?.max(1) as u64;
                     }
-                    bench.keep(F::RD, kb, began.elapsed().as_secs_f64() * 1e3 * (kb * 1024) as f64 / file_bytes as f64);
+                    let part = (kb * 1024) as f64 / file_bytes as f64;
+                    bench.keep(F::RD, kb, clock.stop().map(|all| all * part));
                 }
                 3 if index == 3 => {
                     let map = map_file(&file, file_bytes as usize)?;
-                    let began = Instant::now();
+                    let clock = Clock::start();
                     touch_pages(&map);
-                    let all = began.elapsed().as_secs_f64() * 1e3;
-                    bench.keep(F::MRD, 1024, all * (1 << 20) as f64 / file_bytes as f64);
+                    bench.keep(F::MRD, 1024, clock.stop().map(|all| all * (1 << 20) as f64 / file_bytes as f64));
                 }
                 _ => {
                     // At random: read-ahead off, as what the kernel then does is what it does for random reads.
@@ -57,9 +56,9 @@ pub fn data(bench: &mut Bench) -> io::Result<()> {
                     for turn in 0..count {
                         let part = file_bytes / count;
                         let at = turn * part + bench.chance.below((part / 4096).saturating_sub(kb / 4).max(1)) * 4096;
-                        let began = Instant::now();
+                        let clock = Clock::start();
                         pread(&file, &mut buffer[..(kb * 1024) as usize], at)?;
-                        bench.keep(F::RRD, kb, began.elapsed().as_secs_f64() * 1e3);
+                        bench.keep(F::RRD, kb, clock.stop());
                     }
                     bench.cold_part(&file)?;
                     let at = bench.chance.below(file_bytes / 4096) * 4096;
@@ -100,9 +99,9 @@ pub fn names(bench: &mut Bench) -> io::Result<()> {
         bench.cold()?;
         let paths: Vec<_> = (0..DIRECTORIES).map(|index| above.join(format!("d{index}"))).collect();
         for path in &paths {
-            let began = Instant::now();
+            let clock = Clock::start();
             let there = std::fs::symlink_metadata(path.join(format!("absent{rounds}"))).is_ok();
-            bench.keep(F::LUR_NN, 0, (began.elapsed().as_secs_f64() * 1e3 - cached).max(0.0));
+            bench.keep(F::LUR_NN, 0, clock.stop().map(|time| (time - cached).max(0.0)));
             debug_assert!(!there);
         }
         bench.cold()?;
@@ -110,9 +109,9 @@ pub fn names(bench: &mut Bench) -> io::Result<()> {
             // The first in a directory: nothing of it was in memory but its own inode.
             let directory = directory(path)?;
             let look = |bench: &mut Bench, family: F, name: &str| -> io::Result<()> {
-                let began = Instant::now();
+                let clock = Clock::start();
                 statat(&directory, name, AtFlags::empty())?;
-                bench.keep(family, 0, (began.elapsed().as_secs_f64() * 1e3 - cached).max(0.0));
+                bench.keep(family, 0, clock.stop().map(|time| (time - cached).max(0.0)));
                 Ok(())
             };
             let from = bench.chance.below(FILES as u64) as usize;
@@ -127,14 +126,14 @@ pub fn names(bench: &mut Bench) -> io::Result<()> {
         bench.cold()?;
         for path in &paths {
             let opened = directory(path)?;
-            let began = Instant::now();
+            let clock = Clock::start();
             let first = Dir::read_from(&opened)?.count();
-            let uncached = began.elapsed().as_secs_f64() * 1e3;
-            let began = Instant::now();
+            let uncached = clock.stop();
+            let clock = Clock::start();
             let again = Dir::read_from(&opened)?.count();
-            let cached = began.elapsed().as_secs_f64() * 1e3;
-            bench.keep(F::DIRU, 0, (uncached - cached).max(0.0));
-            bench.keep(F::DIRE, 0, cached / (first.max(again).max(1)) as f64);
+            let cached = clock.stop();
+            bench.keep(F::DIRU, 0, uncached.zip(cached).map(|(uncached, cached)| (uncached - cached).max(0.0)));
+            bench.keep(F::DIRE, 0, cached.map(|time| time / first.max(again).max(1) as f64));
         }
         rounds += 1;
     }

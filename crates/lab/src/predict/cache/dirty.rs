@@ -118,6 +118,7 @@ impl Dirty {
     }
 
     /// Dirty blocks of all files.
+    #[cfg(test)]
     pub fn count(&self) -> u64 {
         self.count
     }
