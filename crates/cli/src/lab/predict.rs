@@ -139,7 +139,8 @@ impl fmt::Display for Report {
         writeln!(f, "{}: {} calls; modelled", self.workload, self.calls)?;
         for one in &self.predictions {
             let (total, low, high) = (number(one.total_seconds), number(one.low_seconds), number(one.high_seconds));
-            writeln!(f, "\n{}: {total} s ({low} to {high})", one.system)?;
+            let elapsed = number(one.elapsed_seconds);
+            writeln!(f, "\n{}: {total} s ({low} to {high}) of calls, {elapsed} s from begin to end", one.system)?;
             writeln!(
                 f,
                 "    {:<12}{:>9}{:>12}{:>8}{:>12}{:>12}",
@@ -178,12 +179,13 @@ impl fmt::Display for Report {
             )?;
         }
         for one in &self.measured {
+            let (total, elapsed) = (number(one.total_seconds), number(one.elapsed_seconds));
+            let (error, elapsed_error) = (one.error * 100.0, one.elapsed_error * 100.0);
             writeln!(
                 f,
-                "\nmeasured on {}: {} s; predicted {:+.1} %",
-                one.system,
-                number(one.total_seconds),
-                one.error * 100.0
+                "\nmeasured on {}: {total} s of calls, predicted {error:+.1} %; {elapsed} s from begin to end, predicted \
+                 {elapsed_error:+.1} %",
+                one.system
             )?;
             for class in &one.classes {
                 let error = class.error.map_or("-".into(), |error| format!("{:+.1} %", error * 100.0));

@@ -53,6 +53,10 @@ pub struct Measured {
     pub total_seconds: f64,
     /// By which part of that the prediction misses it: 0.1 is 10 % more.
     pub error: f64,
+    /// Seconds from the first call to the end of the last.
+    pub elapsed_seconds: f64,
+    /// By which part of that the prediction misses it.
+    pub elapsed_error: f64,
     /// By class.
     pub classes: Vec<MeasuredClass>,
 }
@@ -94,17 +98,27 @@ pub struct Truth {
     names: Preprocess,
     summary: Summary,
     calls: u64,
+    begin_ns: u64,
+    end_ns: u64,
 }
 
 impl Default for Truth {
     fn default() -> Truth {
-        Truth { names: Preprocess::new(Tree::new("/"), Sizes::default()), summary: Summary::default(), calls: 0 }
+        Truth {
+            names: Preprocess::new(Tree::new("/"), Sizes::default()),
+            summary: Summary::default(),
+            calls: 0,
+            begin_ns: u64::MAX,
+            end_ns: 0,
+        }
     }
 }
 
 impl Truth {
     /// The next call. (Which names are there decides which opens are creations.)
     pub fn see(&mut self, record: &Record) {
+        self.begin_ns = self.begin_ns.min(record.at_ns);
+        self.end_ns = self.end_ns.max(record.at_ns.saturating_add(record.latency_ns));
         let mut chain = parse(self.calls, record);
         self.calls += 1;
         self.names.apply(&mut chain);
@@ -125,16 +139,20 @@ impl Truth {
         }
         classes.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
         let error = prediction.total_seconds / total_seconds - 1.0;
-        Some(Measured { system: prediction.system.clone(), total_seconds, error, classes })
+        let elapsed_seconds = self.end_ns.saturating_sub(self.begin_ns) as f64 / 1e9;
+        let elapsed_error = prediction.elapsed_seconds / elapsed_seconds - 1.0;
+        let system = prediction.system.clone();
+        Some(Measured { system, total_seconds, error, elapsed_seconds, elapsed_error, classes })
     }
 }
 
-/// Predictions and measurements of one workload.
+/// Predictions and measurements of one workload: from the first call to the end of the last. (Of many threads, the times of
+/// single calls are mostly those of waiting for each other.)
 pub fn outcomes(workload: &str, predictions: &[Prediction], measured: &[Measured]) -> Vec<Outcome> {
     let of = |one: &Measured| {
         let prediction = predictions.iter().find(|prediction| prediction.system == one.system)?;
         let (workload, system) = (workload.to_string(), one.system.clone());
-        Some(Outcome { workload, system, measured: one.total_seconds, predicted: prediction.total_seconds })
+        Some(Outcome { workload, system, measured: one.elapsed_seconds, predicted: prediction.elapsed_seconds })
     };
     measured.iter().filter_map(of).collect()
 }

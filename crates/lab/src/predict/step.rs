@@ -143,6 +143,8 @@ pub struct Step {
 
     /// (cache) What caches held for a lookup.
     pub cached: Cached,
+    /// (cache) The first block of the directory is in memory.
+    pub near: bool,
     /// (cache) Blocks that were read or written and in memory.
     pub hits: u64,
     /// (cache) Blocks that are fetched for the call, those that are read ahead included.
@@ -243,6 +245,7 @@ pub const STEPS: Table<Step> = Table {
         ("durable", Column::Flag(|step| step.durable)),
         ("held", Column::Flag(|step| step.held)),
         ("cached", Column::Text(|step| step.cached.name())),
+        ("near", Column::Flag(|step| step.near)),
         ("hits", Column::Number(|step| step.hits)),
         ("misses", Column::Number(|step| step.misses)),
         ("holes", Column::Number(|step| step.holes)),

@@ -26,16 +26,30 @@ pub struct Clock {
     preemptions: u64,
 }
 
+/// A time, milliseconds, and whether another thread had the processor meanwhile.
+#[derive(Clone, Copy)]
+pub struct Time {
+    pub milliseconds: f64,
+    pub disturbed: bool,
+}
+
 impl Clock {
     pub fn start() -> Clock {
         let preemptions = preemptions();
         Clock { began: Instant::now(), preemptions }
     }
 
-    /// Milliseconds; `None` if another program had the processor meanwhile, which says nothing about a file system.
-    pub fn stop(self) -> Option<f64> {
+    /// The time since then. One that was disturbed counts too: threads of the file system may have done it.
+    pub fn stop(self) -> Time {
         let time = self.began.elapsed();
-        (preemptions() == self.preemptions).then_some(time.as_secs_f64() * 1e3)
+        Time { milliseconds: time.as_secs_f64() * 1e3, disturbed: preemptions() != self.preemptions }
+    }
+}
+
+impl Time {
+    /// The same with another number.
+    pub fn map(self, of: impl FnOnce(f64) -> f64) -> Time {
+        Time { milliseconds: of(self.milliseconds).max(0.0), ..self }
     }
 }
 
@@ -137,6 +151,14 @@ impl<'a> Bench<'a> {
         (0..DIRECTORIES).map(make).collect()
     }
 
+    /// In another order.
+    pub fn shuffle<T>(&mut self, mut values: Vec<T>) -> Vec<T> {
+        for at in (1..values.len()).rev() {
+            values.swap(at, self.chance.below(at as u64 + 1) as usize);
+        }
+        values
+    }
+
     /// The directory of the last set.
     pub fn above(&self) -> PathBuf {
         self.stand.path().join(format!("r{}", self.round))
@@ -173,12 +195,9 @@ impl<'a> Bench<'a> {
         Ok(done)
     }
 
-    /// Keeps a result that was measured otherwise, in milliseconds, if it was not disturbed.
-    pub fn keep(&mut self, family: Family, size: u64, milliseconds: Option<f64>) {
-        let Some(milliseconds) = milliseconds else {
-            self.disturbed += 1;
-            return;
-        };
+    /// Keeps a result that was measured otherwise.
+    pub fn keep(&mut self, family: Family, size: u64, Time { milliseconds, disturbed }: Time) {
+        self.disturbed += u64::from(disturbed);
         self.kept += 1;
         let results = self.results.entry((family, size)).or_default();
         if results.len() < SAMPLES_MAX {
@@ -234,9 +253,7 @@ impl<'a> Bench<'a> {
             }
         }
         if self.disturbed > 0 {
-            let (disturbed, all) = (self.disturbed, self.disturbed + self.kept);
-            let text =
-                format!("{disturbed} of {all} times were left out, as other programs had the processor meanwhile");
+            let text = format!("during {} of {} calls other threads had the processor", self.disturbed, self.kept);
             self.notes.push(text);
         }
         let mut vector = self.vector;

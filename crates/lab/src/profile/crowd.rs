@@ -2,37 +2,48 @@
 
 use super::bench::{Bench, make, open};
 use super::names::close;
-use crate::vector::Family as F;
+use crate::vector::{Family as F, Value};
 use rustix::fs::{AtFlags, OFlags, fsync, unlinkat};
 use rustix::io::pread;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-const DEPTHS: [u64; 4] = [1, 2, 4, 8];
+const DEPTHS: [u64; 5] = [1, 2, 4, 16, 64];
+/// Bytes of a file that is read at random by many.
 const FILE: u64 = 16 << 20;
+/// Bytes that are written and synced.
+const SYNCED: usize = 16 << 10;
+/// Files of a thread that are written and synced in turn.
+const SYNCED_FILES: u64 = 16;
 
-/// Does `work` in so many threads for a while; returns all times, milliseconds.
-fn together(depth: u64, time: Duration, work: impl Fn(u64, u64) -> io::Result<f64> + Sync) -> io::Result<Vec<f64>> {
-    let until = Instant::now() + time;
+/// Does `work` in so many threads for a while, in each at most so often. Returns what one takes on average while all work: of
+/// their number and the time, since single times are mostly either those of a thread alone, or of one that waits for a
+/// processor.
+fn together(
+    depth: u64,
+    time: Duration,
+    most: u64,
+    work: impl Fn(u64, u64) -> io::Result<()> + Sync,
+) -> io::Result<Value> {
+    let began = Instant::now();
     let one = |thread: u64| {
-        let mut times = Vec::new();
-        while times.is_empty() || Instant::now() < until && times.len() < 5_000 {
-            times.push(work(thread, times.len() as u64)?);
+        let mut count = 0;
+        while count == 0 || began.elapsed() < time && count < most {
+            work(thread, count)?;
+            count += 1;
         }
-        Ok::<_, io::Error>(times)
+        Ok::<_, io::Error>(count)
     };
-    std::thread::scope(|scope| {
+    let count = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..depth).map(|thread| scope.spawn(move || one(thread))).collect();
-        threads.into_iter().try_fold(Vec::new(), |mut all, thread| {
-            all.append(&mut thread.join().map_err(|_| io::Error::other("a thread panicked"))??);
-            Ok(all)
+        threads.into_iter().try_fold(0, |all, thread| {
+            Ok::<_, io::Error>(all + thread.join().map_err(|_| io::Error::other("a thread panicked"))??)
         })
-    })
-}
-
-fn milliseconds(began: Instant) -> f64 {
-    began.elapsed().as_secs_f64() * 1e3
+    })?;
+    let mean = began.elapsed().as_secs_f64() * 1e3 * depth as f64 / count as f64;
+    // As if single times differed as exponential ones do.
+    Ok(Value { mean, error: mean / (count as f64).sqrt(), count, quantiles: None })
 }
 
 /// Random reads, creating and removing, and syncing.
@@ -40,54 +51,53 @@ pub fn crowd(bench: &mut Bench) -> io::Result<()> {
     let slice = bench.part().div_f64((DEPTHS.len() * 3) as f64);
     let directories = bench.directories()?;
     let above = bench.above();
+    let bytes = FILE.min(bench.space / directories.len() as u64);
     for directory in &directories {
-        close(make(directory, "data", FILE.min(bench.space / 16), &bench.buffer)?)?;
+        close(make(directory, "data", bytes, &bench.buffer)?)?;
     }
-    let buffer = bench.buffer[..4096].to_vec();
+    let (buffer, large) = (bench.buffer[..4096].to_vec(), bench.buffer[..SYNCED].to_vec());
     for depth in DEPTHS {
         bench.more(1)?;
         let on = |thread: u64| -> &OwnedFd { &directories[thread as usize % directories.len()] };
-        let created = together(depth, slice, |thread, turn| {
+        let created = together(depth, slice, u64::MAX, |thread, turn| {
             let name = format!("c{thread}-{turn}");
-            let began = Instant::now();
             let file = open(on(thread), &name, OFlags::CREATE | OFlags::RDWR)?;
             rustix::io::write(&file, &buffer)?;
             close(file)?;
-            unlinkat(on(thread), &name, AtFlags::empty())?;
-            Ok(milliseconds(began))
+            Ok(unlinkat(on(thread), &name, AtFlags::empty())?)
         })?;
-        created.into_iter().for_each(|time| bench.keep(F::PCR, depth, Some(time)));
-        let synced = together(depth, slice, |thread, turn| {
-            let file = open(on(thread), &format!("s{thread}"), OFlags::CREATE | OFlags::RDWR | OFlags::APPEND)?;
-            rustix::io::write(&file, &buffer)?;
-            let began = Instant::now();
+        bench.set(F::PCR, depth, created);
+        let synced = together(depth, slice, u64::MAX, |thread, turn| {
+            let name = format!("s{thread}-{}", turn % SYNCED_FILES);
+            let file = open(on(thread), &name, OFlags::CREATE | OFlags::TRUNC | OFlags::RDWR)?;
+            rustix::io::write(&file, &large)?;
             fsync(&file)?;
-            let _ = turn;
-            Ok(milliseconds(began))
+            Ok(close(file)?)
         })?;
-        synced.into_iter().for_each(|time| bench.keep(F::PSY, depth, Some(time)));
+        bench.set(F::PSY, depth, synced);
     }
+    let count = directories.len();
     drop(directories);
     for depth in DEPTHS {
         bench.cold()?;
         bench.more(1)?;
-        let files: Vec<OwnedFd> = (0..depth)
-            .map(|thread| {
-                let path = above.join(format!("d{thread}/data"));
-                let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
-                rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random)?;
-                Ok(file)
-            })
-            .collect::<io::Result<_>>()?;
-        let blocks = FILE.min(bench.space / 16) / 4096;
-        let read = together(depth, slice, |thread, turn| {
+        let open = |thread: u64| {
+            let path = above.join(format!("d{}/data", thread as usize % count));
+            let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random)?;
+            Ok(file)
+        };
+        let files: Vec<OwnedFd> = (0..depth).map(open).collect::<io::Result<_>>()?;
+        // Threads that share a file read blocks of their own, and none twice.
+        let sharing = depth.div_ceil(count as u64);
+        let blocks = (bytes / 4096 / sharing).max(1);
+        let read = together(depth, slice, blocks, |thread, turn| {
             // A step that shares no factor with the number of blocks reaches each once.
-            let at = turn.wrapping_mul(1_000_003) % blocks.max(1) * 4096;
-            let began = Instant::now();
-            pread(&files[thread as usize], &mut [0u8; 4096][..], at)?;
-            Ok(milliseconds(began))
+            let at = turn.wrapping_mul(1_000_003) % blocks * sharing + thread / count as u64;
+            pread(&files[thread as usize], &mut [0u8; 4096][..], at * 4096)?;
+            Ok(())
         })?;
-        read.into_iter().take(blocks as usize).for_each(|time| bench.keep(F::PRD, depth, Some(time)));
+        bench.set(F::PRD, depth, read);
     }
     Ok(())
 }

@@ -12,12 +12,14 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 /// Files of a round in each directory.
-const FILES: usize = 64;
+const FILES: usize = 128;
 
-fn each(directories: &[OwnedFd]) -> impl Iterator<Item = (&OwnedFd, String)> {
+type Names<'a> = Vec<(&'a OwnedFd, String)>;
+
+fn each(directories: &[OwnedFd]) -> Names<'_> {
     // One of each directory after the other, so that no two neighbours share one.
-    (0..FILES * directories.len())
-        .map(|at| (&directories[at % directories.len()], format!("file{:04}", at / directories.len())))
+    let name = |at: usize| (&directories[at % directories.len()], format!("file{:04}", at / directories.len()));
+    (0..FILES * directories.len()).map(name).collect()
 }
 
 /// Creating, opening, removing and what else takes a name.
@@ -31,10 +33,10 @@ pub fn names(bench: &mut Bench) -> io::Result<()> {
             bench.time(F::FSTAT, 0, |_| fstat(&file))?;
             bench.time(F::CLOSE, 0, |_| close(file))?;
         }
-        for (directory, name) in each(&directories) {
+        for (directory, name) in bench.shuffle(each(&directories)) {
             bench.time(F::STAT, 0, |_| statat(directory, &name, AtFlags::empty()))?;
         }
-        for (directory, name) in each(&directories) {
+        for (directory, name) in bench.shuffle(each(&directories)) {
             let file = bench.time(F::OPEN, 0, |_| open(directory, &name, OFlags::RDWR))?;
             let set = bench.time(F::SETXA, 0, |_| fsetxattr(&file, "user.ashlar", b"0123456789", XattrFlags::empty()));
             match set {
@@ -46,7 +48,7 @@ pub fn names(bench: &mut Bench) -> io::Result<()> {
             bench.time(F::CHMOD, 0, |_| chmodat(directory, &name, Mode::from_raw_mode(0o600), AtFlags::empty()))?;
             bench.time(F::UTIMES, 0, |_| utimensat(directory, &name, &TIMES, AtFlags::empty()))?;
         }
-        for (directory, name) in each(&directories) {
+        for (directory, name) in bench.shuffle(each(&directories)) {
             let (other, link) = (format!("{name}r"), format!("{name}s"));
             bench.time(F::RENAME, 0, |_| renameat(directory, &name, directory, &other))?;
             match bench.time(F::LINK, 0, |_| linkat(directory, &other, directory, &name, AtFlags::empty())) {
@@ -59,13 +61,13 @@ pub fn names(bench: &mut Bench) -> io::Result<()> {
             bench.time(F::STATFS, 0, |_| rustix::fs::fstatvfs(directory))?;
             unlinkat(directory, &link, AtFlags::empty())?;
         }
-        for (directory, name) in each(&directories) {
+        for (directory, name) in bench.shuffle(each(&directories)) {
             bench.time(F::RM, 0, |_| unlinkat(directory, &name, AtFlags::empty()))?;
         }
         for (directory, name) in each(&directories) {
             bench.time(F::MKDIR, 0, |_| mkdirat(directory, &name, Mode::from_raw_mode(0o755)))?;
         }
-        for (directory, name) in each(&directories) {
+        for (directory, name) in bench.shuffle(each(&directories)) {
             bench.time(F::RMDIR, 0, |_| unlinkat(directory, &name, AtFlags::REMOVEDIR))?;
         }
         rounds += 1;
@@ -103,20 +105,20 @@ pub fn lookups(bench: &mut Bench) -> io::Result<()> {
             let clock = Clock::start();
             // An absent name is what is wanted, too.
             let _ = work();
-            clock.stop()
+            clock.stop().milliseconds
         };
         let look = |path: &Path| statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS).map(drop);
         for turn in 0..64 {
             for path in &deep {
                 let near = (0..DEPTH).fold(path.as_path(), |path, _| path.parent().unwrap_or(path)).to_path_buf();
-                short.extend(clock(&|| look(&near)));
-                long.extend(clock(&|| look(path)));
+                short.push(clock(&|| look(&near)));
+                long.push(clock(&|| look(path)));
             }
             for directory in &directories {
                 let name = format!("absent{turn}");
                 let stat = || statat(directory, &name, AtFlags::empty()).map(drop);
-                absent.extend(clock(&stat));
-                negative.extend(clock(&stat));
+                absent.push(clock(&stat));
+                negative.push(clock(&stat));
             }
         }
         rounds += 1;

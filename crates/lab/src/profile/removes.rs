@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 /// KB of files, and how many there are of each in every directory.
-const SIZES: [(u64, usize); 5] = [(0, 8), (4, 8), (16, 8), (64, 4), (1024, 1)];
+const SIZES: [(u64, usize); 5] = [(0, 16), (4, 32), (16, 32), (64, 8), (1024, 1)];
 
 fn fill_all(bench: &Bench, directories: &[OwnedFd], what: &str) -> io::Result<()> {
     for directory in directories {
@@ -38,10 +38,11 @@ pub fn cached(bench: &mut Bench) -> io::Result<()> {
         fill_all(bench, &directories, "clean")?;
         bench.settle()?;
         fill_all(bench, &directories, "dirty")?;
-        for (directory, kb, name) in each(&directories, "dirty") {
+        for (directory, kb, name) in bench.shuffle(each(&directories, "dirty").collect()) {
             bench.time(F::RMD, kb, |_| unlinkat(directory, &name, AtFlags::empty()))?;
         }
-        for (at, (directory, kb, name)) in each(&directories, "clean").enumerate() {
+        for (at, (directory, kb, name)) in bench.shuffle(each(&directories, "clean").collect()).into_iter().enumerate()
+        {
             if at % 2 == 0 {
                 let file = open(directory, &name, OFlags::RDWR)?;
                 bench.time(F::TR, kb, |_| ftruncate(&file, 0))?;

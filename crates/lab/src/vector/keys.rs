@@ -118,7 +118,6 @@ families! {
     LUR_NN "LUR_NN" Milliseconds false "Looking up an absent name in a directory that is not cached.";
     WNO "WNO" Milliseconds false "A call that writes where the file had no block, without the blocks.";
     WNC "WNC" Rate false "Writing where the file had no block.";
-    WPO "WPO" Milliseconds false "Writing a part of a block that is cached.";
     RMW "RMW" Milliseconds false "Writing a part of a block that is allocated and not cached: reading it first.";
     RMC "RMC" Milliseconds true "Removing a cached file, by its KB; all of it.";
     RMU "RMU" Milliseconds true "Removing a file of which nothing is cached, by its KB; all but the lookup.";
@@ -135,6 +134,7 @@ families! {
     MAP "MAP" Milliseconds false "Mapping a file and unmapping it.";
     FAULT "FAULT" Milliseconds false "A page of a mapping, cached.";
     MRD "MRD" Rate true "Pages of a mapping, not cached, in order, by KB.";
+    RFS "RFS" Milliseconds true "The first read of a file that is not cached, and what the rest waits for, by its KB.";
     HRD "HRD" Rate false "Reading where the file has no block.";
     LINK "LINK" Milliseconds false "Giving a file a further name.";
     SYMLINK "SYMLINK" Milliseconds false "Making a symbolic link.";
@@ -151,7 +151,7 @@ families! {
     WBRRATE "WBRRATE" Rate false "Writing back for long, single blocks.";
     PRD "PRD" Milliseconds true "Reading 4 KiB at random, not cached, by how many do so at once.";
     PCR "PCR" Milliseconds true "Creating, writing 4 KiB and removing a file, by how many do so at once.";
-    PSY "PSY" Milliseconds true "Writing 4 KiB and syncing, by how many do so at once.";
+    PSY "PSY" Milliseconds true "Creating, writing 16 KiB and syncing, by how many do so at once.";
     RA "RA" Kilobytes false "How far is read ahead.";
     ICB "ICB" Bytes false "Memory of a cached inode.";
     DCB "DCB" Bytes false "Memory of a cached name.";

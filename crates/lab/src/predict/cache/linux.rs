@@ -166,7 +166,11 @@ impl Linux {
             (0..step.size.div_ceil(BLOCK).min(self.memory.bytes / BLOCK)).for_each(|block| self.add(inode, block));
         }
         let there = self.inode_slots.contains_key(&inode);
-        let directory_there = self.inode_slots.contains_key(&step.directory) || step.held;
+        // What a directory holds came into memory with the first name that was looked for, or put, there.
+        let directory_there = self.has(step.directory, 0);
+        if !there && !warm && !directory_there {
+            self.add(step.directory, 0);
+        }
         self.add_name(key, inode);
         match inode {
             _ if step.held || warm => Cached::Hit,
@@ -472,7 +476,10 @@ impl Cache for Linux {
         self.counts.blocks_written += blocks;
         for step in chain.iter_mut().filter(|step| !step.ignored) {
             match step.kind {
-                Kind::Lookup => step.cached = self.lookup(step),
+                Kind::Lookup => {
+                    step.near = self.has(step.directory, 0);
+                    step.cached = self.lookup(step);
+                }
                 Kind::Cut => self.cut(step),
                 Kind::Create | Kind::Call if step.failed => {}
                 Kind::Create | Kind::Call => self.call(step, now_ns),

@@ -133,7 +133,10 @@ impl Ours<'_> {
     fn read(&self, bill: &mut Bill, step: &mut Step, overhead: &[F]) {
         let done = step.done as f64 / KB;
         let missing = step.misses as f64 * BLOCK_KB;
-        if step.misses > 0 {
+        if step.misses > 0 && step.offset == 0 && self.vector.has(F::RFS) {
+            let crowd = crowd(self.vector, F::PRD, self.depth);
+            self.sized(bill, step, Cause::RandomReads, &[F::RFS], missing, crowd);
+        } else if step.misses > 0 {
             let (families, cause) = match step.sequential || step.misses as f64 * BLOCK_KB > done + BLOCK_KB {
                 true => ([F::RD, F::RRD], Cause::SequentialReads),
                 false => ([F::RRD, F::RD], Cause::RandomReads),
@@ -207,17 +210,17 @@ impl Ours<'_> {
     }
 }
 
-/// Which results stand for a lookup.
+/// Which results stand for a lookup. Near is what is sequential for the thesis: the directory is in memory, whoever brought it
+/// there.
 fn lookup(step: &Step) -> &'static [F] {
-    match (step.cached, step.sequential) {
-        (Cached::Hit, true) => &[F::LUS_BC],
+    match (step.cached, step.near) {
         (Cached::Hit | Cached::Unknown, _) => &[F::LUR_BC],
         (Cached::Negative, _) => &[F::LUS_NG, F::LUR_BC],
         (Cached::Absent, _) => &[F::LUS_NN, F::LUR_BC],
         (Cached::Nowhere, _) => &[F::LUR_NN, F::LUR_NC],
         (Cached::Attributes, true) => &[F::LUS_AC, F::LUS_NC],
         (Cached::Attributes, false) => &[F::LUR_AC, F::LUR_NC],
-        (Cached::Miss, true) => &[F::LUS_NC],
+        (Cached::Miss, true) => &[F::LUS_NC, F::LUR_NC],
         (Cached::Miss, false) => &[F::LUR_NC],
     }
 }
