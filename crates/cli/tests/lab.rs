@@ -101,7 +101,16 @@ fn snapshots_are_compared() {
 #[test]
 fn schemas_are_printed() {
     let scratch = Scratch::new("schemas");
-    for line in ["layout /", "snapshot / -o /x", "history", "age /x --on /y", "replay x --model y"] {
+    for line in [
+        "layout /",
+        "snapshot / -o /x",
+        "history",
+        "age /x --on /y",
+        "replay x --model y",
+        "workloads",
+        "run x --on y",
+        "tune --workload x",
+    ] {
         let output = scratch.ashlar(&format!("{line} --json-schema"));
         let schema: Value = serde_json::from_slice(&output.stdout).expect("a schema");
         assert_eq!(schema["type"], "object", "{line}");
@@ -221,4 +230,171 @@ fn an_image_ages_and_goes_on_after_a_kill() {
     assert_eq!(output.status.code(), Some(1));
     assert!(small["done"]["refused"].as_u64().is_some_and(|refused| refused > 0), "{small}");
     scratch.refused("age @churn --on ext4:16MiB -o @full.img --when-full stop", "the file system is full");
+}
+
+/// Settings with which a workload is short.
+const SHORT: &str = "--set files=60 --set transactions=100";
+
+fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("SKIPPED: mounting needs root");
+    }
+    root
+}
+
+/// Nothing of a stand is left in a directory.
+fn assert_put_away(scratch: &Scratch) {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("proc is there");
+    assert!(!mounts.contains(scratch.0.to_str().expect("a path")), "{mounts}");
+    let left = std::fs::read_dir(&scratch.0).expect("it is there").flatten();
+    let left: Vec<_> = left.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    assert!(!left.iter().any(|name| name.starts_with("ashlar-stand")), "{left:?}");
+}
+
+#[test]
+fn workloads_are_listed_and_written_and_their_traces_run() {
+    let scratch = Scratch::new("workloads");
+    let all = scratch.json("workloads");
+    assert_eq!(all["workloads"].as_array().expect("a list").len(), 10);
+    for workload in all["workloads"].as_array().expect("a list") {
+        assert!(!workload["source"].as_str().expect("text").is_empty(), "{workload}");
+    }
+    let written = scratch.json(&format!("workloads postmark {SHORT} -o @w.parquet"));
+    assert_eq!(written["written"]["setup_calls"], 51);
+    scratch.refused("workloads postmark --set flies=1", "there are files, transactions");
+    scratch.refused("workloads nothing", "there are postmark");
+    std::fs::create_dir(scratch.0.join("d")).expect("made");
+    std::fs::write(scratch.0.join("d/theirs"), "x").expect("space");
+    let run = scratch.json("run @w.parquet --setup @w.setup.parquet --on @d --repeats 3 --sync -o @out.jsonl");
+    assert_eq!(run["calls"], written["written"]["run_calls"]);
+    assert_eq!((&run["calls_per_s"]["count"], run["runs"].as_array().map(Vec::len)), (&3.into(), Some(3)));
+    assert!(run["total_s"]["half_width"].is_number() && run["modelled_j"]["mean"].as_f64().expect("a number") > 0.0);
+    assert_eq!(run["runs"][2]["failed_here"]["count"], 0, "{run}");
+    // The same without the trace of what was there before: directories are found out.
+    let again = scratch.json("run @out.jsonl --on @d --warm --no-ledger");
+    assert_eq!(again["calls"], run["calls"]);
+    assert_eq!(again["runs"][0]["prefilled"]["directories"], 51);
+    let ledger = std::fs::read_to_string(scratch.0.join("ledger.jsonl")).expect("a ledger");
+    assert!(ledger.contains("run.total") && ledger.contains("w.parquet on") && ledger.lines().count() == 2, "{ledger}");
+    let nothing = scratch.ashlar("run @w.parquet --no-prefill --on @d");
+    assert_eq!(nothing.status.code(), Some(1), "{nothing:?}");
+    assert!(String::from_utf8_lossy(&nothing.stdout).contains("failed here, and not in the trace"), "{nothing:?}");
+    scratch.refused("run @w.parquet --on @d --max-bytes 1KiB", "--max-bytes");
+    scratch.refused("run @w.parquet --on @d --device wd-re3", "needs an image");
+    scratch.refused("run @w.parquet --on @d --device floppy", "floppy");
+    scratch.refused("run @nothing --on @d", "no such trace");
+    scratch.refused("run @d/theirs --on @d", "no record");
+    let left: Vec<_> = std::fs::read_dir(scratch.0.join("d")).expect("it is there").flatten().collect();
+    assert_eq!(left.len(), 1);
+}
+
+#[test]
+fn a_snapshot_is_made_before_a_run() {
+    let scratch = Scratch::new("from");
+    let tree = scratch.0.join("tree");
+    std::fs::create_dir_all(tree.join("a")).expect("made");
+    std::fs::write(tree.join("a/file"), vec![7; 5000]).expect("space");
+    scratch.json("snapshot @tree -o @s0");
+    let path = tree.join("a/file");
+    let line = |op: &str, more: &str| format!("{{\"at_ns\":1,\"op\":\"{op}\",\"path\":{path:?},\"file\":1{more}}}\n");
+    let trace = line("open", "") + &line("read", ",\"len\":100,\"done\":100") + &line("close", "");
+    std::fs::write(scratch.0.join("t.jsonl"), trace).expect("space");
+    std::fs::create_dir(scratch.0.join("d")).expect("made");
+    for (option, size) in [("--from @s0", 5000), ("", 100), ("--from @s0 --no-prefill", 5000)] {
+        let run = scratch.json(format!("run @t.jsonl --on @d --no-ledger {option}").trim());
+        assert_eq!(run["runs"][0]["prefilled"]["bytes"], size, "{option}");
+        assert_eq!(run["runs"][0]["read_bytes"], 100);
+    }
+}
+
+#[test]
+fn a_workload_runs_on_images_devices_and_pools() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new("stands");
+    let given = scratch.0.join("given.img");
+    std::fs::File::create(&given).and_then(|file| file.set_len(64 << 20)).expect("space");
+    let made = Command::new("mkfs.ext4").arg("-q").arg(&given).output();
+    if !made.is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED: there is no mkfs.ext4");
+        return;
+    }
+    let before = std::fs::read(&given).expect("it is there");
+    for (place, file_system, kind) in [
+        ("@given.img", "ext4", "measured"),
+        ("@given.img --device wd-re3 --mount-options data=journal", "ext4", "emulated"),
+        ("ashlar:1GiB", "fuse.ashlar", "measured"),
+        ("ashlar:1GiB --device wd-re3", "fuse.ashlar", "emulated"),
+    ] {
+        let run = scratch.json(&format!("run postmark {SHORT} --repeats 2 --on {place} --scratch @"));
+        assert_eq!((&run["file_system"], &run["kind"]), (&file_system.into(), &kind.into()));
+        for repeat in run["runs"].as_array().expect("a list") {
+            let coldness = &repeat["coldness"];
+            assert_eq!((&coldness["names_cached"], &coldness["pages_cached"]), (&0.into(), &0.into()), "{run}");
+            assert!(coldness["remounted"] == true && repeat["failed_here"]["count"] == 0, "{run}");
+        }
+        assert_put_away(&scratch);
+    }
+    assert!(std::fs::read(&given).expect("it is there") == before);
+    scratch.refused("run postmark --on ext4:8MiB --scratch @ --mkfs-options nonsense=", "mkfs");
+    scratch.refused("run fileserver --on ext4:64MiB --scratch @", "must be there before");
+    assert_put_away(&scratch);
+}
+
+#[test]
+fn whatever_ends_a_run_nothing_stays() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new("ended");
+    // Syncs on an emulated disk: it takes minutes.
+    let line = "run mailsync --set messages=100000 --on ext4:256MiB --device wd-re3 --scratch @";
+    let start = || {
+        let child = scratch.command(line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+        let begun = |path: PathBuf| path.join("mnt/ashlar-stand/work/maildir/u0-0/new").exists();
+        let homes = || std::fs::read_dir(&scratch.0).expect("it is there").flatten().map(|entry| entry.path());
+        while !homes().any(begun) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        child
+    };
+    let child = start();
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill is there");
+    let ended = child.wait_with_output().expect("it ends");
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("stopped"), "{ended:?}");
+    assert_put_away(&scratch);
+    let mut child: Child = start();
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    // The next one puts away what is left.
+    scratch.json(&format!("run postmark {SHORT} --on ext4:64MiB --scratch @"));
+    assert_put_away(&scratch);
+}
+
+#[test]
+fn options_are_searched_on_aged_images() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new("tune");
+    scratch.json(&format!("{} --days 4 -o @churn", RECIPE.replace("64MiB", "16MiB")));
+    let line =
+        format!("tune --workload postmark {SHORT} --fs ext4 --size 96MiB --repeats 2 --history @churn --scratch @");
+    let tuned = scratch.json(&line);
+    let measured = tuned["measured"].as_array().expect("a list");
+    assert!(measured.len() + tuned["unusable"].as_array().expect("a list").len() >= 11, "{tuned}");
+    assert!(measured.len() >= 9 && measured[0]["options"].as_array().expect("a list").is_empty(), "{tuned}");
+    let mean = |scored: &Value| scored["rate"]["mean"].as_f64().expect("a number");
+    let classes = ["no-journal", "stale-data", "metadata", "data"];
+    let rank = |class: &Value| classes.iter().position(|name| class == *name).expect("a class");
+    for best in tuned["best"].as_array().expect("a list") {
+        let fits = measured.iter().filter(|scored| rank(&scored["class"]) >= rank(&best["at_least"])).map(mean);
+        assert_eq!(fits.fold(0.0, f64::max), mean(best), "{tuned}");
+    }
+    assert_put_away(&scratch);
+    let left: Vec<_> = std::fs::read_dir(&scratch.0).expect("it is there").flatten().map(|e| e.file_name()).collect();
+    assert_eq!(left.len(), 1, "{left:?}");
 }

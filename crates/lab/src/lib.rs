@@ -26,6 +26,7 @@ pub mod sorter;
 pub mod stand;
 pub mod stats;
 pub mod trace;
+pub mod tune;
 pub mod vector;
 pub mod walk;
 pub mod workload;

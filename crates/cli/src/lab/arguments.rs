@@ -28,6 +28,9 @@ pub enum LabCommand {
     /// Do a workload, or the system calls of a trace, on a file system for real, and measure each call. Exit code 1 when calls
     /// failed that did not in the trace. Needs root for images.
     Run(Box<RunArguments>),
+    /// Search the options of format and mount that suit a workload: each alone, then those that helped together; on new or
+    /// aged images, with the durability of each. Needs root.
+    Tune(Box<TuneArguments>),
     /// Apply a history to a file system: an image that is made, a directory, or a simulated FFS. After Ctrl-C, or when it was
     /// killed, the same command goes on. Exit code 1 when files were left out since the file system was full. Needs root for
     /// images.
@@ -219,6 +222,42 @@ pub struct StandArguments {
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Bytes>,
     /// Where copies, new images and pools are made. Default: the directory for temporary files.
+    #[arg(long, value_name = "DIR")]
+    pub scratch: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct TuneArguments {
+    /// A workload of `lab workloads`, or a file with a trace of system calls.
+    #[arg(long, value_name = "WORKLOAD|TRACE")]
+    pub workload: String,
+    #[command(flatten)]
+    pub settings: Settings,
+    /// File systems.
+    #[arg(long, value_delimiter = ',', value_name = "KIND", default_value = "ext4,xfs,btrfs")]
+    pub fs: Vec<Kind>,
+    /// Bytes of an image.
+    #[arg(long, value_name = "SIZE", default_value = "2GiB")]
+    pub size: Bytes,
+    /// Let images lie on an emulated device, in real time.
+    #[arg(long, value_name = "MODEL")]
+    pub device: Option<String>,
+    /// Age each image by this history first.
+    #[arg(long, value_name = "HISTORY")]
+    pub history: Option<PathBuf>,
+    /// Share of the image that is to be in use then.
+    #[arg(long, value_name = "SHARE", value_parser = share, requires = "history")]
+    pub to: Option<f64>,
+    /// How often each is measured.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub repeats: u32,
+    /// Do not let a sync at the end count.
+    #[arg(long)]
+    pub no_sync: bool,
+    /// Refuse what writes more than this.
+    #[arg(long, value_name = "SIZE", default_value = "16GiB")]
+    pub max_bytes: Bytes,
+    /// Where images are made. Default: the directory for temporary files.
     #[arg(long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,
 }

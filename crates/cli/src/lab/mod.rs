@@ -10,6 +10,7 @@ mod replay;
 mod run;
 mod snapshot;
 mod stand;
+mod tune;
 mod workloads;
 
 use crate::output::{Failure, Output};
@@ -29,6 +30,7 @@ pub fn run(command: LabCommand, output: &Output) -> Result<ExitCode, Failure> {
         LabCommand::History(arguments) => history::run(&arguments, output),
         LabCommand::Workloads(arguments) => workloads::run(&arguments, output),
         LabCommand::Run(arguments) => run::run(&arguments, output),
+        LabCommand::Tune(arguments) => tune::run(&arguments, output),
         LabCommand::Age(arguments) => age::run(&arguments, output),
         LabCommand::Profile(arguments) => profile::run(&arguments, output),
         LabCommand::Predict(arguments) => predict::run(&arguments, output),

@@ -1,7 +1,7 @@
 //! `ashlar lab run`.
 
 use super::about;
-use super::arguments::RunArguments;
+use super::arguments::{RunArguments, Settings};
 use super::workloads::values;
 use crate::device::on_signal;
 use crate::output::{Failure, Output};
@@ -128,16 +128,26 @@ fn of_trace(path: &Path, limits: Limits, mut seen: impl FnMut(&ashlar_lab::trace
     builder.finish().map_err(|error| about(path, error))
 }
 
-/// What is to be run, and its name for the ledger.
-pub fn job(arguments: &RunArguments) -> Result<(Job, String), Failure> {
+/// What is to be run.
+pub struct What<'a> {
+    pub what: &'a str,
+    pub settings: &'a Settings,
+    pub max_bytes: Bytes,
+    pub setup: Option<&'a Path>,
+    pub from: Option<&'a Path>,
+    pub prefill: bool,
+}
+
+/// What is to be run as a job, and its name for the ledger.
+pub fn job(arguments: &What<'_>) -> Result<(Job, String), Failure> {
     let limits = Limits { bytes: arguments.max_bytes };
-    if let Ok(kind) = Kind::find(&arguments.what) {
-        let values = values(kind, &arguments.settings)?;
+    if let Ok(kind) = Kind::find(arguments.what) {
+        let values = values(kind, arguments.settings)?;
         let plan = kind.plan(&values)?;
         let (setup, script) = (script(plan.setup, limits).map_err(failed)?, script(plan.run, limits).map_err(failed)?);
         return Ok((Job { setup: Some(setup), needed: Needed::new(), script }, values.described()));
     }
-    let path = Path::new(&arguments.what);
+    let path = Path::new(arguments.what);
     if !path.exists() {
         return Err(about(
             path,
@@ -149,13 +159,13 @@ pub fn job(arguments: &RunArguments) -> Result<(Job, String), Failure> {
     }
     let mut finder = Finder::default();
     let script = of_trace(path, limits, |record| finder.add(record))?;
-    let setup = arguments.setup.as_deref().map(|setup| of_trace(setup, limits, |_| {})).transpose()?;
-    let mut needed = match &arguments.from {
+    let setup = arguments.setup.map(|setup| of_trace(setup, limits, |_| {})).transpose()?;
+    let mut needed = match arguments.from {
         Some(snapshot) => of_snapshot(snapshot).map_err(|error| about(snapshot, error))?,
         None => Needed::new(),
     };
     // What a snapshot has is as it was; what a setup makes is not there yet.
-    if !arguments.no_prefill && setup.is_none() {
+    if arguments.prefill && setup.is_none() {
         for (path, content) in finder.finish() {
             needed.entry(path).or_insert(content);
         }
@@ -176,7 +186,14 @@ pub fn run(arguments: &RunArguments, output: &Output) -> Result<ExitCode, Failur
     }
     let stop = on_signal()?;
     let options = arguments.stand.options(arguments.settings.seed)?;
-    let (job, workload) = job(arguments)?;
+    let (job, workload) = job(&What {
+        what: &arguments.what,
+        settings: &arguments.settings,
+        max_bytes: arguments.max_bytes,
+        setup: arguments.setup.as_deref(),
+        from: arguments.from.as_deref(),
+        prefill: !arguments.no_prefill,
+    })?;
     let bar = if output.json { ProgressBar::hidden() } else { ProgressBar::new(arguments.repeats.into()) };
     let style = ProgressStyle::with_template("{spinner} {pos} of {len} runs, {elapsed} so far, {eta} left");
     let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));

@@ -9,7 +9,8 @@ impl StandArguments {
     pub fn options(&self, seed: u64) -> Result<StandOptions, Failure> {
         let program = std::env::current_exe().map_err(|error| Failure::new(error.to_string()))?;
         // An unknown model is told before anything is made.
-        self.device.as_deref().map(crate::device::find).transpose()?;
+        let found = self.device.as_deref().map(crate::device::find).transpose();
+        found.map_err(|failure| failure.with_code(2))?;
         let given = StandOptions::new(self.place.clone(), program);
         Ok(StandOptions {
             device: self.device.clone(),

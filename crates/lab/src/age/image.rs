@@ -88,7 +88,9 @@ pub(crate) fn run(program: &str, arguments: &mut Command) -> io::Result<String> 
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!("{program}: {}", said.trim())))
+    // Ours begin with their name themselves.
+    let said = said.trim().trim_start_matches(&format!("{program}: "));
+    Err(io::Error::other(format!("{program}: {said}")))
 }
 
 /// An image that is being aged. Dropping it leaves it mounted: [`Image::put_away`] does not.

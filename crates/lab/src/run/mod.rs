@@ -10,7 +10,7 @@
 //! after writing; and a call that makes, renames or removes waits for all before it that use the path. Else nothing waits
 //! (*closed loop*), unless the times of the trace count ([`Pace`]).
 //!
-//! A trace is anybody's: its paths lead nowhere but below the directory ([`root`]), its sizes are bounded, and what it asks
+//! A trace is anybody's: its paths lead nowhere but below the directory ([`Root`]), its sizes are bounded, and what it asks
 //! that cannot be done is counted, with examples.
 //!
 //! Departs  threads of a trace that do not overlap in time share a thread here. A mapping is read instead of touched. Owners

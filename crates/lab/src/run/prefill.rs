@@ -56,6 +56,8 @@ pub struct Finder {
     written: HashMap<u64, u64>,
     /// The name before of open files.
     open: HashMap<u64, Option<String>>,
+    /// Open files that were made unless they were there: what they are called then.
+    perhaps: HashMap<u64, (String, String)>,
 }
 
 impl Finder {
@@ -111,10 +113,13 @@ impl Finder {
             Op::Open => {
                 let made = flags.contains(OFlags::CREATE) && !self.now.contains_key(path);
                 if made {
-                    if let Some((above, _)) = path.rsplit_once('/') {
-                        self.before(above, Content::Directory);
+                    let (above, name) = path.rsplit_once('/').unwrap_or((".", path));
+                    let parent = self.before(above, Content::Directory);
+                    // Perhaps it was there; who reads what nobody wrote, or appends behind it, will tell.
+                    if !flags.intersects(OFlags::EXCL | OFlags::TRUNC) && (above == "." || parent.is_some()) {
+                        let old = parent.map_or(name.to_string(), |parent| format!("{parent}/{name}"));
+                        self.perhaps.insert(record.file, (path.into(), old));
                     }
-                    // Perhaps it was there; a read of what nobody wrote will tell.
                     self.now.insert(path.into(), None);
                 }
                 let directory = flags.contains(OFlags::DIRECTORY);
@@ -129,6 +134,16 @@ impl Finder {
                 self.open.insert(record.file, name);
             }
             Op::Read | Op::Mmap | Op::Write if record.file != 0 || !record.path.is_empty() => {
+                let written = self.written.get(&record.file).copied().unwrap_or(0);
+                let found = match record.op {
+                    Op::Write => record.offset > written,
+                    _ => record.done > 0 && record.offset.saturating_add(record.done) > written,
+                };
+                if found && let Some((path, old)) = self.perhaps.remove(&record.file) {
+                    self.needed.entry(old.clone()).or_insert(Content::File(0));
+                    self.now.insert(path, Some(old.clone()));
+                    self.open.insert(record.file, Some(old));
+                }
                 let name = match self.open.get(&record.file) {
                     Some(name) => name.clone(),
                     None => self.before(path, Content::File(0)),
@@ -195,7 +210,12 @@ impl Finder {
                     }
                 }
             }
-            Op::Sync | Op::Statfs | Op::Close => {}
+            Op::Close => {
+                self.perhaps.remove(&record.file);
+                self.written.remove(&record.file);
+                self.open.remove(&record.file);
+            }
+            Op::Sync | Op::Statfs => {}
             _ if record.path.is_empty() => {}
             _ => {
                 self.before(path, Content::File(0));

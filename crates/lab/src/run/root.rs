@@ -62,7 +62,7 @@ impl Root {
         self.directory.as_fd()
     }
 
-    /// Opens a path of [`below`]. Pipes do not make it wait.
+    /// Opens a path that is made of names alone. Pipes do not make it wait.
     pub fn open(&self, path: &str, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
         let careful = OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         // `openat2` refuses what means nothing.

@@ -249,6 +249,10 @@ fn what_a_trace_found_is_made_before() {
         open(1, "/home/log", 2, 0o2001),
         data(Op::Write, 1, "/home/log", 2, 7000, 10),
         close(1, "/home/log", 2),
+        // Made unless it was there, which it was.
+        open(1, "/home/more", 6, 0o2101),
+        data(Op::Write, 1, "/home/more", 6, 400, 10),
+        close(1, "/home/more", 6),
         Record { error: 2, ..Record::new(Op::Stat, "/home/absent") },
         Record::new(Op::Mkdir, "/new"),
         open(1, "/new/made", 3, CREATE),
@@ -272,6 +276,7 @@ fn what_a_trace_found_is_made_before() {
         ("home", Content::Directory),
         ("home/a", Content::File(1500)),
         ("home/log", Content::File(7000)),
+        ("home/more", Content::File(400)),
         ("list", Content::Directory),
         ("old", Content::Directory),
         ("old/inside", Content::File(30)),
@@ -279,11 +284,11 @@ fn what_a_trace_found_is_made_before() {
     .map(|(path, content)| (path.to_string(), content))
     .into();
     assert_eq!(found, expected);
-    assert_eq!(bytes(&found), 8530);
+    assert_eq!(bytes(&found), 8930);
     let scratch = Scratch::new("prefill");
     let root = Root::new(&scratch.work(), false).expect("it is there");
     let made = prefill(&root, &found, 5).expect("space");
-    assert_eq!(made, Prefilled { files: 3, directories: 4, links: 0, bytes: 8530 });
+    assert_eq!(made, Prefilled { files: 4, directories: 4, links: 0, bytes: 8930 });
     let (script, played) = run(&scratch, &records);
     let summary = Summary::of(&script, &played);
     let differ = [&summary.failed_here, &summary.failed_there, &summary.failed_otherwise];

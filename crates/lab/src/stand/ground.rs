@@ -93,6 +93,10 @@ impl Ground {
     /// Makes the directory for work.
     pub fn begin(&mut self) -> io::Result<()> {
         let own = self.root.join(OWN);
+        // An image is ours alone while it is mounted: what is there was left by a run that was killed.
+        if matches!(self.kind, GroundKind::Image(_)) && own.exists() {
+            std::fs::remove_dir_all(&own)?;
+        }
         std::fs::create_dir(&own).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => failed(&own, "it is there already; if no other run uses it, remove it"),
             _ => failed(&own, error),
@@ -349,8 +353,8 @@ impl PoolGround {
                 let model = if model.ends_with(".toml") { std::path::absolute(model)? } else { model.into() };
                 let (device, model) = (device.display().to_string(), model.display().to_string());
                 let stack = format!(
-                    "devices = [\"emulated\"]\n[layer.file]\ntype = \"file\"\npath = {device:?}\n[layer.emulated]\n\
-                     type = \"emulated\"\nof = \"file\"\nmodel = {model:?}\nseed = {}\n",
+                    "devices = [\"timed\"]\n[layer.timed.emulated]\nof = \"contents\"\nmodel = {model:?}\nseed = {}\n\
+                     [layer.contents.file]\npath = {device:?}\n",
                     self.options.seed
                 );
                 let path = self.home.join("stack.toml");

@@ -1,0 +1,187 @@
+//! Which options of format and mount suit a workload (FAST '10, sections 3 and 5): each alone, then those that helped
+//! together, the best first.
+//!
+//! Options trade safety for speed, so each set of them has a [`Class`], and a recommendation never has a lower one than it is for.
+
+mod choices;
+
+pub use choices::{Choice, Class, Options};
+
+use crate::age::image::Kind;
+use crate::stats::Interval;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// What was measured with some options.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Scored {
+    /// The file system.
+    pub file_system: &'static str,
+    /// What differs from its defaults; empty for those.
+    pub options: Vec<&'static str>,
+    /// What a crash may leave.
+    pub class: Class,
+    /// Calls per second.
+    pub rate: Interval,
+    /// Modelled energy of a run, joules.
+    pub modelled_j: Interval,
+    /// Its interval and that of the file system's defaults have nothing in common.
+    pub distinguishable: bool,
+    /// Mean rate divided by that of the file system's defaults.
+    pub gain: f64,
+}
+
+/// What is measured with options: rates, and modelled joules.
+pub type Sample = (Vec<f64>, Vec<f64>);
+
+/// The best for those who want at least a class.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Best {
+    /// The least that is wanted.
+    pub at_least: Class,
+    /// Which of those that were measured.
+    #[serde(flatten)]
+    pub scored: Scored,
+    /// Rate divided by that of the best defaults of a file system in this class or a higher one, and by that of the worst.
+    pub over_defaults: (f64, f64),
+}
+
+fn apart(one: &Interval, other: &Interval) -> bool {
+    // A single measurement says nothing about how far it scatters.
+    match (one.half_width, other.half_width) {
+        (Some(half), Some(other_half)) => (one.mean - other.mean).abs() > half + other_half,
+        _ => false,
+    }
+}
+
+/// A search on one file system.
+struct Search<'a, E> {
+    kind: Kind,
+    measure: &'a mut dyn FnMut(&Options) -> Result<Option<Sample>, E>,
+    found: Vec<(Options, Scored)>,
+}
+
+impl<E> Search<'_, E> {
+    /// Measures options; `None` if the file system does not have them.
+    fn score(&mut self, options: Options) -> Result<Option<Scored>, E> {
+        let Some((rates, joules)) = (self.measure)(&options)? else { return Ok(None) };
+        let (Some(rate), Some(modelled_j)) = (Interval::of(&rates), Interval::of(&joules)) else { return Ok(None) };
+        let default = self.found.first().map_or(rate, |(_, default)| default.rate);
+        let scored = Scored {
+            file_system: self.kind.name(),
+            options: options.names(),
+            class: options.class(),
+            rate,
+            modelled_j,
+            distinguishable: apart(&rate, &default),
+            gain: rate.mean / default.mean,
+        };
+        self.found.push((options, scored.clone()));
+        Ok(Some(scored))
+    }
+
+    fn run(&mut self) -> Result<(), E> {
+        let Some(default) = self.score(Options::defaults(self.kind))? else { return Ok(()) };
+        for choice in Choice::all(self.kind) {
+            self.score(Options::defaults(self.kind).with(choice))?;
+        }
+        // Those that helped, without making the file system less safe.
+        let mut helpful: Vec<(Options, Scored)> = self.found[1..].to_vec();
+        helpful.retain(|(_, scored)| scored.class >= default.class && scored.gain > 1.0 && scored.distinguishable);
+        helpful.sort_by(|(_, one), (_, other)| other.gain.total_cmp(&one.gain));
+        let Some((mut best, mut best_scored)) = helpful.first().cloned() else { return Ok(()) };
+        for (options, _) in helpful.into_iter().skip(1) {
+            let Some(both) = best.and(&options) else { continue };
+            if let Some(scored) = self.score(both.clone())?
+                && scored.rate.mean > best_scored.rate.mean
+            {
+                (best, best_scored) = (both, scored);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Measures the options of a file system, defaults first.
+pub fn search<E>(kind: Kind, measure: &mut dyn FnMut(&Options) -> Result<Option<Sample>, E>) -> Result<Vec<Scored>, E> {
+    let mut search = Search { kind, measure, found: Vec::new() };
+    search.run()?;
+    Ok(search.found.into_iter().map(|(_, scored)| scored).collect())
+}
+
+/// The measured best for each class, of all file systems.
+pub fn best(all: &[Scored]) -> Vec<Best> {
+    let of_class = |class: Class| {
+        let fits = || all.iter().filter(move |scored| scored.class >= class);
+        let scored = fits().max_by(|one, other| one.rate.mean.total_cmp(&other.rate.mean))?.clone();
+        let defaults = || fits().filter(|scored| scored.options.is_empty()).map(|scored| scored.rate.mean);
+        let over_defaults =
+            (scored.rate.mean / defaults().reduce(f64::max)?, scored.rate.mean / defaults().reduce(f64::min)?);
+        Some(Best { at_least: class, scored, over_defaults })
+    };
+    Class::ALL.into_iter().filter_map(of_class).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ashlar_models::Chance;
+
+    /// Rates by a rule, with noise of 1 %.
+    fn noisy(seed: u64, rate: impl Fn(&Options) -> f64) -> impl FnMut(&Options) -> Result<Option<Sample>, ()> {
+        let mut chance = Chance::new(seed);
+        move |options| {
+            let rates: Vec<f64> = (0..5).map(|_| rate(options) * (1.0 + 0.01 * chance.normal())).collect();
+            Ok(Some((rates.clone(), rates.iter().map(|rate| 1e6 / rate).collect())))
+        }
+    }
+
+    // Inodes of 1 KiB help, groups more, both together most; writeback would beat all, but is less safe.
+    fn rule(options: &Options) -> f64 {
+        let has = |name: &str| options.names().contains(&name);
+        let mut rate = if options.names().is_empty() { 100.0 } else { 99.0 };
+        for (name, factor) in
+            [("inode=1k", 1.2), ("group=16k", 1.4), ("block=1k", 0.5), ("data=writeback", 3.0), ("no journal", 5.0)]
+        {
+            rate *= if has(name) { factor } else { 1.0 };
+        }
+        rate
+    }
+
+    // The digest of FAST '10, check 9.
+    #[test]
+    fn the_measured_best_is_recommended_within_its_class() {
+        let mut rankings = Vec::new();
+        for seed in 0..5 {
+            let mut measured = search(Kind::Ext4, &mut noisy(seed, rule)).expect("no failure");
+            measured.extend(search(Kind::Xfs, &mut noisy(seed, |_| 80.0)).expect("no failure"));
+            let found = best(&measured);
+            let of = |class: Class| found.iter().find(|best| best.at_least == class).expect("some");
+            let safe = of(Class::Metadata);
+            assert_eq!((safe.scored.file_system, safe.scored.options.clone()), ("ext4", vec!["group=16k", "inode=1k"]));
+            assert!((safe.over_defaults.0 / 1.663 - 1.0).abs() < 0.03, "{safe:?}");
+            assert!((safe.over_defaults.1 / 2.079 - 1.0).abs() < 0.03, "{safe:?}");
+            assert_eq!(of(Class::StaleData).scored.options, ["data=writeback"]);
+            assert_eq!(of(Class::NoJournal).scored.options, ["no journal"]);
+            // Of all that was measured in the class, it is the one with the highest mean.
+            let all = measured.iter().filter(|scored| scored.class >= Class::Metadata);
+            assert!(all.map(|scored| scored.rate.mean).fold(0.0, f64::max) <= safe.scored.rate.mean);
+            // No option made of noise is called better.
+            let noise = measured.iter().filter(|s| s.file_system == "xfs" && s.distinguishable).count();
+            assert!(noise <= 1, "{measured:?}");
+            rankings.push(found.iter().map(|best| best.scored.options.clone()).collect::<Vec<_>>());
+        }
+        assert!(rankings.windows(2).all(|two| two[0] == two[1]), "{rankings:?}");
+    }
+
+    #[test]
+    fn options_that_a_file_system_lacks_are_passed_over() {
+        let mut measure = |options: &Options| -> Result<Option<Sample>, ()> {
+            Ok((!options.names().contains(&"block=1k")).then(|| (vec![1.0, 1.0], vec![1.0, 1.0])))
+        };
+        let found = search(Kind::Ext4, &mut measure).expect("no failure");
+        assert_eq!(found.len(), Choice::all(Kind::Ext4).count());
+        let mut fails = |_: &Options| Err("gone");
+        assert_eq!(search(Kind::Btrfs, &mut fails).err(), Some("gone"));
+    }
+}
