@@ -14,8 +14,6 @@ const DEPTHS: [u64; 5] = [1, 2, 4, 16, 64];
 const FILE: u64 = 16 << 20;
 /// Bytes that are written and synced.
 const SYNCED: usize = 16 << 10;
-/// Files of a thread that are written and synced in turn.
-const SYNCED_FILES: u64 = 16;
 
 /// Does `work` in so many threads for a while, in each at most so often. Returns what one takes on average while all work: of
 /// their number and the time, since single times are mostly either those of a thread alone, or of one that waits for a
@@ -46,9 +44,9 @@ fn together(
     Ok(Value { mean, error: mean / (count as f64).sqrt(), count, quantiles: None })
 }
 
-/// Random reads, creating and removing, and syncing.
+/// Random reads; creating and removing; that with syncing, in several directories and in one.
 pub fn crowd(bench: &mut Bench) -> io::Result<()> {
-    let slice = bench.part().div_f64((DEPTHS.len() * 3) as f64);
+    let slice = bench.part().div_f64((DEPTHS.len() * 4) as f64);
     let directories = bench.directories()?;
     let above = bench.above();
     let bytes = FILE.min(bench.space / directories.len() as u64);
@@ -67,14 +65,18 @@ pub fn crowd(bench: &mut Bench) -> io::Result<()> {
             Ok(unlinkat(on(thread), &name, AtFlags::empty())?)
         })?;
         bench.set(F::PCR, depth, created);
-        let synced = together(depth, slice, u64::MAX, |thread, turn| {
-            let name = format!("s{thread}-{}", turn % SYNCED_FILES);
-            let file = open(on(thread), &name, OFlags::CREATE | OFlags::TRUNC | OFlags::RDWR)?;
+        let sync = |directory: &OwnedFd, thread: u64, turn: u64| -> io::Result<()> {
+            let name = format!("s{thread}-{turn}");
+            let file = open(directory, &name, OFlags::CREATE | OFlags::RDWR)?;
             rustix::io::write(&file, &large)?;
             fsync(&file)?;
-            Ok(close(file)?)
-        })?;
+            close(file)?;
+            Ok(unlinkat(directory, &name, AtFlags::empty())?)
+        };
+        let synced = together(depth, slice, u64::MAX, |thread, turn| sync(on(thread), thread, turn))?;
         bench.set(F::PSY, depth, synced);
+        let crowded = together(depth, slice, u64::MAX, |thread, turn| sync(on(0), thread, turn))?;
+        bench.set(F::PDS, depth, crowded);
     }
     let count = directories.len();
     drop(directories);

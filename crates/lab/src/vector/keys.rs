@@ -151,7 +151,8 @@ families! {
     WBRRATE "WBRRATE" Rate false "Writing back for long, single blocks.";
     PRD "PRD" Milliseconds true "Reading 4 KiB at random, not cached, by how many do so at once.";
     PCR "PCR" Milliseconds true "Creating, writing 4 KiB and removing a file, by how many do so at once.";
-    PSY "PSY" Milliseconds true "Creating, writing 16 KiB and syncing, by how many do so at once.";
+    PSY "PSY" Milliseconds true "Creating, writing 16 KiB, syncing and removing, by how many do so at once, in 16 directories.";
+    PDS "PDS" Milliseconds true "The same in one directory.";
     RA "RA" Kilobytes false "How far is read ahead.";
     ICB "ICB" Bytes false "Memory of a cached inode.";
     DCB "DCB" Bytes false "Memory of a cached name.";

@@ -41,6 +41,8 @@ pub enum Cause {
     WriteBack,
     /// Waiting, as there is too much dirty data.
     HeldUp,
+    /// Waiting for others that use the same directory.
+    Crowds,
     /// Anything else.
     Others,
 }
@@ -64,6 +66,7 @@ impl Cause {
             Cause::Syncs => "sync",
             Cause::WriteBack => "write-back beside",
             Cause::HeldUp => "held up by dirty data",
+            Cause::Crowds => "others in the same directory",
             Cause::Others => "other calls",
         }
     }
@@ -86,6 +89,7 @@ impl Cause {
             Cause::Syncs => "sync several files together, or a device with a fast durable cache",
             Cause::WriteBack => "write fewer distinct blocks, or a faster device",
             Cause::HeldUp => "higher limits on dirty data, or a faster device",
+            Cause::Crowds => "a directory for each thread",
             Cause::Others => "see the classes",
         }
     }

@@ -52,6 +52,8 @@ struct Thread {
     end_ns: u64,
     /// When it did in the trace.
     traced_ns: u64,
+    /// The directory that it used.
+    directory: u64,
 }
 
 /// The stage.
@@ -87,15 +89,20 @@ impl Price {
     /// Annotates a chain.
     pub fn apply(&mut self, chain: &mut Chain) {
         let Some(call) = chain.last() else { return };
-        let (thread, at_ns, measured_ns) = (call.thread, call.at_ns, call.measured_ns);
+        let (thread, at_ns, measured_ns, directory) = (call.thread, call.at_ns, call.measured_ns, call.directory);
         let written = if call.is_done() && call.op == Some(Op::Write) { call.done } else { 0 };
         let now = self.now(thread, at_ns);
         if self.options.thesis {
             let fragment_bytes = self.vector.number(Family::FS).unwrap_or(4096.0);
             thesis::price(&self.vector, &mut self.bill, fragment_bytes, chain);
         } else {
-            let others = self.threads.iter().filter(|(other, state)| **other != thread && state.end_ns > now).count();
-            let ours = Ours { vector: &self.vector, without: self.options.without, depth: 1.0 + others as f64 };
+            let others = self.threads.iter().filter(|(other, state)| **other != thread && state.end_ns > now);
+            let (mut depth, mut depth_here) = (1.0, 1.0);
+            for (_, other) in others {
+                depth += 1.0;
+                depth_here += f64::from(u8::from(other.directory == directory));
+            }
+            let ours = Ours { vector: &self.vector, without: self.options.without, depth, depth_here };
             ours.price(&mut self.bill, chain);
         }
         let sum = |of: fn(&super::step::Step) -> u64| chain.iter().map(of).fold(0, u64::saturating_add);
@@ -104,7 +111,7 @@ impl Price {
             call.drawn_ns = drawn;
         }
         let end_ns = now.saturating_add(predicted);
-        self.threads.insert(thread, Thread { end_ns, traced_ns: at_ns.saturating_add(measured_ns) });
+        self.threads.insert(thread, Thread { end_ns, traced_ns: at_ns.saturating_add(measured_ns), directory });
         self.end_ns = self.end_ns.max(end_ns);
         self.latency_ns = self.latency_ns.saturating_add(predicted);
         self.written_bytes = self.written_bytes.saturating_add(written);
@@ -148,4 +155,10 @@ fn crowd(vector: &Vector, family: Family, depth: f64) -> f64 {
         (Some(alone), Some(together)) if alone > 0.0 => together / alone,
         _ => 1.0,
     }
+}
+
+/// What one waits for others at this depth, milliseconds: by a family that was measured at several depths.
+fn wait(vector: &Vector, family: Family, depth: f64) -> f64 {
+    let at = |depth: f64| vector.sized(family, depth).map_or(0.0, |terms| terms.milliseconds());
+    if depth > 1.0 { (at(depth) - at(1.0)).max(0.0) } else { 0.0 }
 }

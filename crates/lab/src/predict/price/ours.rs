@@ -10,7 +10,7 @@
 
 use super::bill::{Bill, Cause};
 use super::thesis::lookup_cause;
-use super::{Without, crowd};
+use super::{Without, crowd, wait};
 use crate::predict::step::{Cached, Chain, Change, Kind, Step};
 use crate::trace::Op;
 use crate::vector::{Family as F, Terms, Vector};
@@ -29,6 +29,8 @@ pub struct Ours<'a> {
     pub without: Without,
     /// How many call at once, this one included.
     pub depth: f64,
+    /// Those of them that use the same directory.
+    pub depth_here: f64,
 }
 
 impl Ours<'_> {
@@ -70,6 +72,11 @@ impl Ours<'_> {
             }
         }
         if let Some(call) = chain.last_mut() {
+            let names =
+                matches!(call.op, Some(Op::Unlink | Op::Rename | Op::Mkdir | Op::Rmdir | Op::Link | Op::Symlink));
+            if call.is_done() && (names || call.kind == Kind::Create) {
+                self.wait_for_names(bill, call);
+            }
             if !self.without.block_overhead && call.back_blocks > 0 {
                 let blocks = self.vector.once(F::WBS, call.back_blocks as f64);
                 bill.add(self.vector, call, Cause::WriteBack, blocks, 1.0, "WBS");
@@ -184,20 +191,33 @@ impl Ours<'_> {
         }
     }
 
+    /// Who syncs waits besides for what others have under way: a journal commits for all.
     fn sync(&self, bill: &mut Bill, step: &mut Step) {
-        let crowd = crowd(self.vector, F::PSY, self.depth);
         let kb = step.dirty as f64 * BLOCK_KB;
         let families: &[F] = match step.change {
             Change::New => &[F::SYNEW, F::SYAPP],
             Change::Grown => &[F::SYAPP, F::SYNEW],
             Change::Over => &[F::SYOVER, F::SYAPP, F::SYNEW],
-            Change::Names => {
-                let terms = self.first(&[F::SYDIR]).or_else(|| self.vector.sized(F::SYNEW, 0.0));
-                return bill.add(self.vector, step, Cause::Syncs, terms, crowd, "SYDIR");
-            }
+            Change::Names => &[],
             Change::Nothing => return self.add(bill, step, Cause::Syncs, &[F::SYNONE, F::STAT]),
         };
-        self.sized(bill, step, Cause::Syncs, families, kb, crowd);
+        if families.is_empty() {
+            let terms = self.first(&[F::SYDIR]).or_else(|| self.vector.sized(F::SYNEW, 0.0));
+            bill.add(self.vector, step, Cause::Syncs, terms, 1.0, "SYDIR");
+        } else {
+            self.sized(bill, step, Cause::Syncs, families, kb, 1.0);
+        }
+        let wait = wait(self.vector, F::PSY, self.depth);
+        bill.time(step, Cause::Syncs, wait, wait);
+    }
+
+    /// Who makes or removes a name waits for others that use the directory, and for the syncs that those wait for. Of what
+    /// was measured, making and removing wait once each.
+    fn wait_for_names(&self, bill: &mut Bill, step: &mut Step) {
+        let here = wait(self.vector, F::PDS, self.depth_here) - wait(self.vector, F::PSY, self.depth_here);
+        if here > 0.0 {
+            bill.time(step, Cause::Crowds, here / 2.0, here / 2.0);
+        }
     }
 
     fn directory(&self, bill: &mut Bill, step: &mut Step) {
