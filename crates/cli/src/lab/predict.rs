@@ -352,7 +352,7 @@ fn engine(
     let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     let done = read(&CALLS, &arguments.trace, |record: Record| {
         engine.call(&record);
-        if engine.calls() % 1024 == 0 {
+        if engine.calls().is_multiple_of(1024) {
             bar.set_position(engine.calls());
         }
         Ok(())

@@ -33,8 +33,8 @@ pub fn syncs(bench: &mut Bench) -> io::Result<()> {
             close(make(directory, "another", 0, &[])?)?;
             bench.time(F::SYDIR, 0, |_| fsync(directory))?;
         }
-        if rounds % 4 == 0 {
-            let kb = if rounds % 8 == 0 { 4 } else { 4096 };
+        if rounds.is_multiple_of(4) {
+            let kb = if rounds.is_multiple_of(8) { 4 } else { 4096 };
             close(make(&directories[0], "all", kb * 1024, &bench.buffer)?)?;
             let root = open(&directories[0], ".", OFlags::RDONLY)?;
             bench.time(F::SYFS, kb, |_| rustix::fs::syncfs(&root))?;

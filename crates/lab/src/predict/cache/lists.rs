@@ -145,9 +145,9 @@ mod tests {
                     }
                     _ => {}
                 }
-                for list in 0..2 {
-                    prop_assert_eq!(lists.len(list), model[list].len() as u64);
-                    prop_assert_eq!(lists.oldest(list), model[list].first().map(|(slot, _)| *slot));
+                for (list, model) in model.iter().enumerate() {
+                    prop_assert_eq!(lists.len(list), model.len() as u64);
+                    prop_assert_eq!(lists.oldest(list), model.first().map(|(slot, _)| *slot));
                 }
             }
         }

@@ -72,7 +72,11 @@ fn names_and_inodes() {
     let mut cache = Linux::new(memory(10));
     assert_eq!(lookup(&mut cache, 5, "/a"), Cached::Miss);
     assert_eq!(lookup(&mut cache, 5, "/a"), Cached::Hit);
-    assert_eq!(lookup(&mut cache, 0, "/b"), Cached::Nowhere);
+    // The first name brought the directory into memory; another directory is not there.
+    assert_eq!(lookup(&mut cache, 0, "/b"), Cached::Absent);
+    let elsewhere =
+        Step { kind: Kind::Lookup, op: Some(Op::Stat), directory: 77, path: "/x/b".into(), ..Step::default() };
+    assert_eq!(run(&mut cache, elsewhere).cached, Cached::Nowhere);
     assert_eq!(lookup(&mut cache, 0, "/b"), Cached::Negative);
     let made = Step { kind: Kind::Create, op: Some(Op::Open), inode: 6, path: "/b".into(), ..Step::default() };
     run(&mut cache, made);
