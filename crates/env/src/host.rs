@@ -237,6 +237,47 @@ pub fn cached_pages(file: impl AsFd, offset: u64, len: u64) -> io::Result<Cached
     Ok(CachedPages { cached: stat.cached, dirty: stat.dirty, writeback: stat.writeback })
 }
 
+/// How often the kernel took the processor from this thread for another one. Zero where it does not count.
+pub fn preemptions() -> u64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is to writable memory of the structure's size.
+    let done = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    // SAFETY: it was zero before the call, and zero is a valid value of each of its numbers.
+    if done < 0 { 0 } else { unsafe { usage.assume_init() }.ru_nivcsw as u64 }
+}
+
+/// A file in memory, to be read. Whoever cuts the file meanwhile has the process killed at its next use.
+#[derive(Debug)]
+pub struct Map {
+    at: *const u8,
+    len: usize,
+}
+
+/// Maps the first `len` bytes of a file, shared and readable.
+pub fn map_file(file: impl AsFd, len: usize) -> io::Result<Map> {
+    let fd = file.as_fd().as_raw_fd();
+    // SAFETY: the kernel chooses the place, so nothing of ours is replaced.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, fd, 0) };
+    if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Map { at: at.cast(), len }) }
+}
+
+/// Reads a byte of every page of a mapping.
+pub fn touch_pages(map: &Map) {
+    for offset in (0..map.len).step_by(4096) {
+        // SAFETY: the place is within the mapping, which lives as long as `map`; a byte has no alignment. Volatile, as what
+        // is wanted is the access.
+        let byte = unsafe { map.at.add(offset).read_volatile() };
+        std::hint::black_box(byte);
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: place and length are those of the mapping, and nothing refers to it any more.
+        unsafe { libc::munmap(self.at.cast_mut().cast(), self.len) };
+    }
+}
+
 fn unsupported(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(libc::EOPNOTSUPP | libc::ENOTTY | libc::EINVAL) => io::Error::new(io::ErrorKind::Unsupported, error),
@@ -273,6 +314,9 @@ mod tests {
             Ok(pages) => assert_eq!((pages.cached, pages.dirty), (256, pages.dirty.min(256)), "{pages:?}"),
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{error}"),
         }
+        let map = map_file(&file, 1 << 20).expect("a regular file");
+        touch_pages(&map);
+        drop(map);
         start_writeback(&file).expect("a regular file");
         match (generation(&file), generation(&file)) {
             (Ok(one), Ok(other)) => assert_eq!(one, other),

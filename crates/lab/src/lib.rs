@@ -2,6 +2,7 @@
 //!
 //! * [`walk`] looks at every file of a file system, [`snapshot`] keeps what it saw, [`layout`] says how files lie;
 //! * [`trace`] has what programs ask of it;
+//! * [`profile`] measures what operations cost on a file system (a [`vector`]), [`predict`] says what a trace would take on it;
 //! * [`stand`] offers a mounted file system to measure on, cold if wanted;
 //! * [`sorter`] and [`frames`] are below both: sorting in bounded memory, and files of checked, compressed frames.
 //!
@@ -17,6 +18,8 @@ pub mod layout;
 pub mod mounts;
 mod noise;
 mod partial;
+pub mod predict;
+pub mod profile;
 pub mod run;
 pub mod snapshot;
 pub mod sorter;
@@ -24,5 +27,6 @@ pub mod stand;
 pub mod stats;
 pub mod trace;
 pub mod tune;
+pub mod vector;
 pub mod walk;
 pub mod workload;

@@ -1,5 +1,7 @@
 //! What can be said to `ashlar lab`.
 
+use super::predict::PredictArguments;
+use super::profile::ProfileArguments;
 use ashlar_lab::age::image::Kind;
 use ashlar_lab::ffs::Variant;
 use ashlar_lab::history::synthetic::Sizes;
@@ -38,6 +40,10 @@ pub enum LabCommand {
     /// Write down the system calls on files, with their latency: of a command, of a process that runs, or of everybody below
     /// a directory. Until its end, or Ctrl-C. Exit code 1 if the command failed or calls were lost.
     Trace(Box<TraceArguments>),
+    /// Measure what each operation costs on a file system: a system vector, for `lab predict`. Needs root for images.
+    Profile(Box<ProfileArguments>),
+    /// Say what the calls of a trace would take on systems that system vectors stand for, and why. Modelled.
+    Predict(Box<PredictArguments>),
 }
 
 #[derive(Args)]
@@ -85,9 +91,9 @@ pub enum TraceMethod {
 pub struct AgeArguments {
     /// What `ashlar lab history` wrote.
     pub history: PathBuf,
-    /// What ages: ext4:SIZE, xfs:SIZE or btrfs:SIZE for an image (or a model in place of the size: as large as that device); a directory, in which a directory `aged` is made;
-    /// ffs:SIZE, ffs:SIZE:noswitch or ffs:SIZE:smartfrag for the simulated FFS of the thesis; or ashlar:SIZE:MODEL for our own
-    /// files in virtual time on a disk of that model (wd-re3 if none is given).
+    /// What ages: ext4:SIZE, xfs:SIZE or btrfs:SIZE for an image (or a model in place of the size: as large as that device); a
+    /// directory, in which a directory `aged` is made; ffs:SIZE, ffs:SIZE:noswitch or ffs:SIZE:smartfrag for the simulated FFS of
+    /// the thesis; or ashlar:SIZE:MODEL for our own files in virtual time on a disk of that model (wd-re3 if none is given).
     #[arg(long, value_name = "TARGET", value_parser = Target::from_str)]
     pub on: Target,
     /// The file for the image; sparse.

@@ -4,6 +4,8 @@ mod age;
 pub mod arguments;
 mod history;
 mod layout;
+pub mod predict;
+pub mod profile;
 mod replay;
 mod run;
 mod snapshot;
@@ -32,6 +34,8 @@ pub fn run(command: LabCommand, output: &Output) -> Result<ExitCode, Failure> {
         LabCommand::Tune(arguments) => tune::run(&arguments, output),
         LabCommand::Age(arguments) => age::run(&arguments, output),
         LabCommand::Trace(arguments) => trace::run(&arguments, output),
+        LabCommand::Profile(arguments) => profile::run(&arguments, output),
+        LabCommand::Predict(arguments) => predict::run(&arguments, output),
     }
 }
 

@@ -1,0 +1,161 @@
+//! `ashlar lab profile`.
+
+use super::about;
+use super::arguments::StandArguments;
+use crate::device::on_signal;
+use crate::output::{Failure, Output};
+use ashlar_lab::profile::profile;
+use ashlar_lab::stand::Stand;
+use ashlar_lab::vector::{Key, Source, Value, Vector};
+use ashlar_report::number;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::Duration;
+
+#[derive(Args)]
+pub struct ProfileArguments {
+    #[command(flatten)]
+    pub stand: StandArguments,
+    /// The file for the vector.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// What the vector is of. Default: what it is measured on.
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// About how long it may take, as in 90s or 3m.
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration)]
+    pub budget: Duration,
+    /// Decides what is left to chance.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+}
+
+/// Reads `90s` or `3m`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.strip_suffix('m') {
+        Some(number) => (number, 60.0),
+        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
+    };
+    let seconds =
+        f64::from_str(number).ok().map(|number| number * unit).filter(|seconds| (1.0..=86_400.0).contains(seconds));
+    let seconds = seconds.ok_or(format!("{text:?} is no time from 1s to 1440m"))?;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// What was measured.
+#[derive(Serialize, JsonSchema)]
+struct Report {
+    /// What it is of.
+    name: String,
+    /// Measured, or measured on an emulated device.
+    source: Source,
+    /// The file.
+    output: String,
+    /// Seconds.
+    seconds: f64,
+    /// Whether everything was out of memory that was to be.
+    cold: bool,
+    /// Results: the name, the mean, its standard error, and how many were measured.
+    results: Vec<Row>,
+    /// What a reader should know.
+    notes: Vec<String>,
+}
+
+/// A result.
+#[derive(Serialize, JsonSchema)]
+struct Row {
+    name: String,
+    mean: f64,
+    unit: String,
+    error: f64,
+    count: u64,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} ({}), {:.0} s", self.name, self.source, self.seconds)?;
+        for row in &self.results {
+            let (mean, error) = (number(row.mean), number(row.error));
+            writeln!(f, "    {:<12}{mean:>12} {:<5} ± {error:<10} of {}", row.name, row.unit, row.count)?;
+        }
+        self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))?;
+        writeln!(f, "{}", self.output)
+    }
+}
+
+/// `ashlar lab profile`.
+pub fn run(arguments: &ProfileArguments, output: &Output) -> Result<ExitCode, Failure> {
+    if let Some(code) = output.schema::<Report>() {
+        return Ok(code);
+    }
+    let options = arguments.stand.options(arguments.seed)?;
+    // Before an hour of measuring is lost.
+    let beside = writable(&arguments.output)?;
+    let stop = on_signal()?;
+    let described = match arguments.stand.memory {
+        Some(memory) => format!("{}, memory {memory}", options.described()),
+        None => options.described(),
+    };
+    let name = arguments.name.clone().unwrap_or(described);
+    let source = if options.device.is_some() { Source::Emulated } else { Source::Measured };
+    let bar = if output.json { ProgressBar::hidden() } else { ProgressBar::new(1000) };
+    let style = ProgressStyle::with_template("{bar:40} {percent} % {msg}, {eta} left");
+    let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let failed = |error: io::Error| {
+        let _ = std::fs::remove_file(&beside);
+        Failure::new(format!("{}: {error}", options.described())).with_code(2)
+    };
+    let mut stand = Stand::open(&options).map_err(failed)?;
+    let progress = |what: &str, done: f64| {
+        bar.set_message(what.to_string());
+        bar.set_position((done * 1000.0) as u64);
+    };
+    if let Some(memory) = arguments.stand.memory {
+        stand.limit(memory).map_err(failed)?;
+    }
+    let found = profile(&mut stand, &name, source, arguments.budget, arguments.seed, &stop, &progress);
+    bar.finish_and_clear();
+    let put_away = stand.put_away();
+    let found = found.map_err(failed)?;
+    put_away.map_err(failed)?;
+    let vector = found.vector;
+    let placed = std::fs::write(&beside, vector.to_string()).and_then(|()| std::fs::rename(&beside, &arguments.output));
+    placed.map_err(|error| about(&arguments.output, error))?;
+    output.print(&Report {
+        results: rows(&vector),
+        name: vector.name,
+        source: vector.source,
+        output: arguments.output.display().to_string(),
+        seconds: found.seconds,
+        cold: found.cold,
+        notes: vector.notes,
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+fn rows(vector: &Vector) -> Vec<Row> {
+    let row = |(key, value): (Key, &Value)| Row {
+        name: key.to_string(),
+        mean: value.mean,
+        unit: key.family.unit().name().into(),
+        error: value.error,
+        count: value.count,
+    };
+    vector.iter().map(row).collect()
+}
+
+/// A name beside the file, where something can be written.
+fn writable(path: &Path) -> Result<PathBuf, Failure> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    std::fs::write(&beside, "").map_err(|error| about(path, error))?;
+    Ok(beside)
+}

@@ -1,0 +1,164 @@
+//! Fifth stage: what each step takes, by the system vector, and what all take together.
+
+mod bill;
+mod ours;
+pub mod thesis;
+
+pub use bill::{Bill, Cause};
+
+use super::step::Chain;
+use crate::trace::Op;
+use crate::vector::{Family, Vector};
+use ours::Ours;
+use std::collections::HashMap;
+
+/// What is left out of our prices, to see what it earns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Without {
+    /// Blocks that are written back.
+    pub block_overhead: bool,
+    /// Reading blocks of which parts are written.
+    pub partial_blocks: bool,
+    /// Sizes of files that are removed.
+    pub sized_removes: bool,
+}
+
+/// When calls come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pace {
+    /// Each thread calls as soon as its last call has returned.
+    #[default]
+    Fast,
+    /// Threads pause between calls as they did in the trace.
+    Trace,
+}
+
+/// How prices are made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PriceOptions {
+    /// As the thesis does it.
+    pub thesis: bool,
+    /// What is left out.
+    pub without: Without,
+    /// When calls come.
+    pub pace: Pace,
+    /// Decides what is drawn from distributions.
+    pub seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Thread {
+    /// When its last call returned, here.
+    end_ns: u64,
+    /// When it did in the trace.
+    traced_ns: u64,
+    /// The directory that it used.
+    directory: u64,
+}
+
+/// The stage.
+#[derive(Debug)]
+pub struct Price {
+    vector: Vector,
+    options: PriceOptions,
+    threads: HashMap<u64, Thread>,
+    bill: Bill,
+    written_bytes: u64,
+    traced_ns: (u64, u64),
+    latency_ns: u64,
+    end_ns: u64,
+}
+
+impl Price {
+    /// On a system.
+    pub fn new(vector: Vector, options: PriceOptions) -> Price {
+        let bill = Bill::new(options.seed);
+        let traced_ns = (u64::MAX, 0);
+        Price { vector, options, threads: HashMap::new(), bill, written_bytes: 0, traced_ns, latency_ns: 0, end_ns: 0 }
+    }
+
+    /// When a call comes, on the clock of the system.
+    pub fn now(&self, thread: u64, at_ns: u64) -> u64 {
+        match (self.options.pace, self.threads.get(&thread)) {
+            (Pace::Fast, thread) => thread.map_or(0, |thread| thread.end_ns),
+            (Pace::Trace, None) => at_ns,
+            (Pace::Trace, Some(thread)) => thread.end_ns.saturating_add(at_ns.saturating_sub(thread.traced_ns)),
+        }
+    }
+
+    /// Annotates a chain.
+    pub fn apply(&mut self, chain: &mut Chain) {
+        let Some(call) = chain.last() else { return };
+        let (thread, at_ns, measured_ns, directory) = (call.thread, call.at_ns, call.measured_ns, call.directory);
+        let written = if call.is_done() && call.op == Some(Op::Write) { call.done } else { 0 };
+        let now = self.now(thread, at_ns);
+        if self.options.thesis {
+            let fragment_bytes = self.vector.number(Family::FS).unwrap_or(4096.0);
+            thesis::price(&self.vector, &mut self.bill, fragment_bytes, chain);
+        } else {
+            let others = self.threads.iter().filter(|(other, state)| **other != thread && state.end_ns > now);
+            let (mut depth, mut depth_here) = (1.0, 1.0);
+            for (_, other) in others {
+                depth += 1.0;
+                depth_here += f64::from(u8::from(other.directory == directory));
+            }
+            let ours = Ours { vector: &self.vector, without: self.options.without, depth, depth_here };
+            ours.price(&mut self.bill, chain);
+        }
+        let sum = |of: fn(&super::step::Step) -> u64| chain.iter().map(of).fold(0, u64::saturating_add);
+        let (predicted, drawn) = (sum(|step| step.predicted_ns), sum(|step| step.drawn_ns));
+        if let Some(call) = chain.last_mut() {
+            call.drawn_ns = drawn;
+        }
+        let end_ns = now.saturating_add(predicted);
+        self.threads.insert(thread, Thread { end_ns, traced_ns: at_ns.saturating_add(measured_ns), directory });
+        self.end_ns = self.end_ns.max(end_ns);
+        self.latency_ns = self.latency_ns.saturating_add(predicted);
+        self.written_bytes = self.written_bytes.saturating_add(written);
+        self.traced_ns = (self.traced_ns.0.min(at_ns), self.traced_ns.1.max(at_ns));
+    }
+
+    /// The system.
+    pub fn vector(&self) -> &Vector {
+        &self.vector
+    }
+
+    /// What all took together.
+    pub fn bill(&self) -> &Bill {
+        &self.bill
+    }
+
+    /// From the first call to the end of the last, seconds.
+    pub fn elapsed(&self) -> f64 {
+        self.end_ns as f64 / 1e9
+    }
+
+    /// Equation 4, seconds; zero but for prices as in the thesis, and where the vector has no WR.
+    pub fn overhead(&self) -> f64 {
+        if !self.options.thesis {
+            return 0.0;
+        }
+        let run = self.traced_ns.1.saturating_sub(self.traced_ns.0) as f64 / 1e9;
+        let latency = self.latency_ns as f64 / 1e9;
+        let rate = if run > 0.0 { self.written_bytes as f64 / 1024.0 / run } else { 0.0 };
+        thesis::slowdown(&self.vector, rate).map_or(0.0, |slowdown| thesis::overhead(slowdown, latency, run))
+    }
+}
+
+/// How much longer something takes when so many do it at once: by a family that was measured at several depths.
+fn crowd(vector: &Vector, family: Family, depth: f64) -> f64 {
+    if depth <= 1.0 {
+        return 1.0;
+    }
+    let at = |depth: f64| vector.sized(family, depth).map(|terms| terms.milliseconds());
+    match (at(1.0), at(depth)) {
+        (Some(alone), Some(together)) if alone > 0.0 => together / alone,
+        _ => 1.0,
+    }
+}
+
+/// What one waits for others at this depth, milliseconds: by a family that was measured at several depths.
+fn wait(vector: &Vector, family: Family, depth: f64) -> f64 {
+    let at = |depth: f64| vector.sized(family, depth).map_or(0.0, |terms| terms.milliseconds());
+    if depth > 1.0 { (at(depth) - at(1.0)).max(0.0) } else { 0.0 }
+}
