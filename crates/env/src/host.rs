@@ -297,13 +297,15 @@ pub fn be_idle() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::File;
+    use std::fs::OpenOptions;
     use std::io::Write;
 
     #[test]
     fn extents_cover_a_file_where_the_file_system_tells() {
         let path = std::env::temp_dir().join(format!("ashlar-extents-{}", std::process::id()));
-        let mut file = File::create(&path).expect("a file");
+        // Only what can be read can be mapped.
+        let open = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
+        let mut file = open.expect("a file");
         file.write_all(&vec![7; 1 << 20]).expect("space");
         file.sync_all().expect("a disk");
         match extents(&file, 1000) {
