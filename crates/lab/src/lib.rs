@@ -1,7 +1,9 @@
 //! How a file system fares in its third year (Smith, *Workload-Specific File System Benchmarks*, Harvard 2001).
 //!
 //! * [`walk`] looks at every file of a file system, [`snapshot`] keeps what it saw, [`layout`] says how files lie;
-//! * [`trace`] has what programs ask of it;
+//! * [`history`] is what happened between snapshots, and [`age`] applies it to another file system, or to a simulated [`ffs`];
+//! * [`trace`] has what programs ask of it, [`workload`] makes such up, [`run`] does both for real and measures, [`stats`] says how sure
+//!   that is, and [`tune`] searches options by it;
 //! * [`profile`] measures what operations cost on a file system (a [`vector`]), [`predict`] says what a trace would take on it;
 //! * [`stand`] offers a mounted file system to measure on, cold if wanted;
 //! * [`sorter`] and [`frames`] are below both: sorting in bounded memory, and files of checked, compressed frames.
