@@ -16,7 +16,6 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::Duration;
 
 #[derive(Args)]
@@ -30,23 +29,11 @@ pub struct ProfileArguments {
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// About how long it may take, as in 90s or 3m.
-    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = crate::arguments::duration)]
     pub budget: Duration,
     /// Decides what is left to chance.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-}
-
-/// Reads `90s` or `3m`.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = match text.strip_suffix('m') {
-        Some(number) => (number, 60.0),
-        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
-    };
-    let seconds =
-        f64::from_str(number).ok().map(|number| number * unit).filter(|seconds| (1.0..=86_400.0).contains(seconds));
-    let seconds = seconds.ok_or(format!("{text:?} is no time from 1s to 1440m"))?;
-    Ok(Duration::from_secs_f64(seconds))
 }
 
 /// What was measured.
@@ -110,9 +97,16 @@ pub fn run(arguments: &ProfileArguments, output: &Output) -> Result<ExitCode, Fa
     let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     let failed = |error: io::Error| {
         let _ = std::fs::remove_file(&beside);
-        Failure::new(format!("{}: {error}", options.described())).with_code(2)
+        match error.kind() {
+            io::ErrorKind::Interrupted => Failure::new("stopped; nothing was left mounted"),
+            _ => Failure::new(format!("{}: {error}", options.described())).with_code(2),
+        }
     };
-    let mut stand = Stand::open(&options).map_err(failed)?;
+    // A place that cannot be had names itself.
+    let mut stand = Stand::open(&options).map_err(|error| {
+        let _ = std::fs::remove_file(&beside);
+        Failure::new(error.to_string()).with_code(2)
+    })?;
     let progress = |what: &str, done: f64| {
         bar.set_message(what.to_string());
         bar.set_position((done * 1000.0) as u64);

@@ -41,6 +41,8 @@ struct Report {
     threads: u64,
     /// Records of the trace that were left out, by reason.
     dropped: Dropped,
+    /// Calls of all runs that failed here and not in the trace. With any, times and rates are not those of the workload.
+    failed_here: u64,
     /// Calls per second.
     calls_per_s: Interval,
     /// Seconds.
@@ -60,6 +62,13 @@ impl fmt::Display for Report {
         let Report { workload, on, calls, threads, kind, .. } = self;
         writeln!(f, "{workload}\non {on} ({}), {calls} calls of {threads} threads, {kind}", self.file_system)?;
         self.dropped.iter().try_for_each(|(why, count)| writeln!(f, "left out: {count} calls with {why}"))?;
+        if self.failed_here > 0 {
+            writeln!(
+                f,
+                "FAILED: {} calls of all runs that should not; times and rates are not those of the workload, and not in the ledger",
+                self.failed_here
+            )?;
+        }
         let count = self.runs.len();
         writeln!(
             f,
@@ -224,10 +233,10 @@ pub fn run(arguments: &RunArguments, output: &Output) -> Result<ExitCode, Failur
     away.map_err(failed)?;
     written?;
     let report = report(arguments, &job, workload, options.described(), file_system, runs)?;
-    if !arguments.no_ledger {
+    let is_clean = report.failed_here == 0;
+    if is_clean && !arguments.no_ledger {
         record(&report, output);
     }
-    let is_clean = report.runs.iter().all(|run| run.summary.failed_here.count == 0);
     output.print(&report);
     Ok(ExitCode::from(u8::from(!is_clean)))
 }
@@ -269,6 +278,7 @@ fn report(
     };
     let on = arguments.stand.memory.map_or(on.clone(), |memory| format!("{on}, memory {memory}"));
     Ok(Report {
+        failed_here: runs.iter().map(|run| run.summary.failed_here.count).sum(),
         workload,
         on,
         file_system,

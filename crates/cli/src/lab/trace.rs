@@ -92,6 +92,19 @@ pub fn run(arguments: &TraceArguments, output: &Output) -> Result<ExitCode, Fail
         Some(directory) => Some(absolute(directory)?),
         None => None,
     };
+    if let Some(directory) = &arguments.mount {
+        let found = std::fs::metadata(directory).map_err(|error| about(directory, error))?;
+        if !found.is_dir() {
+            return Err(about(directory, "it is no directory; name the one whose calls are to be traced"));
+        }
+    }
+    if let Some(process) = arguments.pid
+        && !Path::new(&format!("/proc/{process}")).exists()
+    {
+        return Err(
+            Failure::new(format!("there is no process {process}; `ps` lists those that there are")).with_code(2)
+        );
+    }
     let (subject, said) = subject(arguments, output);
     let mut notes = Vec::new();
     let method = match &subject {
