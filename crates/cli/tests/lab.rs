@@ -279,7 +279,10 @@ fn workloads_are_listed_and_written_and_their_traces_run() {
     assert!(ledger.contains("run.total") && ledger.contains("w.parquet on") && ledger.lines().count() == 2, "{ledger}");
     let nothing = scratch.ashlar("run @w.parquet --no-prefill --on @d");
     assert_eq!(nothing.status.code(), Some(1), "{nothing:?}");
-    assert!(String::from_utf8_lossy(&nothing.stdout).contains("failed here, and not in the trace"), "{nothing:?}");
+    let said = String::from_utf8_lossy(&nothing.stdout);
+    assert!(said.contains("failed here, and not in the trace") && said.contains("not those of the workload"), "{said}");
+    let after = std::fs::read_to_string(scratch.0.join("ledger.jsonl")).expect("a ledger");
+    assert_eq!(after, ledger, "what failed is no measurement");
     scratch.refused("run @w.parquet --on @d --max-bytes 1KiB", "--max-bytes");
     scratch.refused("run @w.parquet --on @d --device wd-re3", "needs an image");
     scratch.refused("run @w.parquet --on @d --device floppy", "floppy");

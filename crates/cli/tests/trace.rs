@@ -194,5 +194,21 @@ fn a_command_that_fails_is_told_and_its_trace_kept() {
     assert_eq!((&document["exit_code"], &document["by_op"]["unlink"]), (&7.into(), &1.into()));
     let refused = scratch.trace(&[]);
     assert_eq!(refused.status.code(), Some(2), "nothing to trace");
-    assert!(!scratch.0.join(".new.out.jsonl").exists());
+    assert!(!scratch.0.join("out.jsonl.new").exists());
+}
+
+#[test]
+fn what_is_not_there_is_not_traced() {
+    let scratch = Scratch::new("nothing");
+    std::fs::write(scratch.0.join("file"), "").expect("space");
+    let refused = |arguments: &[&str], why: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ashlar"));
+        command.args(["lab", "trace", "-o", "out.jsonl"]).args(arguments).current_dir(&scratch.0);
+        let done = command.stdin(Stdio::null()).output().expect("it runs");
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.code() == Some(2) && said.contains(why), "{arguments:?}: {said}");
+    };
+    refused(&["--mount", "nowhere"], "nowhere");
+    refused(&["--mount", "file"], "no directory");
+    refused(&["-p", "4000000000"], "no process 4000000000");
 }

@@ -17,25 +17,39 @@ use std::sync::Arc;
 pub(crate) const GROUP_LEN: usize = 1 << 16;
 
 /// A file of records that is being written. It counts only when it is finished.
-pub struct Writer<R: 'static> {
+pub struct Writer<R: 'static, W: Write + Send = File> {
     count: u64,
     columns: &'static [(&'static str, Column<R>)],
-    form: Form<R>,
+    form: Form<R, W>,
 }
 
-enum Form<R> {
-    Lines(BufWriter<File>),
-    Parquet { writer: Box<SerializedFileWriter<File>>, group: Vec<R> },
+enum Form<R, W: Write + Send> {
+    Lines(BufWriter<W>),
+    Parquet { writer: Box<SerializedFileWriter<W>>, group: Vec<R> },
 }
 
+/// What a place said, without what the format says about it.
 fn of_parquet(error: ParquetError) -> Error {
-    Error::other(error)
+    match error {
+        ParquetError::External(error) => match error.downcast::<Error>() {
+            Ok(error) => *error,
+            Err(error) => Error::other(error),
+        },
+        error => Error::other(error),
+    }
 }
 
 impl<R: Serialize> Writer<R> {
     /// Makes the file; what it held is lost.
     pub fn create(table: &Table<R>, path: &Path) -> Result<Writer<R>> {
-        let (file, columns) = (File::create(path)?, table.columns);
+        Writer::to(table, path, File::create(path)?)
+    }
+}
+
+impl<R: Serialize, W: Write + Send> Writer<R, W> {
+    /// Writes into `file`; `path` is its name, or the one that it will have.
+    pub fn to(table: &Table<R>, path: &Path, file: W) -> Result<Writer<R, W>> {
+        let columns = table.columns;
         if !is_parquet(path) {
             return Ok(Writer { count: 0, columns, form: Form::Lines(BufWriter::new(file)) });
         }
@@ -71,20 +85,30 @@ impl<R: Serialize> Writer<R> {
 
     /// Ends the file; returns the number of records.
     pub fn finish(self) -> Result<u64> {
+        let count = self.count;
+        self.finish_into().map(|_| count)
+    }
+
+    /// Ends the file, and gives it back.
+    pub fn finish_into(self) -> Result<W> {
         match self.form {
-            Form::Lines(mut file) => file.flush()?,
+            Form::Lines(file) => file.into_inner().map_err(std::io::IntoInnerError::into_error),
             Form::Parquet { mut writer, mut group } => {
                 write_group(&mut writer, self.columns, &mut group).map_err(of_parquet)?;
-                writer.close().map_err(of_parquet)?;
+                writer.into_inner().map_err(of_parquet)
             }
         }
-        Ok(self.count)
+    }
+
+    /// How many records it has.
+    pub fn count(&self) -> u64 {
+        self.count
     }
 }
 
 /// Writes the records as a group of rows, and empties them.
-fn write_group<R>(
-    file: &mut SerializedFileWriter<File>,
+fn write_group<R, W: Write + Send>(
+    file: &mut SerializedFileWriter<W>,
     columns: &[(&str, Column<R>)],
     records: &mut Vec<R>,
 ) -> std::result::Result<(), ParquetError> {

@@ -19,7 +19,7 @@ pub mod history;
 pub mod layout;
 pub mod mounts;
 mod noise;
-mod partial;
+pub mod partial;
 pub mod predict;
 pub mod profile;
 pub mod run;

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// A file beside the one that it will be. Dropped before it is whole, it is removed. Errors name the file.
-pub(crate) struct Partial {
+pub struct Partial {
     to: PathBuf,
     beside: PathBuf,
     file: File,
@@ -14,7 +14,7 @@ pub(crate) struct Partial {
 
 impl Partial {
     /// Makes the file.
-    pub(crate) fn create(to: &Path) -> io::Result<Partial> {
+    pub fn create(to: &Path) -> io::Result<Partial> {
         let mut beside = to.as_os_str().to_owned();
         beside.push(".new");
         let beside = PathBuf::from(beside);
@@ -23,19 +23,19 @@ impl Partial {
     }
 
     /// As [`Partial::create`], for many small pieces.
-    pub(crate) fn buffered(to: &Path) -> io::Result<BufWriter<Partial>> {
+    pub fn buffered(to: &Path) -> io::Result<BufWriter<Partial>> {
         Ok(BufWriter::with_capacity(1 << 20, Partial::create(to)?))
     }
 
     /// It is whole: makes it durable and puts it in its place.
-    pub(crate) fn finish(mut self) -> io::Result<()> {
+    pub fn finish(mut self) -> io::Result<()> {
         let placed = self.file.sync_all().and_then(|()| std::fs::rename(&self.beside, &self.to));
         self.whole = placed.is_ok();
         placed.map_err(|error| of(&self.to, &error))
     }
 
     /// As [`Partial::finish`], with what is still in the buffer.
-    pub(crate) fn finish_buffered(buffer: BufWriter<Partial>) -> io::Result<()> {
+    pub fn finish_buffered(buffer: BufWriter<Partial>) -> io::Result<()> {
         buffer.into_inner().map_err(io::IntoInnerError::into_error)?.finish()
     }
 }

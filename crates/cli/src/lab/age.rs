@@ -1,7 +1,7 @@
 //! `ashlar lab age`.
 
 use super::arguments::{AgeArguments, Target};
-use super::{about, layout, now_ns};
+use super::{about, failed, layout, now_ns};
 use crate::device::{find, on_signal};
 use crate::output::{Failure, Output};
 use ashlar_lab::age::clock::Writeback;
@@ -235,10 +235,6 @@ fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     name.into()
-}
-
-fn failed(error: impl fmt::Display) -> Failure {
-    Failure::new(error.to_string()).with_code(2)
 }
 
 impl Given<'_> {

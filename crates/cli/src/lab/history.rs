@@ -1,7 +1,7 @@
 //! `ashlar lab history`.
 
 use super::arguments::{HistoryArguments, Recipe};
-use super::{about, counter};
+use super::{about, counter, failed};
 use crate::device::on_signal;
 use crate::output::{Failure, Output};
 use ashlar_lab::history::diff::{Found, Guesses, compare};
@@ -139,7 +139,6 @@ fn fill(
     stop: &AtomicBool,
     seen: &dyn Fn(u64),
 ) -> Result<Source, Failure> {
-    let failed = |error: std::io::Error| Failure::new(error.to_string()).with_code(2);
     match (&arguments.git, arguments.recipe) {
         (Some(repository), _) => {
             let found = commits(repository, &arguments.revision, builder, stop, seen).map_err(failed)?;
@@ -157,7 +156,7 @@ fn fill(
                 guesses.short_lived = None;
             }
             let compared = compare(&arguments.files, &guesses, arguments.seed, builder);
-            let (found, capacity) = compared.map_err(|error| Failure::new(error.to_string()).with_code(2))?;
+            let (found, capacity) = compared.map_err(failed)?;
             let text = format!("{} snapshots", found.snapshots);
             Ok(Source { text, models: guesses.described(), capacity, snapshots: Some(found), ..Source::default() })
         }

@@ -45,6 +45,11 @@ fn now_ns() -> i64 {
     now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
 }
 
+/// A failure that says what it is about: there is no answer.
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::new(error.to_string()).with_code(2)
+}
+
 /// A failure about a path: there is no answer.
 fn about(path: &Path, error: impl std::fmt::Display) -> Failure {
     Failure::new(format!("{}: {error}", path.display())).with_code(2)

@@ -1,9 +1,10 @@
 //! `ashlar lab profile`.
 
-use super::about;
 use super::arguments::StandArguments;
+use super::failed;
 use crate::device::on_signal;
 use crate::output::{Failure, Output};
+use ashlar_lab::partial::Partial;
 use ashlar_lab::profile::profile;
 use ashlar_lab::stand::Stand;
 use ashlar_lab::vector::{Key, Source, Value, Vector};
@@ -13,8 +14,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -84,7 +85,7 @@ pub fn run(arguments: &ProfileArguments, output: &Output) -> Result<ExitCode, Fa
     }
     let options = arguments.stand.options(arguments.seed)?;
     // Before an hour of measuring is lost.
-    let beside = writable(&arguments.output)?;
+    let mut file = Partial::create(&arguments.output).map_err(failed)?;
     let stop = on_signal()?;
     let described = match arguments.stand.memory {
         Some(memory) => format!("{}, memory {memory}", options.described()),
@@ -95,33 +96,26 @@ pub fn run(arguments: &ProfileArguments, output: &Output) -> Result<ExitCode, Fa
     let bar = if output.json { ProgressBar::hidden() } else { ProgressBar::new(1000) };
     let style = ProgressStyle::with_template("{bar:40} {percent} % {msg}, {eta} left");
     let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let failed = |error: io::Error| {
-        let _ = std::fs::remove_file(&beside);
-        match error.kind() {
-            io::ErrorKind::Interrupted => Failure::new("stopped; nothing was left mounted"),
-            _ => Failure::new(format!("{}: {error}", options.described())).with_code(2),
-        }
+    let of_place = |error: io::Error| match error.kind() {
+        io::ErrorKind::Interrupted => Failure::new("stopped; nothing was left mounted"),
+        _ => Failure::new(format!("{}: {error}", options.described())).with_code(2),
     };
-    // A place that cannot be had names itself.
-    let mut stand = Stand::open(&options).map_err(|error| {
-        let _ = std::fs::remove_file(&beside);
-        Failure::new(error.to_string()).with_code(2)
-    })?;
+    // A place that cannot be had names itself, and so does a file.
+    let mut stand = Stand::open(&options).map_err(failed)?;
     let progress = |what: &str, done: f64| {
         bar.set_message(what.to_string());
         bar.set_position((done * 1000.0) as u64);
     };
     if let Some(memory) = arguments.stand.memory {
-        stand.limit(memory).map_err(failed)?;
+        stand.limit(memory).map_err(of_place)?;
     }
     let found = profile(&mut stand, &name, source, arguments.budget, arguments.seed, &stop, &progress);
     bar.finish_and_clear();
     let put_away = stand.put_away();
-    let found = found.map_err(failed)?;
-    put_away.map_err(failed)?;
+    let found = found.map_err(of_place)?;
+    put_away.map_err(of_place)?;
     let vector = found.vector;
-    let placed = std::fs::write(&beside, vector.to_string()).and_then(|()| std::fs::rename(&beside, &arguments.output));
-    placed.map_err(|error| about(&arguments.output, error))?;
+    file.write_all(vector.to_string().as_bytes()).and_then(|()| file.finish()).map_err(failed)?;
     output.print(&Report {
         results: rows(&vector),
         name: vector.name,
@@ -143,13 +137,4 @@ fn rows(vector: &Vector) -> Vec<Row> {
         count: value.count,
     };
     vector.iter().map(row).collect()
-}
-
-/// A name beside the file, where something can be written.
-fn writable(path: &Path) -> Result<PathBuf, Failure> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let beside = PathBuf::from(beside);
-    std::fs::write(&beside, "").map_err(|error| about(path, error))?;
-    Ok(beside)
 }

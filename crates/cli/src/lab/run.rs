@@ -1,11 +1,10 @@
 //! `ashlar lab run`.
 
-use super::about;
 use super::arguments::{RunArguments, Settings};
 use super::workloads::values;
+use super::{about, failed};
 use crate::device::on_signal;
 use crate::output::{Failure, Output};
-use ashlar_columns::Writer;
 use ashlar_lab::run::{
     BenchError, BenchOptions, Difference, Dropped, Finder, Job, Limits, Needed, OpSummary, Pace, PlayOptions, Repeat,
     Script, ScriptBuilder, ScriptError, bytes, of_snapshot,
@@ -116,10 +115,6 @@ impl fmt::Display for Report {
     }
 }
 
-fn failed(error: impl fmt::Display) -> Failure {
-    Failure::new(error.to_string()).with_code(2)
-}
-
 fn script(stages: Vec<Stage>, limits: Limits) -> Result<Script, ScriptError> {
     let mut builder = Script::builder(limits);
     records(stages).try_for_each(|record| builder.add(&record))?;
@@ -216,11 +211,11 @@ pub fn run(arguments: &RunArguments, output: &Output) -> Result<ExitCode, Failur
         repeats: arguments.repeats,
         memory: arguments.stand.memory,
     };
-    let (mut written, mut first) = (Ok(()), true);
+    let (mut written, mut first) = (Ok(0), true);
     let done = job.bench(&mut stand, &bench, &stop, |_, played| {
         bar.inc(1);
         if let (Some(path), true) = (&arguments.output, std::mem::take(&mut first)) {
-            written = write(path, played.records(&job.script));
+            written = ashlar_lab::trace::file::write(path, played.records(&job.script));
         }
     });
     bar.finish_and_clear();
@@ -231,7 +226,7 @@ pub fn run(arguments: &RunArguments, output: &Output) -> Result<ExitCode, Failur
         error => failed(error),
     })?;
     away.map_err(failed)?;
-    written?;
+    written.map_err(failed)?;
     let report = report(arguments, &job, workload, options.described(), file_system, runs)?;
     let is_clean = report.failed_here == 0;
     if is_clean && !arguments.no_ledger {
@@ -239,12 +234,6 @@ pub fn run(arguments: &RunArguments, output: &Output) -> Result<ExitCode, Failur
     }
     output.print(&report);
     Ok(ExitCode::from(u8::from(!is_clean)))
-}
-
-fn write(path: &Path, records: Vec<ashlar_lab::trace::Record>) -> Result<(), Failure> {
-    let mut writer = Writer::create(&CALLS, path).map_err(|error| about(path, error))?;
-    records.into_iter().try_for_each(|record| writer.put(record)).map_err(|error| about(path, error))?;
-    writer.finish().map(drop).map_err(|error| about(path, error))
 }
 
 fn report(

@@ -1,8 +1,8 @@
 //! `ashlar lab tune`.
 
-use super::about;
 use super::arguments::TuneArguments;
 use super::run::{What, job};
+use super::{about, failed};
 use crate::device::{find, on_signal};
 use crate::output::{Failure, Output};
 use ashlar_lab::age::clock::Writeback;
@@ -81,10 +81,6 @@ struct Tuner<'a> {
     program: PathBuf,
     bar: ProgressBar,
     unusable: Vec<String>,
-}
-
-fn failed(error: impl fmt::Display) -> Failure {
-    Failure::new(error.to_string()).with_code(2)
 }
 
 /// `ashlar lab tune`.

@@ -1,10 +1,8 @@
 //! `ashlar lab workloads`.
 
-use super::about;
 use super::arguments::{Settings, WorkloadsArguments};
+use super::failed;
 use crate::output::{Failure, Output};
-use ashlar_columns::Writer;
-use ashlar_lab::trace::CALLS;
 use ashlar_lab::workload::{KINDS, Kind, Stage, Unit, Values, WorkloadError, records};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -91,12 +89,7 @@ fn described(kind: &'static Kind, values: &Values) -> Workload {
 }
 
 fn write(path: &Path, stages: Vec<Stage>) -> Result<u64, Failure> {
-    let failed = |error: String| Failure::new(error).with_code(2);
-    let mut writer = Writer::create(&CALLS, path).map_err(|error| about(path, error))?;
-    for record in records(stages) {
-        writer.put(record).map_err(|error| failed(error.to_string()))?;
-    }
-    writer.finish().map_err(|error| about(path, error))
+    ashlar_lab::trace::file::write(path, records(stages)).map_err(failed)
 }
 
 /// `ashlar lab workloads`.

@@ -2,11 +2,11 @@
 
 use super::{CALLS, Op, Record};
 use crate::codec::{Damage, Take, put_bytes, put_u64};
+use crate::partial::Partial;
 use crate::sorter::{Item, Sorter};
 use ashlar_columns::Writer;
-use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Longest text of a record that is sorted: a path may be joined of two.
 const TEXT_LEN_MAX: usize = 1 << 16;
@@ -56,12 +56,22 @@ impl Record {
     }
 }
 
+/// Writes a trace whose records come in their order. The file gets its name when it is whole; returns how many there are.
+pub fn write(to: &Path, records: impl IntoIterator<Item = Record>) -> io::Result<u64> {
+    let mut writer = Writer::to(&CALLS, to, Partial::create(to)?)?;
+    records.into_iter().try_for_each(|record| writer.put(record))?;
+    finish(writer)
+}
+
+fn finish(writer: Writer<Record, Partial>) -> io::Result<u64> {
+    let count = writer.count();
+    writer.finish_into()?.finish().map(|()| count)
+}
+
 /// A file of records that gets its name when it is whole.
 pub struct TraceFile {
-    to: PathBuf,
-    beside: PathBuf,
     sorter: Sorter<Record>,
-    writer: Option<Writer<Record>>,
+    writer: Writer<Record, Partial>,
 }
 
 impl TraceFile {
@@ -72,13 +82,8 @@ impl TraceFile {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        // The end of a name says which kind of file it is.
-        let mut name = std::ffi::OsString::from(".new.");
-        name.push(to.file_name().ok_or_else(|| io::Error::other("it is not the name of a file"))?);
-        let beside = directory.join(name);
-        let named = |error| io::Error::other(format!("{}: {error}", to.display()));
-        let writer = Some(Writer::create(&CALLS, &beside).map_err(named)?);
-        Ok(TraceFile { to: to.into(), beside, sorter: Sorter::new(memory, directory), writer })
+        let writer = Writer::to(&CALLS, to, Partial::create(to)?)?;
+        Ok(TraceFile { sorter: Sorter::new(memory, directory), writer })
     }
 
     /// Adds a record.
@@ -88,24 +93,12 @@ impl TraceFile {
 
     /// Writes everything by the time at which it began, makes it durable and gives it its name. Returns the number of
     /// records.
-    pub fn finish(mut self) -> io::Result<u64> {
-        let none = Sorter::new(0, Path::new("."));
-        let sorted = std::mem::replace(&mut self.sorter, none).finish()?;
-        let mut writer = self.writer.take().ok_or_else(|| io::Error::other("it was written already"))?;
-        for record in sorted {
+    pub fn finish(self) -> io::Result<u64> {
+        let mut writer = self.writer;
+        for record in self.sorter.finish()? {
             writer.put(record?)?;
         }
-        let count = writer.finish()?;
-        File::open(&self.beside)?.sync_all()?;
-        std::fs::rename(&self.beside, &self.to)?;
-        Ok(count)
-    }
-}
-
-impl Drop for TraceFile {
-    fn drop(&mut self) {
-        // After a rename there is none.
-        let _ = std::fs::remove_file(&self.beside);
+        finish(writer)
     }
 }
 
@@ -118,24 +111,7 @@ mod tests {
         let home = std::env::temp_dir().join(format!("ashlar-trace-file-{}", std::process::id()));
         std::fs::create_dir_all(&home).expect("room");
         let path = home.join("a.parquet");
-        let records: Vec<Record> = (0u64..)
-            .zip(Op::ALL)
-            .map(|(n, op)| Record {
-                at_ns: (n * 7) % 30,
-                latency_ns: n + 1,
-                process: n + 2,
-                thread: n + 3,
-                path2: format!("/b{n}"),
-                file: n + 4,
-                offset: u64::MAX - n,
-                len: n + 5,
-                done: n + 6,
-                error: n % 3,
-                flags: n + 7,
-                mode: n + 8,
-                ..Record::new(op, format!("/a{n}"))
-            })
-            .collect();
+        let records = super::super::record::samples();
         for memory in [0, 1 << 20] {
             let mut file = TraceFile::create(&path, memory).expect("room");
             records.iter().for_each(|record| file.put(record.clone()).expect("room"));

@@ -233,6 +233,27 @@ pub const CALLS: Table<Record> = Table {
     ],
 };
 
+/// A record of each operation, no two of them alike.
+#[cfg(test)]
+pub(super) fn samples() -> Vec<Record> {
+    let sample = |(n, op): (u64, Op)| Record {
+        at_ns: (n * 7) % 30,
+        latency_ns: n + 1,
+        process: n + 2,
+        thread: n + 3,
+        path2: format!("/b{n}"),
+        file: n + 4,
+        offset: u64::MAX - n,
+        len: n + 5,
+        done: n + 6,
+        error: n % 3,
+        flags: n + 7,
+        mode: n + 8,
+        ..Record::new(op, format!("/a/\u{e4}\n{n}"))
+    };
+    (0..).zip(Op::ALL).map(sample).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,24 +261,7 @@ mod tests {
 
     #[test]
     fn records_come_back_from_both_kinds_of_files() {
-        let records: Vec<Record> = (0u64..)
-            .zip(Op::ALL)
-            .map(|(at, op)| Record {
-                at_ns: at,
-                latency_ns: at + 1,
-                process: at + 2,
-                thread: at + 3,
-                path2: format!("/b/{at}"),
-                file: at + 4,
-                offset: u64::MAX - at,
-                len: at + 5,
-                done: at + 6,
-                error: at % 3,
-                flags: at + 7,
-                mode: 0o644,
-                ..Record::new(op, format!("/a/\u{e4}\n{at}"))
-            })
-            .collect();
+        let records = samples();
         for extension in ["parquet", "jsonl"] {
             let path = std::env::temp_dir().join(format!("ashlar-calls-{}.{extension}", std::process::id()));
             let mut file = Writer::create(&CALLS, &path).expect("a place for files");

@@ -1,8 +1,10 @@
 //! One stage alone: from a file to a file.
 
+use super::super::failed;
 use super::{Inputs, PredictArguments, Stage, about, first_pass, tree};
 use crate::output::{Failure, Output};
 use ashlar_columns::{Writer, read};
+use ashlar_lab::partial::Partial;
 use ashlar_lab::predict::engine::{Options, System};
 use ashlar_lab::predict::parse::parse;
 use ashlar_lab::predict::pattern::Pattern;
@@ -42,7 +44,7 @@ pub fn run(
     mut options: Options,
     output: &Output,
 ) -> Result<ExitCode, Failure> {
-    let mut writer = Writer::create(&STEPS, to).map_err(|error| about(to, error))?;
+    let mut writer = Partial::create(to).and_then(|file| Writer::to(&STEPS, to, file)).map_err(failed)?;
     let mut put =
         |chain: Chain| chain.into_iter().try_for_each(|step| writer.put(step)).map_err(|error| error.to_string());
     let one = || match inputs.vectors.as_slice() {
@@ -79,7 +81,8 @@ pub fn run(
         }
     };
     done.map_err(|error| about(from, error))?;
-    let steps = writer.finish().map_err(|error| about(to, error))?;
+    let steps = writer.count();
+    writer.finish_into().and_then(Partial::finish).map_err(failed)?;
     output.print(&Done { steps, output: to.display().to_string() });
     Ok(ExitCode::SUCCESS)
 }
