@@ -40,6 +40,8 @@ enum Bench {
     Scale(bench::ScaleOptions),
     /// Whether ageing by snapshots gives back the layout of a file system that somebody worked on. Needs root.
     Ageing(bench::AgeingOptions),
+    /// How good predictions are: workloads on several systems, run and predicted. Needs root.
+    Prediction(bench::PredictionOptions),
     /// Surveys of real sets: ranges beside the truth, what a sample costs, and rates beside backup programs.
     Survey(bench::SurveyOptions),
 }
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Task::Bench(Bench::Library(options)) => bench::library(&options),
         Task::Bench(Bench::Scale(options)) => bench::scale(&options),
         Task::Bench(Bench::Ageing(options)) => bench::ageing(&options),
+        Task::Bench(Bench::Prediction(options)) => bench::prediction(&options),
         Task::Bench(Bench::Survey(options)) => bench::survey(&options),
         Task::Soak { budget, only, list } => soak::soak(&budget, only.as_deref(), list),
     };
