@@ -125,12 +125,12 @@ impl<'a> Bench<'a> {
         Ok(rounds == 0 || Instant::now() < self.until)
     }
 
-    /// Gives the rest of a group a part of its time.
     /// The time of this group.
     pub fn part(&self) -> Duration {
         self.part
     }
 
+    /// Gives what begins now a part of it.
     pub fn until_part(&mut self, part: f64) {
         self.until = Instant::now() + self.part.mul_f64(part);
     }
@@ -226,6 +226,12 @@ impl<'a> Bench<'a> {
             quantiles: one.quantiles.map(|quantiles| quantiles.map(part)),
         };
         self.set(family, 0, value);
+    }
+
+    /// Takes the mean of a result that was set off all times of another.
+    pub fn subtract(&mut self, family: Family, part: Family) {
+        let Some(part) = self.vector.number(part) else { return };
+        self.results.get_mut(&(family, 0)).into_iter().flatten().for_each(|time| *time = (*time - part).max(0.0));
     }
 
     /// Sets a rate of KB a second: of times for so many KB.

@@ -3,26 +3,34 @@
 use super::bench::{Bench, make, open};
 use super::names::close;
 use crate::vector::{Family as F, Value};
-use rustix::fs::{AtFlags, OFlags, fsync, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, fsync, statat, unlinkat};
 use rustix::io::pread;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const DEPTHS: [u64; 5] = [1, 2, 4, 16, 64];
-/// Bytes of a file that is read at random by many.
+/// Jobs that are measured at each depth.
+const JOBS: u32 = 7;
+/// Bytes of a file that many read from.
 const FILE: u64 = 16 << 20;
-/// Bytes that are written and synced.
-const SYNCED: usize = 16 << 10;
+/// Bytes of a call that reads in order.
+const RUN: u64 = 128 << 10;
+/// Bytes that are written and synced, and of a small file that is read.
+const SMALL: usize = 16 << 10;
+/// Small files of a directory.
+const FILES: u64 = 64;
+const BLOCK: u64 = 4096;
 
 /// Does `work` in so many threads for a while, in each at most so often. Returns what one takes on average while all work: of
 /// their number and the time, since single times are mostly either those of a thread alone, or of one that waits for a
 /// processor.
-fn together(
+fn together<T>(
     depth: u64,
     time: Duration,
     most: u64,
-    work: impl Fn(u64, u64) -> io::Result<()> + Sync,
+    work: impl Fn(u64, u64) -> io::Result<T> + Sync,
 ) -> io::Result<Value> {
     let began = Instant::now();
     let one = |thread: u64| {
@@ -44,62 +52,105 @@ fn together(
     Ok(Value { mean, error: mean / (count as f64).sqrt(), count, quantiles: None })
 }
 
-/// Random reads; creating and removing; that with syncing, in several directories and in one.
+/// Calls on what is in memory; creating and removing; that with syncing, in several directories and in one; and reading what
+/// is not in memory: at random, in order, and small files.
 pub fn crowd(bench: &mut Bench) -> io::Result<()> {
-    let slice = bench.part().div_f64((DEPTHS.len() * 4) as f64);
+    let slice = bench.part() / (DEPTHS.len() as u32 * JOBS);
     let directories = bench.directories()?;
     let above = bench.above();
     let bytes = FILE.min(bench.space / directories.len() as u64);
     for directory in &directories {
         close(make(directory, "data", bytes, &bench.buffer)?)?;
+        for file in 0..FILES {
+            close(make(directory, &format!("small{file}"), SMALL as u64, &bench.buffer)?)?;
+        }
     }
-    let (buffer, large) = (bench.buffer[..4096].to_vec(), bench.buffer[..SYNCED].to_vec());
+    let (block, small) = (bench.buffer[..BLOCK as usize].to_vec(), bench.buffer[..SMALL].to_vec());
     for depth in DEPTHS {
         bench.more(1)?;
         let on = |thread: u64| -> &OwnedFd { &directories[thread as usize % directories.len()] };
-        let created = together(depth, slice, u64::MAX, |thread, turn| {
-            let name = format!("c{thread}-{turn}");
-            let file = open(on(thread), &name, OFlags::CREATE | OFlags::RDWR)?;
-            rustix::io::write(&file, &buffer)?;
+        let made = |directory: &OwnedFd, name: &str, data: &[u8], sync: bool| -> io::Result<()> {
+            let file = open(directory, name, OFlags::CREATE | OFlags::RDWR)?;
+            rustix::io::write(&file, data)?;
+            if sync {
+                fsync(&file)?;
+            }
             close(file)?;
-            Ok(unlinkat(on(thread), &name, AtFlags::empty())?)
+            Ok(unlinkat(directory, name, AtFlags::empty())?)
+        };
+        let cached = together(depth, slice, u64::MAX, |thread, turn| {
+            let (directory, name) = (on(thread), format!("small{}", turn % FILES));
+            statat(directory, &name, AtFlags::empty())?;
+            let file = open(directory, &name, OFlags::RDONLY)?;
+            pread(&file, &mut [0u8; BLOCK as usize][..], 0)?;
+            Ok(close(file)?)
+        })?;
+        bench.set(F::PCA, depth, cached);
+        let created = together(depth, slice, u64::MAX, |thread, turn| {
+            made(on(thread), &format!("c{thread}-{turn}"), &block, false)
         })?;
         bench.set(F::PCR, depth, created);
-        let sync = |directory: &OwnedFd, thread: u64, turn: u64| -> io::Result<()> {
-            let name = format!("s{thread}-{turn}");
-            let file = open(directory, &name, OFlags::CREATE | OFlags::RDWR)?;
-            rustix::io::write(&file, &large)?;
-            fsync(&file)?;
-            close(file)?;
-            Ok(unlinkat(directory, &name, AtFlags::empty())?)
-        };
-        let synced = together(depth, slice, u64::MAX, |thread, turn| sync(on(thread), thread, turn))?;
+        let synced = together(depth, slice, u64::MAX, |thread, turn| {
+            made(on(thread), &format!("s{thread}-{turn}"), &small, true)
+        })?;
         bench.set(F::PSY, depth, synced);
-        let crowded = together(depth, slice, u64::MAX, |thread, turn| sync(on(0), thread, turn))?;
+        let crowded =
+            together(depth, slice, u64::MAX, |thread, turn| made(on(0), &format!("s{thread}-{turn}"), &small, true))?;
         bench.set(F::PDS, depth, crowded);
     }
-    let count = directories.len();
+    let count = directories.len() as u64;
     drop(directories);
-    for depth in DEPTHS {
-        bench.cold()?;
-        bench.more(1)?;
-        let open = |thread: u64| {
-            let path = above.join(format!("d{}/data", thread as usize % count));
-            let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
-            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random)?;
-            Ok(file)
-        };
-        let files: Vec<OwnedFd> = (0..depth).map(open).collect::<io::Result<_>>()?;
-        // Threads that share a file read blocks of their own, and none twice.
-        let sharing = depth.div_ceil(count as u64);
-        let blocks = (bytes / 4096 / sharing).max(1);
-        let read = together(depth, slice, blocks, |thread, turn| {
-            // A step that shares no factor with the number of blocks reaches each once.
-            let at = turn.wrapping_mul(1_000_003) % blocks * sharing + thread / count as u64;
-            pread(&files[thread as usize], &mut [0u8; 4096][..], at * 4096)?;
-            Ok(())
-        })?;
-        bench.set(F::PRD, depth, read);
-    }
+    DEPTHS.iter().try_for_each(|depth| uncached(bench, &above, count, bytes, *depth, slice))
+}
+
+/// Reads in so many threads what is not in memory, each byte once. Threads that share a file or a directory have parts of
+/// their own of it.
+fn uncached(bench: &mut Bench, above: &Path, count: u64, bytes: u64, depth: u64, slice: Duration) -> io::Result<()> {
+    let sharing = depth.div_ceil(count);
+    let directory = |thread: u64| {
+        let path = above.join(format!("d{}", thread % count));
+        rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    };
+    let large = |thread: u64, advice| {
+        let file = open(directory(thread)?, "data", OFlags::RDONLY)?;
+        rustix::fs::fadvise(&file, 0, None, advice)?;
+        Ok::<_, io::Error>(file)
+    };
+    bench.cold()?;
+    bench.more(1)?;
+    let files: Vec<OwnedFd> =
+        (0..depth).map(|thread| large(thread, rustix::fs::Advice::Random)).collect::<io::Result<_>>()?;
+    let blocks = (bytes / BLOCK / sharing).max(1);
+    let random = together(depth, slice, blocks, |thread, turn| {
+        // A step that shares no factor with the number of blocks reaches each once.
+        let at = turn.wrapping_mul(1_000_003) % blocks * sharing + thread / count;
+        Ok(pread(&files[thread as usize], &mut [0u8; BLOCK as usize][..], at * BLOCK)?)
+    })?;
+    bench.set(F::PRD, depth, random);
+    drop(files);
+
+    bench.cold()?;
+    bench.more(1)?;
+    let files: Vec<OwnedFd> =
+        (0..depth).map(|thread| large(thread, rustix::fs::Advice::Normal)).collect::<io::Result<_>>()?;
+    let runs = (bytes / RUN / sharing).max(1);
+    let in_order = together(depth, slice, runs, |thread, turn| {
+        let at = thread / count * runs + turn;
+        Ok(pread(&files[thread as usize], &mut vec![0; RUN as usize][..], at * RUN)?)
+    })?;
+    bench.set(F::PRS, depth, in_order);
+    drop(files);
+
+    bench.cold()?;
+    bench.more(1)?;
+    let directories: Vec<OwnedFd> = (0..depth).map(directory).collect::<Result<_, _>>()?;
+    let of_each = (FILES / sharing).max(1);
+    let small = together(depth, slice, of_each, |thread, turn| {
+        let name = format!("small{}", thread / count * of_each + turn);
+        let file = open(&directories[thread as usize], &name, OFlags::RDONLY)?;
+        pread(&file, &mut [0u8; SMALL][..], 0)?;
+        Ok(close(file)?)
+    })?;
+    bench.set(F::PFS, depth, small);
     Ok(())
 }

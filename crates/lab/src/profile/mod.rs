@@ -35,15 +35,15 @@ type Group = (&'static str, f64, fn(&mut Bench) -> io::Result<()>);
 
 /// What is measured, and its part of the time.
 const GROUPS: [Group; 10] = [
-    ("names", 0.16, names::names),
+    ("names", 0.14, names::names),
     ("lookups", 0.06, names::lookups),
-    ("cached data", 0.12, data::cached),
-    ("removes", 0.12, removes::cached),
-    ("syncs", 0.14, syncs::syncs),
+    ("cached data", 0.10, data::cached),
+    ("removes", 0.10, removes::cached),
+    ("syncs", 0.12, syncs::syncs),
     ("uncached data", 0.08, uncached::data),
     ("uncached files", 0.06, uncached::files),
     ("uncached names", 0.08, uncached::names),
-    ("many at once", 0.12, crowd::crowd),
+    ("many at once", 0.20, crowd::crowd),
     ("beside write-back", 0.06, beside::beside),
 ];
 

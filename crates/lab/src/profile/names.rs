@@ -129,5 +129,9 @@ pub fn lookups(bench: &mut Bench) -> io::Result<()> {
     bench.difference(F::LUR_BC, long, short, DEPTH as f64);
     let negative = value(negative);
     bench.difference(F::LUS_NN, value(absent), negative, 1.0);
+    // Who makes a name has looked it up.
+    for family in [F::CR, F::MKDIR, F::SYMLINK, F::LINK, F::RENAME] {
+        bench.subtract(family, F::LUS_NN);
+    }
     Ok(())
 }

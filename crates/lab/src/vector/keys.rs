@@ -149,7 +149,10 @@ families! {
     WBR "WBR" Milliseconds false "What other calls wait for a run of blocks that is written back beside them.";
     WBRATE "WBRATE" Rate false "Writing back for long, in order.";
     WBRRATE "WBRRATE" Rate false "Writing back for long, single blocks.";
+    PCA "PCA" Milliseconds true "Asking for attributes, opening, reading 4 KiB and closing, all cached, by how many do so at once.";
     PRD "PRD" Milliseconds true "Reading 4 KiB at random, not cached, by how many do so at once.";
+    PRS "PRS" Milliseconds true "Reading 128 KiB in order, not cached, by how many do so at once, each its own.";
+    PFS "PFS" Milliseconds true "Opening, reading and closing a file of 16 KiB, not cached, by how many do so at once.";
     PCR "PCR" Milliseconds true "Creating, writing 4 KiB and removing a file, by how many do so at once.";
     PSY "PSY" Milliseconds true "Creating, writing 16 KiB, syncing and removing, by how many do so at once, in 16 directories.";
     PDS "PDS" Milliseconds true "The same in one directory.";

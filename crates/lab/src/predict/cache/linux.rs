@@ -440,7 +440,11 @@ impl Linux {
             Some(Op::Fsync | Op::Fdatasync | Op::Msync) => self.sync(step),
             Some(Op::Sync) => step.dirty = self.dirty.sync_all().blocks,
             Some(Op::Open) if step.kind == Kind::Create => self.made(step),
-            Some(Op::Mkdir | Op::Symlink | Op::Mknod) => self.made(step),
+            Some(Op::Mkdir) => {
+                self.made(step);
+                self.add(step.inode, 0);
+            }
+            Some(Op::Symlink | Op::Mknod) => self.made(step),
             Some(Op::Unlink | Op::Rmdir) => {
                 self.dirty.changed(step.directory, Change::Names);
                 // What a name stood for is remembered as absent.

@@ -41,7 +41,7 @@ pub enum Cause {
     WriteBack,
     /// Waiting, as there is too much dirty data.
     HeldUp,
-    /// Waiting for others that use the same directory.
+    /// Waiting for others: for the processors and the device, or for the same directory.
     Crowds,
     /// Anything else.
     Others,
@@ -66,7 +66,7 @@ impl Cause {
             Cause::Syncs => "sync",
             Cause::WriteBack => "write-back beside",
             Cause::HeldUp => "held up by dirty data",
-            Cause::Crowds => "others in the same directory",
+            Cause::Crowds => "waiting for others",
             Cause::Others => "other calls",
         }
     }
@@ -89,7 +89,7 @@ impl Cause {
             Cause::Syncs => "sync several files together, or a device with a fast durable cache",
             Cause::WriteBack => "write fewer distinct blocks, or a faster device",
             Cause::HeldUp => "higher limits on dirty data, or a faster device",
-            Cause::Crowds => "a directory for each thread",
+            Cause::Crowds => "fewer threads at once, a directory for each, or more processors or a faster device",
             Cause::Others => "see the classes",
         }
     }
@@ -104,23 +104,27 @@ pub struct Bill {
     pub uses: BTreeMap<Key, (f64, f64)>,
     /// Steps for which the vector has no result, by what would have been used.
     pub unpriced: BTreeMap<&'static str, u64>,
+    /// Milliseconds of what all threads share that were used since somebody asked.
+    demand: f64,
     chance: Chance,
 }
 
 impl Bill {
     /// Nothing yet.
     pub fn new(seed: u64) -> Bill {
-        Bill { causes: BTreeMap::new(), uses: BTreeMap::new(), unpriced: BTreeMap::new(), chance: Chance::new(seed) }
+        let (causes, uses, unpriced) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Bill { causes, uses, unpriced, demand: 0.0, chance: Chance::new(seed) }
     }
 
-    /// Adds a time to a step, `factor` times; `name` says what it is where the vector has it not.
+    /// Adds a time to a step, of which it uses a share of what all threads share; `name` says what it is where the vector has
+    /// it not.
     pub fn add(
         &mut self,
         vector: &Vector,
         step: &mut Step,
         cause: Cause,
         terms: Option<Terms>,
-        factor: f64,
+        share: f64,
         name: &'static str,
     ) {
         let Some(terms) = terms else {
@@ -130,13 +134,19 @@ impl Bill {
         let (mut milliseconds, mut drawn) = (0.0, 0.0);
         let p = self.chance.unit();
         for (key, weight, each) in terms.iter().filter(|(_, weight, _)| *weight > 0.0) {
-            let time = factor * weight * each;
+            let time = weight * each;
             let uses = self.uses.entry(key).or_default();
-            *uses = (uses.0 + factor * weight, uses.1 + time);
+            *uses = (uses.0 + weight, uses.1 + time);
             milliseconds += time;
             drawn += time * vector.get(key).map_or(1.0, |value| value.relative_quantile(p));
         }
+        self.demand += share * milliseconds;
         self.time(step, cause, milliseconds, drawn);
+    }
+
+    /// What was used of what all threads share since this was last asked, nanoseconds.
+    pub fn take_demand(&mut self) -> u64 {
+        (std::mem::take(&mut self.demand) * 1e6).round() as u64
     }
 
     /// Adds a time that no result of the vector stands for.

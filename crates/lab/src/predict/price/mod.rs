@@ -2,6 +2,7 @@
 
 mod bill;
 mod ours;
+mod shared;
 pub mod thesis;
 
 pub use bill::{Bill, Cause};
@@ -9,7 +10,8 @@ pub use bill::{Bill, Cause};
 use super::step::Chain;
 use crate::trace::Op;
 use crate::vector::{Family, Vector};
-use ours::Ours;
+use ours::{Ours, Together};
+use shared::Shared;
 use std::collections::HashMap;
 
 /// What is left out of our prices, to see what it earns.
@@ -54,6 +56,8 @@ struct Thread {
     traced_ns: u64,
     /// The directory that it used.
     directory: u64,
+    /// Its last call was a sync.
+    syncs: bool,
 }
 
 /// The stage.
@@ -63,6 +67,7 @@ pub struct Price {
     options: PriceOptions,
     threads: HashMap<u64, Thread>,
     bill: Bill,
+    shared: Shared,
     written_bytes: u64,
     traced_ns: (u64, u64),
     latency_ns: u64,
@@ -74,7 +79,17 @@ impl Price {
     pub fn new(vector: Vector, options: PriceOptions) -> Price {
         let bill = Bill::new(options.seed);
         let traced_ns = (u64::MAX, 0);
-        Price { vector, options, threads: HashMap::new(), bill, written_bytes: 0, traced_ns, latency_ns: 0, end_ns: 0 }
+        Price {
+            vector,
+            options,
+            threads: HashMap::new(),
+            bill,
+            shared: Shared::default(),
+            written_bytes: 0,
+            traced_ns,
+            latency_ns: 0,
+            end_ns: 0,
+        }
     }
 
     /// When a call comes, on the clock of the system.
@@ -90,20 +105,21 @@ impl Price {
     pub fn apply(&mut self, chain: &mut Chain) {
         let Some(call) = chain.last() else { return };
         let (thread, at_ns, measured_ns, directory) = (call.thread, call.at_ns, call.measured_ns, call.directory);
+        let syncs = call.durable || matches!(call.op, Some(Op::Fsync | Op::Fdatasync | Op::Msync | Op::Sync));
         let written = if call.is_done() && call.op == Some(Op::Write) { call.done } else { 0 };
         let now = self.now(thread, at_ns);
         if self.options.thesis {
             let fragment_bytes = self.vector.number(Family::FS).unwrap_or(4096.0);
             thesis::price(&self.vector, &mut self.bill, fragment_bytes, chain);
         } else {
-            let others = self.threads.iter().filter(|(other, state)| **other != thread && state.end_ns > now);
-            let (mut depth, mut depth_here) = (1.0, 1.0);
-            for (_, other) in others {
-                depth += 1.0;
-                depth_here += f64::from(u8::from(other.directory == directory));
+            let mut together = Together { all: 1.0, here: 1.0, syncing: 1.0 };
+            for (_, other) in self.threads.iter().filter(|(other, state)| **other != thread && state.end_ns > now) {
+                together.all += 1.0;
+                together.here += f64::from(u8::from(other.directory == directory));
+                together.syncing += f64::from(u8::from(other.syncs));
             }
-            let ours = Ours { vector: &self.vector, without: self.options.without, depth, depth_here };
-            ours.price(&mut self.bill, chain);
+            Ours { vector: &self.vector, without: self.options.without, together }.price(&mut self.bill, chain);
+            self.share(now, chain);
         }
         let sum = |of: fn(&super::step::Step) -> u64| chain.iter().map(of).fold(0, u64::saturating_add);
         let (predicted, drawn) = (sum(|step| step.predicted_ns), sum(|step| step.drawn_ns));
@@ -111,11 +127,22 @@ impl Price {
             call.drawn_ns = drawn;
         }
         let end_ns = now.saturating_add(predicted);
-        self.threads.insert(thread, Thread { end_ns, traced_ns: at_ns.saturating_add(measured_ns), directory });
+        let traced_ns = at_ns.saturating_add(measured_ns);
+        self.threads.insert(thread, Thread { end_ns, traced_ns, directory, syncs });
         self.end_ns = self.end_ns.max(end_ns);
         self.latency_ns = self.latency_ns.saturating_add(predicted);
         self.written_bytes = self.written_bytes.saturating_add(written);
         self.traced_ns = (self.traced_ns.0.min(at_ns), self.traced_ns.1.max(at_ns));
+    }
+
+    /// The call waits where others leave too little of what all share.
+    fn share(&mut self, now: u64, chain: &mut Chain) {
+        let latency = chain.iter().map(|step| step.predicted_ns).fold(0, u64::saturating_add);
+        let done = self.shared.take(now, self.bill.take_demand());
+        let wait = done.saturating_sub(now.saturating_add(latency)) as f64 / 1e6;
+        if let Some(call) = chain.last_mut().filter(|_| wait > 0.0) {
+            self.bill.time(call, Cause::Crowds, wait, wait);
+        }
     }
 
     /// The system.
@@ -145,16 +172,17 @@ impl Price {
     }
 }
 
-/// How much longer something takes when so many do it at once: by a family that was measured at several depths.
-fn crowd(vector: &Vector, family: Family, depth: f64) -> f64 {
-    if depth <= 1.0 {
-        return 1.0;
-    }
-    let at = |depth: f64| vector.sized(family, depth).map(|terms| terms.milliseconds());
-    match (at(1.0), at(depth)) {
-        (Some(alone), Some(together)) if alone > 0.0 => together / alone,
-        _ => 1.0,
-    }
+/// Which part of the time that it takes a thread alone is used of what all share: by a family that was measured at several
+/// depths. At depth `d` one ends in each `d`-th part of the time that one takes. Where that is shortest, what is shared is used
+/// up; at less depth some of it is idle, at more of it they may be in each other's way.
+fn share(vector: &Vector, families: &[Family], depth: f64) -> f64 {
+    let Some(family) = families.iter().copied().find(|family| vector.has(*family)) else { return 0.0 };
+    let at = |depth: f64| vector.sized(family, depth).map_or(0.0, |terms| terms.milliseconds());
+    let alone = at(1.0);
+    let each = |depth: f64| at(depth) / depth;
+    let depths = vector.of(family).map(|(depth, _)| depth as f64);
+    let used_up = depths.min_by(|one, other| each(*one).total_cmp(&each(*other))).unwrap_or(1.0);
+    if alone > 0.0 { each(depth.max(used_up)) / alone } else { 0.0 }
 }
 
 /// What one waits for others at this depth, milliseconds: by a family that was measured at several depths.

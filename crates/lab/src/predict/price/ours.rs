@@ -4,13 +4,14 @@
 //! * removing depends on the size of the file, on whether it is cached, and on whether it ever reached the disk;
 //! * a block of which a part is written is read first, where it is allocated, not cached and not covered;
 //! * syncs by what is not durable; writes where the file has no block apart from those where it has; holes; absent names;
-//!   mappings; how many call at once.
+//!   mappings;
+//! * each price says which share of it is used of what all threads share, by how many call at once.
 //!
 //! Where a vector lacks one of our results, that of the thesis stands in.
 
 use super::bill::{Bill, Cause};
 use super::thesis::lookup_cause;
-use super::{Without, crowd, wait};
+use super::{Without, share, wait};
 use crate::predict::step::{Cached, Chain, Change, Kind, Step};
 use crate::trace::Op;
 use crate::vector::{Family as F, Terms, Vector};
@@ -27,33 +28,60 @@ pub struct Ours<'a> {
     pub vector: &'a Vector,
     /// What is left out, to see what it earns.
     pub without: Without,
-    /// How many call at once, this one included.
-    pub depth: f64,
-    /// Those of them that use the same directory.
-    pub depth_here: f64,
+    /// How many call at once.
+    pub together: Together,
 }
+
+/// How many threads are in calls at once, the one that is looked at included.
+#[derive(Clone, Copy, Debug)]
+pub struct Together {
+    /// All.
+    pub all: f64,
+    /// Those that use the same directory.
+    pub here: f64,
+    /// Those that sync.
+    pub syncing: f64,
+}
+
+/// What is in memory.
+const CACHED: &[F] = &[F::PCA, F::PCR];
+/// Names and content that change.
+const CHANGES: &[F] = &[F::PCR];
+/// Small files, and names, that are not in memory.
+const SMALL: &[F] = &[F::PFS, F::PRD];
+const RANDOM: &[F] = &[F::PRD];
+const IN_ORDER: &[F] = &[F::PRS, F::PRD];
+const SYNCS: &[F] = &[F::PSY];
 
 impl Ours<'_> {
     fn first(&self, families: &[F]) -> Option<Terms> {
         families.iter().find_map(|family| self.vector.once(*family, 1.0))
     }
 
-    fn add(&self, bill: &mut Bill, step: &mut Step, cause: Cause, families: &[F]) {
-        let name = families.first().map_or("", |family| family.name());
-        bill.add(self.vector, step, cause, self.first(families), crowd(self.vector, F::PCR, self.depth), name);
+    fn share(&self, crowd: &[F]) -> f64 {
+        let depth = if crowd == SYNCS { self.together.syncing } else { self.together.all };
+        share(self.vector, crowd, depth)
     }
 
-    fn sized(&self, bill: &mut Bill, step: &mut Step, cause: Cause, families: &[F], kb: f64, crowd: f64) {
+    fn terms(&self, bill: &mut Bill, step: &mut Step, what: (Cause, &[F]), terms: Option<Terms>, crowd: &[F]) {
+        let (cause, families) = what;
+        let name = families.first().map_or("", |family| family.name());
+        bill.add(self.vector, step, cause, terms, self.share(crowd), name);
+    }
+
+    fn add(&self, bill: &mut Bill, step: &mut Step, cause: Cause, families: &[F], crowd: &[F]) {
+        self.terms(bill, step, (cause, families), self.first(families), crowd);
+    }
+
+    fn sized(&self, bill: &mut Bill, step: &mut Step, cause: Cause, families: &[F], kb: f64, crowd: &[F]) {
         let terms = families.iter().find_map(|family| self.vector.sized(*family, kb));
-        let name = families.first().map_or("", |family| family.name());
-        bill.add(self.vector, step, cause, terms, crowd, name);
+        self.terms(bill, step, (cause, families), terms, crowd);
     }
 
-    fn rate(&self, bill: &mut Bill, step: &mut Step, cause: Cause, families: &[F], kb: f64) {
-        if kb > 0.0 {
-            let terms = families.iter().find_map(|family| self.vector.once(*family, kb));
-            let name = families.first().map_or("", |family| family.name());
-            bill.add(self.vector, step, cause, terms, crowd(self.vector, F::PCR, self.depth), name);
+    fn times(&self, bill: &mut Bill, step: &mut Step, cause: Cause, families: &[F], times: f64, crowd: &[F]) {
+        if times > 0.0 {
+            let terms = families.iter().find_map(|family| self.vector.once(*family, times));
+            self.terms(bill, step, (cause, families), terms, crowd);
         }
     }
 
@@ -63,11 +91,15 @@ impl Ours<'_> {
         let cut = chain.iter().find(|step| step.kind == Kind::Cut).cloned();
         for step in chain.iter_mut().filter(|step| !step.ignored || step.kind == Kind::Call) {
             match step.kind {
-                Kind::Lookup => self.add(bill, step, lookup_cause(step.cached), lookup(step)),
-                Kind::Create => self.add(bill, step, Cause::Creates, &[F::CR]),
+                Kind::Lookup => {
+                    let fetched = matches!(step.cached, Cached::Miss | Cached::Nowhere | Cached::Attributes);
+                    let crowd = if fetched && !step.near { SMALL } else { CACHED };
+                    self.add(bill, step, lookup_cause(step.cached), lookup(step), crowd);
+                }
+                Kind::Create => self.add(bill, step, Cause::Creates, &[F::CR], CHANGES),
                 Kind::Cut => self.cut(bill, step),
                 // It went into the kernel and came back.
-                Kind::Call if !step.is_done() => self.add(bill, step, Cause::Others, &[F::STAT]),
+                Kind::Call if !step.is_done() => self.add(bill, step, Cause::Others, &[F::STAT], CACHED),
                 Kind::Call => self.call(bill, step, cut.as_ref()),
             }
         }
@@ -78,10 +110,8 @@ impl Ours<'_> {
                 self.wait_for_names(bill, call);
             }
             if !self.without.block_overhead && call.back_blocks > 0 {
-                let blocks = self.vector.once(F::WBS, call.back_blocks as f64);
-                bill.add(self.vector, call, Cause::WriteBack, blocks, 1.0, "WBS");
-                let runs = self.vector.once(F::WBR, call.back_runs as f64);
-                bill.add(self.vector, call, Cause::WriteBack, runs, 1.0, "WBR");
+                self.times(bill, call, Cause::WriteBack, &[F::WBS], call.back_blocks as f64, CHANGES);
+                self.times(bill, call, Cause::WriteBack, &[F::WBR], call.back_runs as f64, CHANGES);
             }
             let held_up = call.held_up_ns as f64 / 1e6;
             if held_up > 0.0 {
@@ -97,20 +127,19 @@ impl Ours<'_> {
         }
         let families = if step.held_whole { [F::TR, F::TRC] } else { [F::TRC, F::TR] };
         let kb = step.size.saturating_sub(step.offset) as f64 / KB;
-        self.sized(bill, step, Cause::Removes, &families, kb, 1.0);
+        self.sized(bill, step, Cause::Removes, &families, kb, CHANGES);
     }
 
     fn unlink(&self, bill: &mut Bill, step: &mut Step, cut: Option<&Step>) {
         let Some(cut) = cut.filter(|_| self.vector.has(F::RMC) && !self.without.sized_removes) else {
-            return self.add(bill, step, Cause::Removes, &[F::RM]);
+            return self.add(bill, step, Cause::Removes, &[F::RM], CHANGES);
         };
         let families: &[F] = match (cut.dirty > 0, cut.held_whole) {
             (true, _) => &[F::RMD, F::RMC],
             (false, true) => &[F::RMC],
             (false, false) => &[F::RMU, F::RMC],
         };
-        let crowd = crowd(self.vector, F::PCR, self.depth);
-        self.sized(bill, step, Cause::Removes, families, cut.size as f64 / KB, crowd);
+        self.sized(bill, step, Cause::Removes, families, cut.size as f64 / KB, CHANGES);
     }
 
     fn call(&self, bill: &mut Bill, step: &mut Step, cut: Option<&Step>) {
@@ -120,19 +149,22 @@ impl Ours<'_> {
             Op::Write | Op::Copy => self.write(bill, step),
             Op::Unlink => self.unlink(bill, step, cut),
             Op::Fsync | Op::Fdatasync | Op::Msync => self.sync(bill, step),
-            Op::Sync => self.sized(bill, step, Cause::Syncs, &[F::SYFS], step.dirty as f64 * BLOCK_KB, 1.0),
+            Op::Sync => self.sized(bill, step, Cause::Syncs, &[F::SYFS], step.dirty as f64 * BLOCK_KB, SYNCS),
             Op::Getdents => self.directory(bill, step),
             Op::Mmap => {
-                self.add(bill, step, Cause::Others, &[F::MAP]);
+                self.add(bill, step, Cause::Others, &[F::MAP], CACHED);
                 self.mapped(bill, step);
             }
-            Op::Fallocate => self.sized(bill, step, Cause::Others, &[F::FALLOC], step.len as f64 / KB, 1.0),
-            Op::Truncate if cut.is_none() => self.add(bill, step, Cause::Removes, &[F::EXTEND, F::CHMOD]),
+            Op::Fallocate => self.sized(bill, step, Cause::Others, &[F::FALLOC], step.len as f64 / KB, CHANGES),
+            Op::Truncate if cut.is_none() => self.add(bill, step, Cause::Removes, &[F::EXTEND, F::CHMOD], CHANGES),
             Op::Truncate => {}
-            Op::Stat | Op::Access if step.file != 0 => self.add(bill, step, Cause::Attributes, &[F::FSTAT, F::STAT]),
+            Op::Stat | Op::Access if step.file != 0 => {
+                self.add(bill, step, Cause::Attributes, &[F::FSTAT, F::STAT], CACHED)
+            }
             _ => {
                 let (cause, families) = plain(op);
-                self.add(bill, step, cause, families);
+                let crowd = if changes(cause, op) { CHANGES } else { CACHED };
+                self.add(bill, step, cause, families, crowd);
             }
         }
     }
@@ -141,50 +173,40 @@ impl Ours<'_> {
         let done = step.done as f64 / KB;
         let missing = step.misses as f64 * BLOCK_KB;
         if step.misses > 0 && step.offset == 0 && self.vector.has(F::RFS) {
-            let crowd = crowd(self.vector, F::PRD, self.depth);
-            self.sized(bill, step, Cause::RandomReads, &[F::RFS], missing, crowd);
+            self.sized(bill, step, Cause::RandomReads, &[F::RFS], missing, SMALL);
         } else if step.misses > 0 {
-            let (families, cause) = match step.sequential || step.misses as f64 * BLOCK_KB > done + BLOCK_KB {
-                true => ([F::RD, F::RRD], Cause::SequentialReads),
-                false => ([F::RRD, F::RD], Cause::RandomReads),
+            let (families, cause, crowd) = match step.sequential || missing > done + BLOCK_KB {
+                true => ([F::RD, F::RRD], Cause::SequentialReads, IN_ORDER),
+                false => ([F::RRD, F::RD], Cause::RandomReads, RANDOM),
             };
             // What is read ahead is fetched by this call, and found in memory by the next ones.
-            self.sized(bill, step, cause, &families, missing, crowd(self.vector, F::PRD, self.depth));
+            self.sized(bill, step, cause, &families, missing, crowd);
         } else {
-            self.add(bill, step, Cause::CachedReads, overhead);
+            self.add(bill, step, Cause::CachedReads, overhead, CACHED);
         }
         let holes = (step.holes as f64 * BLOCK_KB).min(done);
-        self.rate(bill, step, Cause::CachedReads, &[F::HRD, F::RDC], holes);
-        self.rate(bill, step, Cause::CachedReads, &[F::RDC], (done - holes - missing).max(0.0));
+        self.times(bill, step, Cause::CachedReads, &[F::HRD, F::RDC], holes, CACHED);
+        let held = (done - holes - missing).max(0.0);
+        self.times(bill, step, Cause::CachedReads, &[F::RDC], held, CACHED);
     }
 
     fn mapped(&self, bill: &mut Bill, step: &mut Step) {
         if step.misses > 0 {
             let kb = step.misses as f64 * BLOCK_KB;
-            self.sized(
-                bill,
-                step,
-                Cause::SequentialReads,
-                &[F::MRD, F::RD],
-                kb,
-                crowd(self.vector, F::PRD, self.depth),
-            );
+            self.sized(bill, step, Cause::SequentialReads, &[F::MRD, F::RD], kb, IN_ORDER);
         }
-        if step.hits > 0 {
-            let terms = self.vector.once(F::FAULT, step.hits as f64);
-            bill.add(self.vector, step, Cause::CachedReads, terms, 1.0, "FAULT");
-        }
+        self.times(bill, step, Cause::CachedReads, &[F::FAULT], step.hits as f64, CACHED);
     }
 
     fn write(&self, bill: &mut Bill, step: &mut Step) {
         let done = step.done as f64 / KB;
         let fresh = (step.fresh as f64 * BLOCK_KB).min(done);
-        self.add(bill, step, Cause::Writes, if step.fresh > 0 { &[F::WNO, F::WRO] } else { &[F::WRO] });
-        self.rate(bill, step, Cause::Writes, &[F::WNC, F::WRC], fresh);
-        self.rate(bill, step, Cause::Writes, &[F::WRC], done - fresh);
+        let overhead: &[F] = if step.fresh > 0 { &[F::WNO, F::WRO] } else { &[F::WRO] };
+        self.add(bill, step, Cause::Writes, overhead, CHANGES);
+        self.times(bill, step, Cause::Writes, &[F::WNC, F::WRC], fresh, CHANGES);
+        self.times(bill, step, Cause::Writes, &[F::WRC], done - fresh, CHANGES);
         if step.partial > 0 && !self.without.partial_blocks && self.vector.has(F::RMW) {
-            let terms = self.vector.once(F::RMW, step.partial as f64);
-            bill.add(self.vector, step, Cause::PartialBlocks, terms, crowd(self.vector, F::PRD, self.depth), "RMW");
+            self.times(bill, step, Cause::PartialBlocks, &[F::RMW], step.partial as f64, RANDOM);
         }
         if step.durable {
             self.sync(bill, step);
@@ -199,22 +221,22 @@ impl Ours<'_> {
             Change::Grown => &[F::SYAPP, F::SYNEW],
             Change::Over => &[F::SYOVER, F::SYAPP, F::SYNEW],
             Change::Names => &[],
-            Change::Nothing => return self.add(bill, step, Cause::Syncs, &[F::SYNONE, F::STAT]),
+            Change::Nothing => return self.add(bill, step, Cause::Syncs, &[F::SYNONE, F::STAT], SYNCS),
         };
         if families.is_empty() {
             let terms = self.first(&[F::SYDIR]).or_else(|| self.vector.sized(F::SYNEW, 0.0));
-            bill.add(self.vector, step, Cause::Syncs, terms, 1.0, "SYDIR");
+            self.terms(bill, step, (Cause::Syncs, &[F::SYDIR]), terms, SYNCS);
         } else {
-            self.sized(bill, step, Cause::Syncs, families, kb, 1.0);
+            self.sized(bill, step, Cause::Syncs, families, kb, SYNCS);
         }
-        let wait = wait(self.vector, F::PSY, self.depth);
+        let wait = wait(self.vector, F::PSY, self.together.syncing);
         bill.time(step, Cause::Syncs, wait, wait);
     }
 
     /// Who makes or removes a name waits for others that use the directory, and for the syncs that those wait for. Of what
     /// was measured, making and removing wait once each.
     fn wait_for_names(&self, bill: &mut Bill, step: &mut Step) {
-        let here = wait(self.vector, F::PDS, self.depth_here) - wait(self.vector, F::PSY, self.depth_here);
+        let here = wait(self.vector, F::PDS, self.together.here) - wait(self.vector, F::PSY, self.together.here);
         if here > 0.0 {
             bill.time(step, Cause::Crowds, here / 2.0, here / 2.0);
         }
@@ -222,11 +244,11 @@ impl Ours<'_> {
 
     fn directory(&self, bill: &mut Bill, step: &mut Step) {
         if step.misses > 0 {
-            self.add(bill, step, Cause::RandomReads, &[F::DIRU, F::LUR_NC]);
+            self.add(bill, step, Cause::RandomReads, &[F::DIRU, F::LUR_NC], SMALL);
         }
-        self.add(bill, step, Cause::CachedReads, &[F::DIRO, F::RDO]);
+        self.add(bill, step, Cause::CachedReads, &[F::DIRO, F::RDO], CACHED);
         let entries = step.done as f64 / ENTRY_BYTES;
-        bill.add(self.vector, step, Cause::CachedReads, self.vector.once(F::DIRE, entries), 1.0, "DIRE");
+        self.times(bill, step, Cause::CachedReads, &[F::DIRE], entries, CACHED);
     }
 }
 
@@ -243,6 +265,12 @@ fn lookup(step: &Step) -> &'static [F] {
         (Cached::Miss, true) => &[F::LUS_NC, F::LUR_NC],
         (Cached::Miss, false) => &[F::LUR_NC],
     }
+}
+
+/// Whether a call changes names or attributes.
+fn changes(cause: Cause, op: Op) -> bool {
+    matches!(cause, Cause::Creates | Cause::Removes | Cause::Renames)
+        || matches!(op, Op::Chmod | Op::Chown | Op::Utimes | Op::Setxattr)
 }
 
 /// Calls that cost the same each time.

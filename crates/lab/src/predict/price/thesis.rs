@@ -11,7 +11,7 @@ const KB: f64 = 1024.0;
 pub fn price(vector: &Vector, bill: &mut Bill, fragment_bytes: f64, chain: &mut Chain) {
     for step in chain.iter_mut().filter(|step| !step.ignored) {
         let mut once = |step: &mut Step, cause, family: Family| {
-            bill.add(vector, step, cause, vector.once(family, 1.0), 1.0, family.name());
+            bill.add(vector, step, cause, vector.once(family, 1.0), 0.0, family.name());
         };
         match (step.kind, step.op) {
             (Kind::Lookup, _) => once(step, lookup_cause(step.cached), lookup(step)),
@@ -20,14 +20,14 @@ pub fn price(vector: &Vector, bill: &mut Bill, fragment_bytes: f64, chain: &mut 
             (Kind::Cut, _) => {
                 let family = if step.held_whole { Family::TR } else { Family::TRC };
                 let terms = vector.sized(family, step.size as f64 / KB);
-                bill.add(vector, step, Cause::Removes, terms, 1.0, family.name());
+                bill.add(vector, step, Cause::Removes, terms, 0.0, family.name());
             }
             (Kind::Call, _) if step.failed => {}
             (Kind::Call, Some(op)) => match op {
                 Op::Read | Op::Getdents => read(vector, bill, fragment_bytes, step),
                 Op::Write => {
                     once(step, Cause::Writes, Family::WRO);
-                    bill.add(vector, step, Cause::Writes, vector.once(Family::WRC, step.done as f64 / KB), 1.0, "WRC");
+                    bill.add(vector, step, Cause::Writes, vector.once(Family::WRC, step.done as f64 / KB), 0.0, "WRC");
                 }
                 Op::Open => once(step, Cause::Opens, Family::OPEN),
                 Op::Close if !vector.has(Family::CLOSE) => {}
@@ -72,13 +72,13 @@ fn read(vector: &Vector, bill: &mut Bill, fragment_bytes: f64, step: &mut Step) 
             true => (Family::RD, Cause::SequentialReads),
             false => (Family::RRD, Cause::RandomReads),
         };
-        bill.add(vector, step, cause, vector.sized(family, missing), 1.0, family.name());
+        bill.add(vector, step, cause, vector.sized(family, missing), 0.0, family.name());
     } else {
-        bill.add(vector, step, Cause::CachedReads, vector.once(Family::RDO, 1.0), 1.0, "RDO");
+        bill.add(vector, step, Cause::CachedReads, vector.once(Family::RDO, 1.0), 0.0, "RDO");
     }
     let rest = step.done as f64 / KB - missing;
     if rest > 0.0 {
-        bill.add(vector, step, Cause::CachedReads, vector.once(Family::RDC, rest), 1.0, "RDC");
+        bill.add(vector, step, Cause::CachedReads, vector.once(Family::RDC, rest), 0.0, "RDC");
     }
 }
 
