@@ -359,6 +359,7 @@ fn engine(
     });
     bar.finish_and_clear();
     done.map_err(|error| about(&arguments.trace, error))?;
+    engine.finish();
     Ok(engine)
 }
 

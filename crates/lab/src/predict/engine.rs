@@ -1,6 +1,7 @@
 //! All stages over one trace, for several systems at once.
 
 use super::cache::{Cache, Counts, Linux, Memory, Sizes as CacheSizes, Thesis};
+use super::order::Order;
 use super::parse::parse;
 use super::pattern::Pattern;
 use super::preprocess::{Preprocess, Sizes};
@@ -75,6 +76,7 @@ enum Caches {
 /// The stages behind the names, for one system.
 #[derive(Debug)]
 pub struct System {
+    order: Order,
     caches: Caches,
     pattern: Pattern,
     price: Price,
@@ -92,7 +94,27 @@ impl System {
             }
         };
         let price = Price::new(vector, options.price);
-        System { caches, pattern: Pattern::default(), price, summary: Summary::default() }
+        System { order: Order::default(), caches, pattern: Pattern::default(), price, summary: Summary::default() }
+    }
+
+    /// Takes a chain that has its names, the next of the trace. It is annotated when its turn comes.
+    pub fn queue(&mut self, chain: Chain) {
+        self.order.push(chain);
+        if self.order.is_full() {
+            self.next();
+        }
+    }
+
+    /// The trace is over: annotates what is left.
+    pub fn finish(&mut self) {
+        while self.next() {}
+    }
+
+    fn next(&mut self) -> bool {
+        let price = &self.price;
+        let Some(mut chain) = self.order.pop(|thread, at_ns| price.now(thread, at_ns)) else { return false };
+        self.apply(&mut chain);
+        true
     }
 
     /// Annotates a chain that has its names.
@@ -173,8 +195,13 @@ impl Engine {
         self.calls += 1;
         self.names.apply(&mut chain);
         for system in &mut self.systems {
-            system.apply(&mut chain.clone());
+            system.queue(chain.clone());
         }
+    }
+
+    /// The trace is over.
+    pub fn finish(&mut self) {
+        self.systems.iter_mut().for_each(System::finish);
     }
 
     /// Calls so far.

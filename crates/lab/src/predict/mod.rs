@@ -8,7 +8,8 @@
 //!
 //! Each stage annotates [`step::Step`]s and stands alone: [`parse`] makes the chain of a call, [`preprocess`] says which
 //! files it uses, [`cache`] what is in memory, [`pattern`] what is sequential, [`price`] what it takes, [`summary`] adds up.
-//! [`engine`] runs all for several systems at once; there the cache stage has the clock of the predicted system.
+//! [`engine`] runs all for several systems at once; there calls come by the clocks of the predicted system ([`order`]), and the
+//! cache stage has them.
 //! [`compare`] and [`report`] put predictions beside measurements, [`page`] shows them.
 //!
 //! Departs  the thesis has a process for each stage, and its cache stage knows no time; it charges write-back by bytes of
@@ -20,6 +21,7 @@ pub mod cache;
 pub mod compare;
 pub mod engine;
 pub mod fsop;
+pub mod order;
 pub mod page;
 pub mod parse;
 pub mod pattern;

@@ -157,7 +157,7 @@ pub struct Step {
     pub partial: u64,
     /// (cache) Of a file whose content is given up: inode, first and last block are in memory.
     pub held_whole: bool,
-    /// (cache) Dirty blocks of the file, which are written now or given up.
+    /// (cache) Dirty blocks of the file, which are written now or given up; of who closes a file, if it wrote.
     pub dirty: u64,
     /// (cache) What was not durable.
     pub change: Change,

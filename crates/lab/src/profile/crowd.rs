@@ -19,6 +19,8 @@ const FILE: u64 = 16 << 20;
 const RUN: u64 = 128 << 10;
 /// Bytes that are written and synced, and of a small file that is read.
 const SMALL: usize = 16 << 10;
+/// Most files that are made and stay.
+const MADE: u64 = 4096;
 /// Small files of a directory.
 const FILES: u64 = 64;
 const BLOCK: u64 = 4096;
@@ -52,7 +54,7 @@ fn together<T>(
     Ok(Value { mean, error: mean / (count as f64).sqrt(), count, quantiles: None })
 }
 
-/// Calls on what is in memory; creating and removing; that with syncing, in several directories and in one; and reading what
+/// Calls on what is in memory; making files; making, syncing and removing them, in several directories and in one; and reading what
 /// is not in memory: at random, in order, and small files.
 pub fn crowd(bench: &mut Bench) -> io::Result<()> {
     let slice = bench.part() / (DEPTHS.len() as u32 * JOBS);
@@ -65,16 +67,13 @@ pub fn crowd(bench: &mut Bench) -> io::Result<()> {
             close(make(directory, &format!("small{file}"), SMALL as u64, &bench.buffer)?)?;
         }
     }
-    let (block, small) = (bench.buffer[..BLOCK as usize].to_vec(), bench.buffer[..SMALL].to_vec());
+    let small = bench.buffer[..SMALL].to_vec();
     for depth in DEPTHS {
         bench.more(1)?;
         let on = |thread: u64| -> &OwnedFd { &directories[thread as usize % directories.len()] };
-        let made = |directory: &OwnedFd, name: &str, data: &[u8], sync: bool| -> io::Result<()> {
-            let file = open(directory, name, OFlags::CREATE | OFlags::RDWR)?;
-            rustix::io::write(&file, data)?;
-            if sync {
-                fsync(&file)?;
-            }
+        let synced = |directory: &OwnedFd, name: &str| -> io::Result<()> {
+            let file = make(directory, name, SMALL as u64, &small)?;
+            fsync(&file)?;
             close(file)?;
             Ok(unlinkat(directory, name, AtFlags::empty())?)
         };
@@ -86,17 +85,19 @@ pub fn crowd(bench: &mut Bench) -> io::Result<()> {
             Ok(close(file)?)
         })?;
         bench.set(F::PCA, depth, cached);
-        let created = together(depth, slice, u64::MAX, |thread, turn| {
-            made(on(thread), &format!("c{thread}-{turn}"), &block, false)
+        let made = together(depth, slice, (MADE / depth).max(1), |thread, turn| {
+            Ok(close(make(on(thread), &format!("m{thread}-{turn}"), BLOCK, &small)?)?)
         })?;
-        bench.set(F::PCR, depth, created);
-        let synced = together(depth, slice, u64::MAX, |thread, turn| {
-            made(on(thread), &format!("s{thread}-{turn}"), &small, true)
-        })?;
-        bench.set(F::PSY, depth, synced);
-        let crowded =
-            together(depth, slice, u64::MAX, |thread, turn| made(on(0), &format!("s{thread}-{turn}"), &small, true))?;
-        bench.set(F::PDS, depth, crowded);
+        for thread in 0..depth {
+            let names = (0..).map(|turn| format!("m{thread}-{turn}"));
+            names.take_while(|name| unlinkat(on(thread), name, AtFlags::empty()).is_ok()).for_each(drop);
+        }
+        bench.settle()?;
+        bench.set(F::PCR, depth, made);
+        let apart = together(depth, slice, u64::MAX, |thread, turn| synced(on(thread), &format!("s{thread}-{turn}")))?;
+        bench.set(F::PSY, depth, apart);
+        let near = together(depth, slice, u64::MAX, |thread, turn| synced(on(0), &format!("s{thread}-{turn}")))?;
+        bench.set(F::PDS, depth, near);
     }
     let count = directories.len() as u64;
     drop(directories);

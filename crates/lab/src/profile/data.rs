@@ -54,7 +54,7 @@ pub fn cached(bench: &mut Bench) -> io::Result<()> {
                         fill(&file, request, &bench.buffer)?;
                         times[4 + at].push(clock.stop().milliseconds);
                     }
-                    close(file)?;
+                    bench.time(F::CLD, kb, |_| close(file))?;
                 }
             }
             if index == 0 {

@@ -14,6 +14,7 @@ mod beside;
 mod crowd;
 mod data;
 mod machine;
+mod many;
 mod names;
 mod removes;
 mod syncs;
@@ -34,7 +35,7 @@ const SPACE_MIN: u64 = 64 << 20;
 type Group = (&'static str, f64, fn(&mut Bench) -> io::Result<()>);
 
 /// What is measured, and its part of the time.
-const GROUPS: [Group; 10] = [
+const GROUPS: [Group; 11] = [
     ("names", 0.14, names::names),
     ("lookups", 0.06, names::lookups),
     ("cached data", 0.10, data::cached),
@@ -43,7 +44,8 @@ const GROUPS: [Group; 10] = [
     ("uncached data", 0.08, uncached::data),
     ("uncached files", 0.06, uncached::files),
     ("uncached names", 0.08, uncached::names),
-    ("many at once", 0.20, crowd::crowd),
+    ("many files", 0.02, many::many),
+    ("many at once", 0.18, crowd::crowd),
     ("beside write-back", 0.06, beside::beside),
 ];
 

@@ -112,6 +112,7 @@ families! {
     TRC "TRC" Milliseconds true "Cutting an uncached file to nothing, by its KB.";
 
     CLOSE "CLOSE" Milliseconds false "Closing a file.";
+    CLD "CLD" Milliseconds true "Closing a file that was written, by its dirty KB.";
     FSTAT "FSTAT" Milliseconds false "Asking for the attributes of an open file.";
     LUS_NG "LUS_NG" Milliseconds false "Looking up an absent name, of which it is cached that it is absent.";
     LUS_NN "LUS_NN" Milliseconds false "Looking up an absent name in a cached directory.";
@@ -153,7 +154,7 @@ families! {
     PRD "PRD" Milliseconds true "Reading 4 KiB at random, not cached, by how many do so at once.";
     PRS "PRS" Milliseconds true "Reading 128 KiB in order, not cached, by how many do so at once, each its own.";
     PFS "PFS" Milliseconds true "Opening, reading and closing a file of 16 KiB, not cached, by how many do so at once.";
-    PCR "PCR" Milliseconds true "Creating, writing 4 KiB and removing a file, by how many do so at once.";
+    PCR "PCR" Milliseconds true "Creating, writing 4 KiB and closing a file that stays, by how many do so at once.";
     PSY "PSY" Milliseconds true "Creating, writing 16 KiB, syncing and removing, by how many do so at once, in 16 directories.";
     PDS "PDS" Milliseconds true "The same in one directory.";
     RA "RA" Kilobytes false "How far is read ahead.";
@@ -161,6 +162,8 @@ families! {
     DCB "DCB" Bytes false "Memory of a cached name.";
     DIRTYBG "DIRTYBG" Kilobytes false "Dirty data from which on they are written back at once.";
     DIRTYMAX "DIRTYMAX" Kilobytes false "Dirty data at which who writes waits.";
+    DIRTYFILES "DIRTYFILES" Count false "Dirty files at which who makes one more dirty waits; absent where there are no bounds.";
+    DIRTYWAIT "DIRTYWAIT" Milliseconds false "What it waits for.";
     EXPIRE "EXPIRE" Seconds false "Age at which dirty data are written back.";
     WAKE "WAKE" Seconds false "How often it is looked whether they have that age.";
 }

@@ -3,6 +3,9 @@
 //! A file that is dirty for [`Limits::expire_ns`] is written in full at the next wake-up, every [`Limits::wake_ns`]. Beyond
 //! [`Limits::background`] files are written, the longest dirty first, at the rate of the device; who writes while more than
 //! half way from there to [`Limits::most`] is dirty waits until it is less. What is given up before costs nothing.
+//!
+//! A file system that sets space apart for each dirty file (btrfs, by the worst case of its metadata) takes so many and no
+//! more: [`Limits::files`]. Who makes one more dirty waits until another is written.
 
 use crate::predict::step::Change;
 use crate::vector::{Family, Vector};
@@ -21,6 +24,10 @@ pub struct Limits {
     pub wake_ns: u64,
     /// Blocks a second that the device takes.
     pub rate: f64,
+    /// Files that may be dirty.
+    pub files: u64,
+    /// What a file beyond that waits for another, nanoseconds.
+    pub file_wait_ns: u64,
 }
 
 impl Limits {
@@ -35,6 +42,8 @@ impl Limits {
             expire_ns: seconds(Family::EXPIRE, 30.0),
             wake_ns: seconds(Family::WAKE, 5.0).max(1_000_000),
             rate: vector.number(Family::WBRATE).map_or(f64::INFINITY, |kb| kb / 4.0).max(1.0),
+            files: vector.number(Family::DIRTYFILES).map_or(u64::MAX, |files| files as u64),
+            file_wait_ns: vector.number(Family::DIRTYWAIT).map_or(0, |milliseconds| (milliseconds * 1e6) as u64),
         }
     }
 }
@@ -71,6 +80,7 @@ pub struct Dirty {
     /// What files have that is not durable.
     changes: BTreeMap<u64, Change>,
     count: u64,
+    forced: Written,
     looked_ns: u64,
     drained_ns: u64,
 }
@@ -84,6 +94,7 @@ impl Dirty {
             by_age: BTreeSet::new(),
             changes: BTreeMap::new(),
             count: 0,
+            forced: Written::default(),
             looked_ns: 0,
             drained_ns: 0,
         }
@@ -92,14 +103,28 @@ impl Dirty {
     /// Blocks of a file are dirty now. Returns for how long who wrote them waits, nanoseconds.
     pub fn write(&mut self, inode: u64, blocks: std::ops::Range<u64>, now_ns: u64) -> u64 {
         let file = self.files.entry(inode).or_default();
+        let mut wait_ns = 0;
         if file.blocks.is_empty() && blocks.start < blocks.end {
             file.since_ns = now_ns;
+            if self.by_age.len() as u64 >= self.limits.files
+                && let Some(&(_, oldest)) = self.by_age.first()
+            {
+                wait_ns = self.limits.file_wait_ns;
+                let written = self.clean(oldest);
+                self.forced.add(written);
+            }
             self.by_age.insert((now_ns, inode));
         }
+        let file = self.files.entry(inode).or_default();
         self.count += blocks.map(|block| u64::from(file.blocks.insert(block))).sum::<u64>();
         let free_run = self.limits.background.midpoint(self.limits.most);
         let excess = self.count.saturating_sub(free_run);
-        (excess as f64 / self.limits.rate * 1e9) as u64
+        wait_ns.saturating_add((excess as f64 / self.limits.rate * 1e9) as u64)
+    }
+
+    /// Blocks that were written since somebody asked because too many files were dirty. Who waited for that has paid.
+    pub fn take_forced(&mut self) -> u64 {
+        std::mem::take(&mut self.forced).blocks
     }
 
     /// A file has something that is not durable. A new file stays one until then.
@@ -234,7 +259,17 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn limits() -> Limits {
-        Limits { background: 100, most: 200, expire_ns: 30 * SECOND, wake_ns: 5 * SECOND, rate: 50.0 }
+        let (expire_ns, wake_ns, file_wait_ns) = (30 * SECOND, 5 * SECOND, 7);
+        Limits { background: 100, most: 200, expire_ns, wake_ns, rate: 50.0, files: u64::MAX, file_wait_ns }
+    }
+
+    #[test]
+    fn so_many_files_and_no_more() {
+        let mut dirty = Dirty::new(Limits { files: 2, ..limits() });
+        assert_eq!([dirty.write(1, 0..3, 1), dirty.write(2, 0..1, 2), dirty.write(2, 1..2, 3)], [0; 3]);
+        assert_eq!((dirty.write(3, 0..1, 4), dirty.take_forced()), (7, 3), "the first one is written");
+        assert_eq!((dirty.of(1), dirty.count()), (0, 3));
+        assert_eq!((dirty.write(1, 5..6, 5), dirty.take_forced()), (7, 2));
     }
 
     #[test]

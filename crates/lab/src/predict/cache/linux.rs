@@ -118,6 +118,8 @@ pub struct Linux {
     shrink: f64,
     windows: HashMap<u64, Window>,
     dirty: Dirty,
+    /// Open files that were written.
+    written: HashSet<u64>,
     /// Files that were used, if what was there before is in memory.
     seen: HashSet<u64>,
     counts: Counts,
@@ -139,6 +141,7 @@ impl Linux {
             shrink: 0.0,
             windows: HashMap::new(),
             dirty: Dirty::new(memory.limits),
+            written: HashSet::new(),
             seen: HashSet::new(),
             counts: Counts::default(),
         }
@@ -395,6 +398,8 @@ impl Linux {
             self.touch(step.inode, block);
         }
         step.held_up_ns = self.dirty.write(step.inode, blocks, now_ns);
+        self.counts.blocks_written += self.dirty.take_forced();
+        self.written.insert(step.file);
         self.dirty.changed(step.inode, if step.fresh > 0 || end > step.size { Change::Grown } else { Change::Over });
         if step.durable {
             self.sync(step);
@@ -459,6 +464,9 @@ impl Linux {
             Some(Op::Truncate | Op::Fallocate) => self.dirty.changed(step.inode, Change::Grown),
             Some(Op::Close) => {
                 self.windows.remove(&step.file);
+                if self.written.remove(&step.file) {
+                    step.dirty = self.dirty.of(step.inode);
+                }
             }
             _ => {}
         }

@@ -7,7 +7,7 @@ pub mod thesis;
 
 pub use bill::{Bill, Cause};
 
-use super::step::Chain;
+use super::step::{Chain, Kind};
 use crate::trace::Op;
 use crate::vector::{Family, Vector};
 use ours::{Ours, Together};
@@ -68,6 +68,8 @@ pub struct Price {
     threads: HashMap<u64, Thread>,
     bill: Bill,
     shared: Shared,
+    /// When files were made by which others may go on.
+    made: HashMap<u64, u64>,
     written_bytes: u64,
     traced_ns: (u64, u64),
     latency_ns: u64,
@@ -85,6 +87,7 @@ impl Price {
             threads: HashMap::new(),
             bill,
             shared: Shared::default(),
+            made: HashMap::new(),
             written_bytes: 0,
             traced_ns,
             latency_ns: 0,
@@ -92,7 +95,7 @@ impl Price {
         }
     }
 
-    /// When a call comes, on the clock of the system.
+    /// When a call comes, on the clock of the system, if it waits for nobody.
     pub fn now(&self, thread: u64, at_ns: u64) -> u64 {
         match (self.options.pace, self.threads.get(&thread)) {
             (Pace::Fast, thread) => thread.map_or(0, |thread| thread.end_ns),
@@ -107,7 +110,9 @@ impl Price {
         let (thread, at_ns, measured_ns, directory) = (call.thread, call.at_ns, call.measured_ns, call.directory);
         let syncs = call.durable || matches!(call.op, Some(Op::Fsync | Op::Fdatasync | Op::Msync | Op::Sync));
         let written = if call.is_done() && call.op == Some(Op::Write) { call.done } else { 0 };
-        let now = self.now(thread, at_ns);
+        let ready = chain.iter().filter_map(|step| self.made.get(&step.inode)).max().copied().unwrap_or(0);
+        let now = self.now(thread, at_ns).max(ready);
+        let makes = makes(chain);
         if self.options.thesis {
             let fragment_bytes = self.vector.number(Family::FS).unwrap_or(4096.0);
             thesis::price(&self.vector, &mut self.bill, fragment_bytes, chain);
@@ -119,7 +124,7 @@ impl Price {
                 together.syncing += f64::from(u8::from(other.syncs));
             }
             Ours { vector: &self.vector, without: self.options.without, together }.price(&mut self.bill, chain);
-            self.share(now, chain);
+            self.share(now, together.all, chain);
         }
         let sum = |of: fn(&super::step::Step) -> u64| chain.iter().map(of).fold(0, u64::saturating_add);
         let (predicted, drawn) = (sum(|step| step.predicted_ns), sum(|step| step.drawn_ns));
@@ -127,6 +132,7 @@ impl Price {
             call.drawn_ns = drawn;
         }
         let end_ns = now.saturating_add(predicted);
+        self.made(makes, end_ns);
         let traced_ns = at_ns.saturating_add(measured_ns);
         self.threads.insert(thread, Thread { end_ns, traced_ns, directory, syncs });
         self.end_ns = self.end_ns.max(end_ns);
@@ -135,13 +141,27 @@ impl Price {
         self.traced_ns = (self.traced_ns.0.min(at_ns), self.traced_ns.1.max(at_ns));
     }
 
-    /// The call waits where others leave too little of what all share.
-    fn share(&mut self, now: u64, chain: &mut Chain) {
+    /// The call waits where others leave too little of what all share; but no longer than if each of `all` had as much of it
+    /// in turn.
+    fn share(&mut self, now: u64, all: f64, chain: &mut Chain) {
         let latency = chain.iter().map(|step| step.predicted_ns).fold(0, u64::saturating_add);
-        let done = self.shared.take(now, self.bill.take_demand());
+        let demand = self.bill.take_demand();
+        let done = self.shared.take(now, demand).min(now.saturating_add((all * demand as f64) as u64));
         let wait = done.saturating_sub(now.saturating_add(latency)) as f64 / 1e6;
         if let Some(call) = chain.last_mut().filter(|_| wait > 0.0) {
             self.bill.time(call, Cause::Crowds, wait, wait);
+        }
+    }
+
+    /// A file was made, or is written in full, at a time: who uses it comes later.
+    fn made(&mut self, inode: Option<u64>, end_ns: u64) {
+        let Some(inode) = inode else { return };
+        if self.made.len() >= MADE_MAX {
+            let least = self.threads.values().map(|thread| thread.end_ns).min().unwrap_or(0);
+            self.made.retain(|_, made| *made > least);
+        }
+        if self.made.len() < MADE_MAX {
+            self.made.insert(inode, end_ns);
         }
     }
 
@@ -170,6 +190,18 @@ impl Price {
         let rate = if run > 0.0 { self.written_bytes as f64 / 1024.0 / run } else { 0.0 };
         thesis::slowdown(&self.vector, rate).map_or(0.0, |slowdown| thesis::overhead(slowdown, latency, run))
     }
+}
+
+/// Files of which it is remembered when they were made.
+const MADE_MAX: usize = 1 << 16;
+
+/// Which file a call makes, or ends to write: others use it after that.
+fn makes(chain: &Chain) -> Option<u64> {
+    let call = chain.last().filter(|call| call.is_done() && call.inode != 0)?;
+    let makes = call.kind == Kind::Create
+        || call.op == Some(Op::Close) && call.dirty > 0
+        || matches!(call.op, Some(Op::Mkdir | Op::Rename | Op::Link | Op::Symlink));
+    makes.then_some(call.inode)
 }
 
 /// Which part of the time that it takes a thread alone is used of what all share: by a family that was measured at several

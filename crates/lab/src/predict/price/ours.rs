@@ -161,6 +161,14 @@ impl Ours<'_> {
             Op::Stat | Op::Access if step.file != 0 => {
                 self.add(bill, step, Cause::Attributes, &[F::FSTAT, F::STAT], CACHED)
             }
+            Op::Close if step.dirty > 0 => {
+                let kb = step.dirty as f64 * BLOCK_KB;
+                let families = [F::CLD].map(|family| self.vector.sized(family, kb));
+                match families {
+                    [Some(terms)] => self.terms(bill, step, (Cause::Opens, &[F::CLD]), Some(terms), CHANGES),
+                    [None] => self.add(bill, step, Cause::Opens, &[F::CLOSE], CACHED),
+                }
+            }
             _ => {
                 let (cause, families) = plain(op);
                 let crowd = if changes(cause, op) { CHANGES } else { CACHED };

@@ -1,8 +1,15 @@
 use super::*;
 
 fn memory(pages: u64) -> Memory {
-    let limits =
-        Limits { background: 1 << 20, most: 1 << 21, expire_ns: 30_000_000_000, wake_ns: 5_000_000_000, rate: 1e9 };
+    let limits = Limits {
+        background: 1 << 20,
+        most: 1 << 21,
+        expire_ns: 30_000_000_000,
+        wake_ns: 5_000_000_000,
+        rate: 1e9,
+        files: u64::MAX,
+        file_wait_ns: 0,
+    };
     Memory { bytes: pages * BLOCK, inode_bytes: 1024, name_bytes: 192, ahead: 1, limits, warm: false }
 }
 
