@@ -12,6 +12,8 @@ const KIB: u64 = 1024;
 const FILE: u64 = 4 << 20;
 /// Sizes that writes of new blocks are fitted to: as small files have them, and larger.
 const NEW_KB: [u64; 3] = [4, 16, 128];
+/// Which of them is large.
+const LARGE: usize = 2;
 /// Files up to here are written block by block.
 const SMALL_KB: u64 = 16;
 
@@ -49,10 +51,10 @@ pub fn cached(bench: &mut Bench) -> io::Result<()> {
                     let file = make(directory, &name, 0, &[])?;
                     // Small ones by blocks, as programs write them.
                     let request = kb.min(if kb <= SMALL_KB { 4 } else { kb }) * KIB;
-                    for _ in 0..kb * KIB / request {
+                    for turn in 0..kb * KIB / request {
                         let clock = Clock::start();
                         fill(&file, request, &bench.buffer)?;
-                        times[4 + at].push(clock.stop().milliseconds);
+                        times[if at == LARGE { 6 } else { 4 + usize::from(turn > 0) }].push(clock.stop().milliseconds);
                     }
                     bench.time(F::CLD, kb, |_| close(file))?;
                 }
@@ -79,12 +81,13 @@ pub fn cached(bench: &mut Bench) -> io::Result<()> {
         bench.end()?;
         rounds += 1;
     }
-    let [tiny_read, read, tiny_write, write, small, middle, large, holes] = times.map(Value::of);
+    let [tiny_read, read, tiny_write, write, first, next, large, holes] = times.map(Value::of);
     line(bench, (F::RDO, F::RDC), (tiny_read, 0.0), (read, 64.0));
     line(bench, (F::WRO, F::WRC), (tiny_write, 0.0), (write, 64.0));
     // Small files are what most writes of new blocks are; the rate is that of large ones. The first write of a file costs
-    // more than the next ones, so what is taken is the mean of a file of four blocks.
-    line(bench, (F::WNO, F::WNC), (middle.or(small), 4.0), (large, 128.0));
+    // more than the next ones.
+    line(bench, (F::WNF, F::WNC), (first.clone(), 4.0), (large.clone(), 128.0));
+    line(bench, (F::WNO, F::WNC), (next.or(first), 4.0), (large, 128.0));
     if let Some(holes) = holes {
         bench.rate(F::HRD, 0, (FILE / KIB) as f64, &holes);
     }

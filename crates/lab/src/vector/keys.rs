@@ -118,6 +118,7 @@ families! {
     LUS_NN "LUS_NN" Milliseconds false "Looking up an absent name in a cached directory.";
     LUR_NN "LUR_NN" Milliseconds false "Looking up an absent name in a directory that is not cached.";
     WNO "WNO" Milliseconds false "A call that writes where the file had no block, without the blocks.";
+    WNF "WNF" Milliseconds false "The same where the file was empty.";
     WNC "WNC" Rate false "Writing where the file had no block.";
     RMW "RMW" Milliseconds false "Writing a part of a block that is allocated and not cached: reading it first.";
     RMC "RMC" Milliseconds true "Removing a cached file, by its KB; all of it.";

@@ -5,7 +5,7 @@
 //! half way from there to [`Limits::most`] is dirty waits until it is less. What is given up before costs nothing.
 //!
 //! A file system that sets space apart for each dirty file (btrfs, by the worst case of its metadata) takes so many and no
-//! more: [`Limits::files`]. Who makes one more dirty waits until another is written.
+//! more: [`Limits::files`]. Who makes one more dirty waits until all others are written.
 
 use crate::predict::step::Change;
 use crate::vector::{Family, Vector};
@@ -26,7 +26,7 @@ pub struct Limits {
     pub rate: f64,
     /// Files that may be dirty.
     pub files: u64,
-    /// What a file beyond that waits for another, nanoseconds.
+    /// What is waited for each of them when there are more, nanoseconds.
     pub file_wait_ns: u64,
 }
 
@@ -106,14 +106,16 @@ impl Dirty {
         let mut wait_ns = 0;
         if file.blocks.is_empty() && blocks.start < blocks.end {
             file.since_ns = now_ns;
-            if self.by_age.len() as u64 >= self.limits.files
-                && let Some(&(_, oldest)) = self.by_age.first()
-            {
-                wait_ns = self.limits.file_wait_ns;
-                let written = self.clean(oldest);
-                self.forced.add(written);
-            }
             self.by_age.insert((now_ns, inode));
+            if self.by_age.len() as u64 > self.limits.files {
+                wait_ns = self.limits.file_wait_ns.saturating_mul(self.limits.files);
+                let others: Vec<u64> =
+                    self.by_age.iter().map(|(_, other)| *other).filter(|other| *other != inode).collect();
+                others.into_iter().for_each(|other| {
+                    let written = self.clean(other);
+                    self.forced.add(written);
+                });
+            }
         }
         let file = self.files.entry(inode).or_default();
         self.count += blocks.map(|block| u64::from(file.blocks.insert(block))).sum::<u64>();
@@ -267,9 +269,9 @@ mod tests {
     fn so_many_files_and_no_more() {
         let mut dirty = Dirty::new(Limits { files: 2, ..limits() });
         assert_eq!([dirty.write(1, 0..3, 1), dirty.write(2, 0..1, 2), dirty.write(2, 1..2, 3)], [0; 3]);
-        assert_eq!((dirty.write(3, 0..1, 4), dirty.take_forced()), (7, 3), "the first one is written");
-        assert_eq!((dirty.of(1), dirty.count()), (0, 3));
-        assert_eq!((dirty.write(1, 5..6, 5), dirty.take_forced()), (7, 2));
+        assert_eq!((dirty.write(3, 0..1, 4), dirty.take_forced()), (14, 5), "the others are written");
+        assert_eq!((dirty.of(1), dirty.count()), (0, 1));
+        assert_eq!((dirty.write(1, 5..6, 5), dirty.take_forced()), (0, 0));
     }
 
     #[test]

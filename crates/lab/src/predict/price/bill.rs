@@ -144,6 +144,12 @@ impl Bill {
         self.time(step, cause, milliseconds, drawn);
     }
 
+    /// Adds a time in which what all threads share is used, and that no result of the vector stands for.
+    pub fn shared_time(&mut self, step: &mut Step, cause: Cause, milliseconds: f64) {
+        self.demand += milliseconds;
+        self.time(step, cause, milliseconds, milliseconds);
+    }
+
     /// What was used of what all threads share since this was last asked, nanoseconds.
     pub fn take_demand(&mut self) -> u64 {
         (std::mem::take(&mut self.demand) * 1e6).round() as u64

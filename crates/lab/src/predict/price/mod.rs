@@ -1,6 +1,7 @@
 //! Fifth stage: what each step takes, by the system vector, and what all take together.
 
 mod bill;
+mod jobs;
 mod ours;
 mod shared;
 pub mod thesis;
@@ -10,6 +11,7 @@ pub use bill::{Bill, Cause};
 use super::step::{Chain, Kind};
 use crate::trace::Op;
 use crate::vector::{Family, Vector};
+use jobs::Jobs;
 use ours::{Ours, Together};
 use shared::Shared;
 use std::collections::HashMap;
@@ -64,6 +66,7 @@ struct Thread {
 #[derive(Debug)]
 pub struct Price {
     vector: Vector,
+    jobs: Jobs,
     options: PriceOptions,
     threads: HashMap<u64, Thread>,
     bill: Bill,
@@ -82,6 +85,7 @@ impl Price {
         let bill = Bill::new(options.seed);
         let traced_ns = (u64::MAX, 0);
         Price {
+            jobs: Jobs::of(&vector),
             vector,
             options,
             threads: HashMap::new(),
@@ -123,7 +127,8 @@ impl Price {
                 together.here += f64::from(u8::from(other.directory == directory));
                 together.syncing += f64::from(u8::from(other.syncs));
             }
-            Ours { vector: &self.vector, without: self.options.without, together }.price(&mut self.bill, chain);
+            let Price { vector, jobs, bill, options, .. } = self;
+            Ours { vector, without: options.without, together, jobs }.price(bill, chain);
             self.share(now, together.all, chain);
         }
         let sum = |of: fn(&super::step::Step) -> u64| chain.iter().map(of).fold(0, u64::saturating_add);
@@ -202,23 +207,4 @@ fn makes(chain: &Chain) -> Option<u64> {
         || call.op == Some(Op::Close) && call.dirty > 0
         || matches!(call.op, Some(Op::Mkdir | Op::Rename | Op::Link | Op::Symlink));
     makes.then_some(call.inode)
-}
-
-/// Which part of the time that it takes a thread alone is used of what all share: by a family that was measured at several
-/// depths. At depth `d` one ends in each `d`-th part of the time that one takes. Where that is shortest, what is shared is used
-/// up; at less depth some of it is idle, at more of it they may be in each other's way.
-fn share(vector: &Vector, families: &[Family], depth: f64) -> f64 {
-    let Some(family) = families.iter().copied().find(|family| vector.has(*family)) else { return 0.0 };
-    let at = |depth: f64| vector.sized(family, depth).map_or(0.0, |terms| terms.milliseconds());
-    let alone = at(1.0);
-    let each = |depth: f64| at(depth) / depth;
-    let depths = vector.of(family).map(|(depth, _)| depth as f64);
-    let used_up = depths.min_by(|one, other| each(*one).total_cmp(&each(*other))).unwrap_or(1.0);
-    if alone > 0.0 { each(depth.max(used_up)) / alone } else { 0.0 }
-}
-
-/// What one waits for others at this depth, milliseconds: by a family that was measured at several depths.
-fn wait(vector: &Vector, family: Family, depth: f64) -> f64 {
-    let at = |depth: f64| vector.sized(family, depth).map_or(0.0, |terms| terms.milliseconds());
-    if depth > 1.0 { (at(depth) - at(1.0)).max(0.0) } else { 0.0 }
 }

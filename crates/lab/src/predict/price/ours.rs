@@ -9,9 +9,10 @@
 //!
 //! Where a vector lacks one of our results, that of the thesis stands in.
 
+use super::Without;
 use super::bill::{Bill, Cause};
+use super::jobs::Jobs;
 use super::thesis::lookup_cause;
-use super::{Without, share, wait};
 use crate::predict::step::{Cached, Chain, Change, Kind, Step};
 use crate::trace::Op;
 use crate::vector::{Family as F, Terms, Vector};
@@ -30,6 +31,8 @@ pub struct Ours<'a> {
     pub without: Without,
     /// How many call at once.
     pub together: Together,
+    /// What the jobs take by which crowds are measured.
+    pub jobs: &'a Jobs,
 }
 
 /// How many threads are in calls at once, the one that is looked at included.
@@ -59,8 +62,7 @@ impl Ours<'_> {
     }
 
     fn share(&self, crowd: &[F]) -> f64 {
-        let depth = if crowd == SYNCS { self.together.syncing } else { self.together.all };
-        share(self.vector, crowd, depth)
+        self.jobs.share(self.vector, crowd, if crowd == SYNCS { self.together.syncing } else { self.together.all })
     }
 
     fn terms(&self, bill: &mut Bill, step: &mut Step, what: (Cause, &[F]), terms: Option<Terms>, crowd: &[F]) {
@@ -115,7 +117,7 @@ impl Ours<'_> {
             }
             let held_up = call.held_up_ns as f64 / 1e6;
             if held_up > 0.0 {
-                bill.time(call, Cause::HeldUp, held_up, held_up);
+                bill.shared_time(call, Cause::HeldUp, held_up);
             }
         }
     }
@@ -209,7 +211,11 @@ impl Ours<'_> {
     fn write(&self, bill: &mut Bill, step: &mut Step) {
         let done = step.done as f64 / KB;
         let fresh = (step.fresh as f64 * BLOCK_KB).min(done);
-        let overhead: &[F] = if step.fresh > 0 { &[F::WNO, F::WRO] } else { &[F::WRO] };
+        let overhead: &[F] = match (step.fresh > 0, step.size) {
+            (true, 0) => &[F::WNF, F::WNO, F::WRO],
+            (true, _) => &[F::WNO, F::WRO],
+            (false, _) => &[F::WRO],
+        };
         self.add(bill, step, Cause::Writes, overhead, CHANGES);
         self.times(bill, step, Cause::Writes, &[F::WNC, F::WRC], fresh, CHANGES);
         self.times(bill, step, Cause::Writes, &[F::WRC], done - fresh, CHANGES);
@@ -237,14 +243,15 @@ impl Ours<'_> {
         } else {
             self.sized(bill, step, Cause::Syncs, families, kb, SYNCS);
         }
-        let wait = wait(self.vector, F::PSY, self.together.syncing);
+        let wait = self.jobs.wait(self.vector, F::PSY, self.together.syncing);
         bill.time(step, Cause::Syncs, wait, wait);
     }
 
     /// Who makes or removes a name waits for others that use the directory, and for the syncs that those wait for. Of what
     /// was measured, making and removing wait once each.
     fn wait_for_names(&self, bill: &mut Bill, step: &mut Step) {
-        let here = wait(self.vector, F::PDS, self.together.here) - wait(self.vector, F::PSY, self.together.here);
+        let wait = |family| self.jobs.wait(self.vector, family, self.together.here);
+        let here = wait(F::PDS) - wait(F::PSY);
         if here > 0.0 {
             bill.time(step, Cause::Crowds, here / 2.0, here / 2.0);
         }

@@ -1,0 +1,70 @@
+//! What is used of what all threads share, from jobs that were done by several at once (`P…` of a vector).
+//!
+//! A job consists of calls. A thread alone takes for it what these take one after the other; together, all are done at a rate that
+//! says what one job uses of what they share. So each millisecond of such a call uses a share of a millisecond. The vector's own
+//! prices of the calls are taken, and not what the job took alone: both were measured, but what a thread alone waits for another
+//! processor to wake up varies between two times by a factor of two, and then the share would.
+
+use crate::vector::{Family as F, Vector};
+
+/// A family, what one job takes a thread alone, and what of that are calls that another family stands for; milliseconds.
+#[derive(Debug)]
+struct Job {
+    family: F,
+    alone: f64,
+    beside: f64,
+}
+
+/// All that a vector has.
+#[derive(Debug)]
+pub struct Jobs(Vec<Job>);
+
+impl Jobs {
+    /// By the prices of a vector.
+    pub fn of(vector: &Vector) -> Jobs {
+        let calls = |families: &[F]| families.iter().filter_map(|family| vector.number(*family)).sum::<f64>();
+        let sized = |family: F, kb: f64| vector.sized(family, kb).map_or(0.0, |terms| terms.milliseconds());
+        let rate = |family: F, kb: f64| vector.once(family, kb).map_or(0.0, |terms| terms.milliseconds());
+        let first = if vector.has(F::WNF) { F::WNF } else { F::WNO };
+        let write = |kb: f64| calls(&[F::LUS_NN, F::CR, first, F::CLOSE]) + rate(F::WNC, kb);
+        let synced = write(16.0) + sized(F::RMC, 16.0);
+        let jobs = [
+            (F::PCA, calls(&[F::STAT, F::OPEN, F::RDO, F::CLOSE]) + rate(F::RDC, 4.0), 0.0),
+            (F::PCR, write(4.0), 0.0),
+            (F::PRD, sized(F::RRD, 4.0), 0.0),
+            (F::PRS, sized(F::RD, 128.0), 0.0),
+            (F::PFS, calls(&[F::LUS_NC, F::OPEN, F::CLOSE]) + sized(F::RFS, 16.0), 0.0),
+            (F::PSY, synced + sized(F::SYNEW, 16.0), synced),
+            (F::PDS, synced + sized(F::SYNEW, 16.0), synced),
+        ];
+        let known = jobs.into_iter().filter(|(family, ..)| vector.has(*family));
+        Jobs(known.map(|(family, alone, beside)| Job { family, alone, beside }).collect())
+    }
+
+    /// How much of what is shared a millisecond of a call uses, by the first of some families that was measured. Where most
+    /// jobs a second are done, what is shared is used up; at less depth some of it is idle, and at more they may be in each
+    /// other's way.
+    pub fn share(&self, vector: &Vector, families: &[F], depth: f64) -> f64 {
+        let Some(job) = families.iter().find_map(|family| self.0.iter().find(|job| job.family == *family)) else {
+            return 0.0;
+        };
+        let each = |depth: f64| together(vector, job.family, depth) / depth;
+        let depths = vector.of(job.family).map(|(depth, _)| depth as f64);
+        let used_up = depths.min_by(|one, other| each(*one).total_cmp(&each(*other))).unwrap_or(1.0);
+        // What others than the calls of this family use is not theirs.
+        let beside = if job.beside > 0.0 { job.beside * self.share(vector, &[F::PCR], depth) } else { 0.0 };
+        let (uses, calls) = (each(depth.max(used_up)) - beside, job.alone - job.beside);
+        if calls > 0.0 { uses.max(0.0) / calls } else { 0.0 }
+    }
+
+    /// What a sync waits for others at this depth beyond what it takes alone, milliseconds.
+    pub fn wait(&self, vector: &Vector, family: F, depth: f64) -> f64 {
+        let job = self.0.iter().find(|job| job.family == family && depth > 1.0);
+        job.map_or(0.0, |job| (together(vector, family, depth) - job.alone).max(0.0))
+    }
+}
+
+/// What one job takes when so many are done at once, milliseconds.
+fn together(vector: &Vector, family: F, depth: f64) -> f64 {
+    vector.sized(family, depth).map_or(0.0, |terms| terms.milliseconds())
+}
