@@ -102,13 +102,13 @@ impl fmt::Display for Report {
                 "{op:<10}{count:>10}{failed:>8}{total_s:>10.3}{mean_us:>10.1}{p50_us:>10.1}{p90_us:>10.1}{p99_us:>10.1}{max_us:>11.1}"
             )?;
         }
-        for (what, Difference { count, examples }) in [
+        for (what, difference) in [
             ("failed here, and not in the trace", &run.summary.failed_here),
             ("failed in the trace, and not here", &run.summary.failed_there),
             ("failed in both, in other ways", &run.summary.failed_otherwise),
         ] {
-            if *count > 0 {
-                writeln!(f, "{what}: {count}, as in {}", examples.join("; "))?;
+            if difference.count > 0 {
+                writeln!(f, "{what}: {difference}")?;
             }
         }
         self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))

@@ -163,11 +163,9 @@ impl Job {
             return Err(BenchError::Stopped);
         }
         let summary = Summary::of(setup, &played);
-        match summary.failed_here.examples.first() {
-            Some(example) => {
-                Err(BenchError::Before(format!("{} calls failed, the first: {example}", summary.failed_here.count)))
-            }
-            None => Ok(prefilled),
+        match summary.failed_here.count {
+            0 => Ok(prefilled),
+            _ => Err(BenchError::Before(format!("calls failed: {}", summary.failed_here))),
         }
     }
 }
