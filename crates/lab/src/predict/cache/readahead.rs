@@ -4,7 +4,8 @@
 //! count as a stream; any other reads what is asked for. One page of each window is marked: when it is read, the next window
 //! is fetched. Windows grow, and end where large folios would.
 //!
-//! Departs  a window is not cut by congestion, and its mark is not moved to the begin of a large folio.
+//! Departs  a window is not cut by congestion. Of a large folio all pages have its mark, here one page; reads at random then
+//!          fetch a little less than they do.
 
 /// Pages of one request that a device takes, unless it says otherwise (`BLK_DEF_MAX_SECTORS_CAP`, 1,280 KiB): who reads more
 /// than is read ahead at once gets windows up to this.
