@@ -355,7 +355,7 @@ pub struct Crash {
     #[arg(long)]
     pub seed: Option<u64>,
     /// For how long to open images, as in 30s or 10m.
-    #[arg(long, default_value = "10m", value_parser = duration)]
+    #[arg(long, default_value = "10m", value_parser = ashlar_units::duration)]
     pub budget: std::time::Duration,
     /// Directory for files of failing images.
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -396,7 +396,7 @@ pub struct Schedule {
     #[arg(long, value_name = "S")]
     pub seed: Option<u64>,
     /// For how long to explore at most, as in 30s or 10m.
-    #[arg(long, default_value = "10m", value_parser = duration)]
+    #[arg(long, default_value = "10m", value_parser = ashlar_units::duration)]
     pub budget: std::time::Duration,
     /// The file for the execution that failed. Default: HARNESS-SEED-ITERATION.trace.json here.
     #[arg(short, long, value_name = "TRACE")]
@@ -412,7 +412,7 @@ pub struct Faults {
     #[arg(long)]
     pub seed: Option<u64>,
     /// How long to go on, as in 30s or 10m; every type and fault is tried once in any case.
-    #[arg(long, default_value = "1m", value_parser = duration)]
+    #[arg(long, default_value = "1m", value_parser = ashlar_units::duration)]
     pub budget: std::time::Duration,
     /// Only this type of block.
     #[arg(long = "type", value_name = "NAME")]
@@ -504,7 +504,7 @@ pub struct ProveLong {
     #[arg(long)]
     pub seed: Option<u64>,
     /// How long to explore, as in 30s or 10m.
-    #[arg(long, default_value = "1m", value_parser = duration)]
+    #[arg(long, default_value = "1m", value_parser = ashlar_units::duration)]
     pub budget: std::time::Duration,
 }
 
@@ -518,18 +518,4 @@ pub struct Prove {
     /// List the rules.
     #[arg(long)]
     pub rules: bool,
-}
-
-/// Reads `90`, `90s`, `10m` or `2h`.
-pub fn duration(text: &str) -> Result<std::time::Duration, String> {
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let factor = match unit {
-        "" | "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        _ => return Err(format!("{text:?} is no time: write 90s, 10m or 2h")),
-    };
-    let number: u64 = number.parse().map_err(|_| format!("{text:?} is no time: write 90s, 10m or 2h"))?;
-    Ok(std::time::Duration::from_secs(number.saturating_mul(factor)))
 }

@@ -18,6 +18,8 @@ pub struct Mount {
     pub file_system: String,
     /// What, as in `/dev/loop0`.
     pub source: PathBuf,
+    /// Number of its device, major and minor, by which the kernel knows it; that of `stat` is another on btrfs.
+    pub device: (u32, u32),
 }
 
 /// All mounts, those that cover others last.
@@ -37,10 +39,12 @@ pub fn mount_of(path: &Path) -> io::Result<Mount> {
 
 fn mount(line: &[u8]) -> Option<Mount> {
     let mut words = line.split(|byte| *byte == b' ');
-    let point = path(words.nth(4)?);
+    let (major, minor) = std::str::from_utf8(words.nth(2)?).ok()?.split_once(':')?;
+    let device = (major.parse().ok()?, minor.parse().ok()?);
+    let point = path(words.nth(1)?);
     let mut words = words.skip_while(|word| *word != b"-").skip(1);
     let file_system = String::from_utf8_lossy(words.next()?).into_owned();
-    Some(Mount { point, file_system, source: path(words.next()?) })
+    Some(Mount { point, file_system, source: path(words.next()?), device })
 }
 
 /// A path in which blanks and the like stand as `\040`.
@@ -160,7 +164,8 @@ mod tests {
     #[test]
     fn lines_of_mountinfo_are_read() {
         let line = br"36 35 98:0 /a /mnt\040x rw,noatime shared:1 master:2 - ext4 /dev/root\134 rw,errors=continue";
-        let expected = Mount { point: "/mnt x".into(), file_system: "ext4".into(), source: r"/dev/root\".into() };
+        let (point, source) = ("/mnt x".into(), r"/dev/root\".into());
+        let expected = Mount { point, file_system: "ext4".into(), source, device: (98, 0) };
         assert_eq!(mount(line), Some(expected));
         assert_eq!(mount(b"36 35 98:0 /a /mnt"), None);
         assert_eq!(mount(b""), None);

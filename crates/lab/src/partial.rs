@@ -27,6 +27,13 @@ impl Partial {
         Ok(BufWriter::with_capacity(1 << 20, Partial::create(to)?))
     }
 
+    /// Writes a whole file.
+    pub fn write(to: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut file = Partial::create(to)?;
+        file.write_all(bytes)?;
+        file.finish()
+    }
+
     /// It is whole: makes it durable and puts it in its place.
     pub fn finish(mut self) -> io::Result<()> {
         let placed = self.file.sync_all().and_then(|()| std::fs::rename(&self.beside, &self.to));

@@ -50,7 +50,15 @@ impl<T: Item> Sorter<T> {
         self.weight += item.weight() + size_of::<T>();
         self.items.push(item);
         // While a vector grows, it is there twice.
-        if self.weight + self.items.capacity() * size_of::<T>() > self.memory { self.spill() } else { Ok(()) }
+        if self.weight + self.items.capacity() * size_of::<T>() > self.memory { self.spill_named() } else { Ok(()) }
+    }
+
+    /// The file has no name, so errors name the directory.
+    fn spill_named(&mut self) -> io::Result<()> {
+        self.spill().map_err(|error| {
+            let directory = self.directory.display();
+            io::Error::new(error.kind(), format!("{directory}: a file for what is sorted there: {error}"))
+        })
     }
 
     fn spill(&mut self) -> io::Result<()> {
@@ -58,8 +66,7 @@ impl<T: Item> Sorter<T> {
             Some(file) => file,
             none => {
                 let opened = OpenOptions::new().read(true).write(true).custom_flags(TMPFILE).open(&self.directory);
-                let named = |error| io::Error::other(format!("{}: {error}", self.directory.display()));
-                none.insert(BufWriter::with_capacity(1 << 20, opened.map_err(named)?))
+                none.insert(BufWriter::with_capacity(1 << 20, opened?))
             }
         };
         self.items.sort_by_cached_key(T::key);
@@ -72,6 +79,7 @@ impl<T: Item> Sorter<T> {
             file.write_all(&bytes)?;
             self.written += 4 + bytes.len() as u64;
         }
+        file.flush()?;
         self.runs.push((from, self.written));
         self.weight = 0;
         Ok(())
@@ -83,7 +91,7 @@ impl<T: Item> Sorter<T> {
             self.items.sort_by_cached_key(T::key);
             return Ok(Sorted::Memory(self.items.into_iter()));
         }
-        self.spill()?;
+        self.spill_named()?;
         let file = self.file.take().ok_or_else(|| io::Error::other("no run"))?;
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
         let mut runs: Vec<Run> =

@@ -1,5 +1,6 @@
 //! What repeated measurements say: mean, confidence interval, and whether they scatter too much (FAST '10, section 3).
 
+use ashlar_models::student_quantile;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
@@ -38,7 +39,7 @@ impl Interval {
         Some(Interval {
             count: values.len() as u64,
             mean,
-            half_width: Some(student(0.975, count - 1.0) * deviation / count.sqrt()),
+            half_width: Some(student_quantile(0.975, count - 1.0) * deviation / count.sqrt()),
             variation: Some(variation),
             scattered: variation > SCATTER,
         })
@@ -55,80 +56,9 @@ impl fmt::Display for Interval {
     }
 }
 
-/// The value that Student's distribution stays below with a probability from 0.5 up to and without 1.
-pub fn student(probability: f64, freedom: f64) -> f64 {
-    // The distribution function is even, steady and has no closed inverse.
-    let (mut low, mut high) = (0.0, 1.0);
-    while below(high, freedom) < probability && high < 1e12 {
-        (low, high) = (high, high * 2.0);
-    }
-    for _ in 0..100 {
-        let middle = (low + high) / 2.0;
-        if below(middle, freedom) < probability { low = middle } else { high = middle }
-    }
-    (low + high) / 2.0
-}
-
-/// The probability that a variable of Student's distribution is below `t`, which is not negative.
-fn below(t: f64, freedom: f64) -> f64 {
-    1.0 - beta(freedom / (freedom + t * t), freedom / 2.0, 0.5) / 2.0
-}
-
-/// The regularized incomplete beta function, by its continued fraction (Abramowitz and Stegun, 26.5.8).
-fn beta(x: f64, a: f64, b: f64) -> f64 {
-    if x <= 0.0 || x >= 1.0 {
-        return x.clamp(0.0, 1.0);
-    }
-    // The fraction converges fast on this side only.
-    if x > (a + 1.0) / (a + b + 2.0) {
-        return 1.0 - beta(1.0 - x, b, a);
-    }
-    let front = (log_gamma(a + b) - log_gamma(a) - log_gamma(b) + a * x.ln() + b * (1.0 - x).ln()).exp() / a;
-    // From the innermost fraction outwards.
-    let mut fraction = 1.0;
-    for step in (1..=200).rev() {
-        let m = f64::from(step / 2);
-        let term = if step % 2 == 0 {
-            m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m))
-        } else {
-            -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0))
-        };
-        fraction = 1.0 + term / fraction;
-    }
-    front / fraction
-}
-
-/// The logarithm of the gamma function for a positive number, by Stirling's series (Abramowitz and Stegun, 6.1.41).
-fn log_gamma(x: f64) -> f64 {
-    if x < 10.0 {
-        return log_gamma(x + 1.0) - x.ln();
-    }
-    let series = 1.0 / (12.0 * x) - 1.0 / (360.0 * x.powi(3)) + 1.0 / (1260.0 * x.powi(5));
-    (x - 0.5) * x.ln() - x + 0.5 * std::f64::consts::TAU.ln() + series
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    // Tables of Student's distribution, two-sided 95 % (as in R's `qt(0.975, freedom)`).
-    #[test]
-    fn quantiles_are_those_of_the_tables() {
-        for (freedom, expected) in [
-            (1.0, 12.7062),
-            (2.0, 4.3027),
-            (3.0, 3.1824),
-            (4.0, 2.7764),
-            (5.0, 2.5706),
-            (9.0, 2.2622),
-            (29.0, 2.0452),
-            (120.0, 1.9799),
-            (1e6, 1.9600),
-        ] {
-            let found = student(0.975, freedom);
-            assert!((found - expected).abs() < 5e-5 * expected.max(1.0), "{freedom}: {found} {expected}");
-        }
-    }
 
     // The digest of FAST '10, check 10. By hand: mean 10.2, deviation sqrt(0.7) = 0.83666, 2.77645 * 0.83666 / sqrt(5).
     #[test]

@@ -10,6 +10,7 @@
 pub mod calibrate;
 mod chance;
 pub mod disk;
+mod distribution;
 pub mod endurance;
 mod error;
 pub mod flash;
@@ -23,6 +24,7 @@ mod spec;
 
 pub use calibrate::{Row, calibrate};
 pub use chance::Chance;
+pub use distribution::{normal_below, normal_quantile, student_quantile};
 pub use error::SpecError;
 pub use io::{Completion, Counters, Id, Kind, Refused, Request, SECTOR, Split};
 pub use model::{Model, Summary, closed_loop, open_loop};

@@ -4,10 +4,12 @@
 //! counts blocks, `Bytes` counts bytes. The only bridges are [`Lba::to_bytes`], [`Blocks::to_bytes`] and
 //! [`Bytes::to_blocks_up`].
 
+mod duration;
 #[cfg(test)]
 mod fuzz;
 mod text;
 
+pub use duration::{ParseDurationError, duration, some_duration};
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 pub use text::ParseBytesError;

@@ -75,7 +75,7 @@ impl fmt::Display for Task {
 
 /// Runs everything whose name contains `only`, or lists it.
 pub fn soak(budget: &str, only: Option<&str>, list: bool) -> Result<(), String> {
-    let budget = duration(budget)?;
+    let budget = ashlar_units::duration(budget).map_err(|error| error.to_string())?;
     // What begins so is no fuzz target, and those take long to build.
     let program_only = only.is_some_and(|only| ["prove", "plan"].iter().any(|verb| only.starts_with(verb)));
     let mut tasks = if program_only { Vec::new() } else { targets()? };
@@ -267,32 +267,9 @@ fn check(ashlar: &Path, arguments: &[&str]) -> Result<String, String> {
     if ran.status.success() { Ok("it holds".into()) } else { Err(text.into_owned()) }
 }
 
-/// Reads `90s`, `10m` or `2h`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let refuse = || format!("{text:?} is no duration: write 90s, 10m or 2h");
-    let unit = text.chars().last().ok_or_else(refuse)?;
-    let seconds = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3600,
-        _ => return Err(refuse()),
-    };
-    let count: u64 = text[..text.len() - 1].parse().map_err(|_| refuse())?;
-    count.checked_mul(seconds).map(Duration::from_secs).ok_or_else(refuse)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations_have_a_unit() {
-        assert_eq!(duration("10m"), Ok(Duration::from_secs(600)));
-        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
-        for text in ["", "10", "m", "1.5h", "99999999999999999999h", "5307286653013989h"] {
-            assert!(duration(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn processor_time_is_counted() {

@@ -98,7 +98,7 @@ pub fn run(arguments: &HistoryArguments, output: &Output) -> Result<ExitCode, Fa
     bar.finish_and_clear();
     let source = source?;
     let header = Header { source: source.text, models: source.models, seed: arguments.seed, capacity: source.capacity };
-    let (statistics, tidied) = builder.finish(to, &header, &stop).map_err(|error| about(to, error))?;
+    let (statistics, tidied) = builder.finish(to, &header, &stop).map_err(failed)?;
     output.print(&History {
         path: to.to_string_lossy().into_owned(),
         header,

@@ -2,15 +2,20 @@
 
 mod stages;
 
-use super::about;
+use super::{about, failed};
 use crate::output::{Failure, Output};
 use ashlar_columns::read;
+use ashlar_lab::partial::Partial;
+use ashlar_lab::predict::cache::Counts;
 use ashlar_lab::predict::compare::{Accuracy, accuracy};
 use ashlar_lab::predict::engine::{CONFIDENCE, Engine, Options, Prediction};
 use ashlar_lab::predict::page::{Shown, page};
 use ashlar_lab::predict::preprocess::Sizes;
 use ashlar_lab::predict::price::{Pace, PriceOptions, Without};
-use ashlar_lab::predict::report::{Measured, QUANTITY, Rank, Truth, UNIT, changes, doubled, outcomes, ranks, subject};
+use ashlar_lab::predict::report::{
+    Measured, PAGES_ERROR, PAGES_QUANTITY, PAGES_UNIT, QUANTITY, Rank, Truth, UNIT, changes, doubled, outcomes, ranks,
+    subject,
+};
 use ashlar_lab::predict::tree::Tree;
 use ashlar_lab::snapshot::SnapshotReader;
 use ashlar_lab::trace::{CALLS, Record};
@@ -165,6 +170,12 @@ impl fmt::Display for Report {
             for change in one.changes.iter().take(3) {
                 writeln!(f, "    {}: {} s less", change.what, number(change.seconds_less))?;
             }
+            if let Some(Counts { pages_added, pages_fetched, pages_evicted, .. }) = one.caches {
+                writeln!(
+                    f,
+                    "    pages added to the cache: {pages_added}, {pages_fetched} of them read; {pages_evicted} evicted"
+                )?;
+            }
             for (name, count) in &one.unpriced {
                 writeln!(f, "    the vector has no {name}: {count} steps have no price")?;
             }
@@ -266,7 +277,7 @@ pub fn run(arguments: &PredictArguments, output: &Output) -> Result<ExitCode, Fa
             accuracy: report.accuracy.as_ref(),
             notes: &report.notes,
         };
-        std::fs::write(file, page(&shown)).map_err(|error| about(file, error))?;
+        Partial::write(file, page(&shown).as_bytes()).map_err(failed)?;
     }
     output.print(&report);
     Ok(ExitCode::SUCCESS)
@@ -400,9 +411,7 @@ fn notes(engine: &Engine, inputs: &Inputs) -> Vec<String> {
 }
 
 fn record(arguments: &PredictArguments, report: &Report, output: &Output) -> Vec<String> {
-    let of = |one: &Prediction| {
-        // The range of the time from begin to end is that of all calls together, in proportion.
-        let relative = |seconds: f64| if one.total_seconds > 0.0 { seconds / one.total_seconds } else { 1.0 };
+    let of = |one: &Prediction, (quantity, unit, value, low, high): (&str, &str, f64, f64, f64)| {
         let mut inputs = BTreeMap::new();
         inputs.insert("trace".to_string(), report.workload.clone().into());
         inputs.insert("calls".to_string(), report.calls.into());
@@ -411,11 +420,11 @@ fn record(arguments: &PredictArguments, report: &Report, output: &Output) -> Vec
         inputs.insert("warm".to_string(), arguments.warm.into());
         Predicted {
             subject: subject(&report.workload, &one.system),
-            quantity: QUANTITY.into(),
-            unit: UNIT.into(),
-            value: Some(one.elapsed_seconds),
-            low: one.elapsed_seconds * relative(one.low_seconds),
-            high: one.elapsed_seconds * relative(one.high_seconds),
+            quantity: quantity.into(),
+            unit: unit.into(),
+            value: Some(value),
+            low,
+            high,
             confidence: CONFIDENCE,
             model: if arguments.thesis { "lab.thesis" } else { "lab.predict" }.into(),
             model_version: MODEL_VERSION,
@@ -424,6 +433,16 @@ fn record(arguments: &PredictArguments, report: &Report, output: &Output) -> Vec
             fingerprint: String::new(),
         }
     };
-    let ids = crate::ledger::predict(report.predictions.iter().map(of).collect(), output);
+    let both = |one: &Prediction| {
+        // The range of the time from begin to end is that of all calls together, in proportion.
+        let relative = |seconds: f64| if one.total_seconds > 0.0 { seconds / one.total_seconds } else { 1.0 };
+        let time = one.elapsed_seconds;
+        let time = (QUANTITY, UNIT, time, time * relative(one.low_seconds), time * relative(one.high_seconds));
+        let pages = one.caches.map(|caches| caches.pages_added as f64);
+        let pages =
+            pages.map(|of| (PAGES_QUANTITY, PAGES_UNIT, of, of * (1.0 - PAGES_ERROR), of * (1.0 + PAGES_ERROR)));
+        [Some(time), pages].into_iter().flatten().map(|quantity| of(one, quantity)).collect::<Vec<_>>()
+    };
+    let ids = crate::ledger::predict(report.predictions.iter().flat_map(both).collect(), output);
     ids.into_iter().flatten().collect()
 }

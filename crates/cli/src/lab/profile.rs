@@ -30,7 +30,7 @@ pub struct ProfileArguments {
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// About how long it may take, as in 90s or 3m.
-    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = crate::arguments::duration)]
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = ashlar_units::some_duration)]
     pub budget: Duration,
     /// Decides what is left to chance.
     #[arg(long, value_name = "N", default_value_t = 0)]

@@ -5,11 +5,12 @@ use super::workloads::values;
 use super::{about, failed};
 use crate::device::on_signal;
 use crate::output::{Failure, Output};
+use ashlar_lab::predict::report::{PAGES_QUANTITY, PAGES_UNIT, QUANTITY, UNIT};
 use ashlar_lab::run::{
-    BenchError, BenchOptions, Difference, Dropped, Finder, Job, Limits, Needed, OpSummary, Pace, PlayOptions, Repeat,
-    Script, ScriptBuilder, ScriptError, bytes, of_snapshot,
+    BenchError, BenchOptions, Dropped, Finder, Job, Limits, Needed, OpSummary, Pace, PlayOptions, Repeat, Script,
+    ScriptBuilder, ScriptError, bytes, of_snapshot,
 };
-use ashlar_lab::stand::{DeviceUse, Stand};
+use ashlar_lab::stand::{DeviceUse, PageUse, Stand};
 use ashlar_lab::stats::Interval;
 use ashlar_lab::trace::CALLS;
 use ashlar_lab::workload::{Kind, Stage, records};
@@ -83,6 +84,18 @@ impl fmt::Display for Report {
             let requests = format!("{reads} reads of {read}, {writes} writes of {written}");
             writeln!(f, "                 device busy {busy_s:.3} s with {requests}")?;
         }
+        if let Some(PageUse { added, removed, missed }) = run.pages {
+            writeln!(f, "                 pages added to the cache: {added}, removed: {removed}")?;
+            if missed > 0 {
+                writeln!(f, "                 events of the page cache that were missed: {missed}")?;
+            }
+        }
+        if let Some(why) = &run.pages_unknown {
+            writeln!(f, "                 pages of the cache were not counted: {why}")?;
+        }
+        if let Some(own) = run.own_memory_bytes {
+            writeln!(f, "                 {} of the memory is this process's own, not for caches", Bytes(own))?;
+        }
         run.coldness.iter().try_for_each(|coldness| writeln!(f, "                 {coldness}"))?;
         run.summary
             .sync_s
@@ -102,13 +115,13 @@ impl fmt::Display for Report {
                 "{op:<10}{count:>10}{failed:>8}{total_s:>10.3}{mean_us:>10.1}{p50_us:>10.1}{p90_us:>10.1}{p99_us:>10.1}{max_us:>11.1}"
             )?;
         }
-        for (what, Difference { count, examples }) in [
+        for (what, difference) in [
             ("failed here, and not in the trace", &run.summary.failed_here),
             ("failed in the trace, and not here", &run.summary.failed_there),
             ("failed in both, in other ways", &run.summary.failed_otherwise),
         ] {
-            if *count > 0 {
-                writeln!(f, "{what}: {count}, as in {}", examples.join("; "))?;
+            if difference.count > 0 {
+                writeln!(f, "{what}: {difference}")?;
             }
         }
         self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
@@ -287,9 +300,11 @@ fn report(
 /// What was measured, for the ledger.
 fn record(report: &Report, output: &Output) {
     let subject = format!("{} on {}", report.workload, report.on);
-    for (quantity, unit, value) in
-        [("run.total", "s", report.total_s.mean), ("run.rate", "calls/s", report.calls_per_s.mean)]
-    {
+    let counted: Option<Vec<f64>> = report.runs.iter().map(|run| run.pages.map(|pages| pages.added as f64)).collect();
+    let pages =
+        counted.and_then(|counted| Interval::of(&counted)).map(|pages| (PAGES_QUANTITY, PAGES_UNIT, pages.mean));
+    let times = [(QUANTITY, UNIT, report.total_s.mean), ("run.rate", "calls/s", report.calls_per_s.mean)];
+    for (quantity, unit, value) in times.into_iter().chain(pages) {
         let (quantity, unit, how) = (quantity.into(), unit.into(), format!("lab run, {} times", report.runs.len()));
         let measured = Measurement { subject: subject.clone(), quantity, unit, value, how, kind: Some(report.kind) };
         if let Err(error) = Ledger::open_default().and_then(|ledger| ledger.measure(measured)) {

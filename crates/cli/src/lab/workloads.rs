@@ -110,7 +110,11 @@ pub fn run(arguments: &WorkloadsArguments, output: &Output) -> Result<ExitCode, 
             let extension = path.extension().map_or("jsonl".into(), |extension| extension.to_string_lossy());
             let setup = path.with_extension(format!("setup.{extension}"));
             let plan = kind.plan(&values)?;
-            let (setup_calls, run_calls) = (write(&setup, plan.setup)?, write(path, plan.run)?);
+            let setup_calls = write(&setup, plan.setup)?;
+            let run_calls = write(path, plan.run).inspect_err(|_| {
+                // Alone it is of no use.
+                let _ = std::fs::remove_file(&setup);
+            })?;
             Some(Written { run: path.clone(), run_calls, setup, setup_calls })
         }
     };

@@ -81,16 +81,10 @@ fn budget(text: &str) -> Result<Budget, String> {
         let percent: f64 = percent.parse().map_err(|_| wrong())?;
         return if percent > 0.0 && percent <= 100.0 { Ok(Budget::Share(percent / 100.0)) } else { Err(wrong()) };
     }
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let seconds = match &text[split..] {
-        "s" => Some(1),
-        "m" | "min" => Some(60),
-        "h" => Some(3600),
-        _ => None,
-    };
-    if let Some(seconds) = seconds {
-        let number: u64 = text[..split].parse().map_err(|_| wrong())?;
-        let time = std::time::Duration::from_secs(number.saturating_mul(seconds));
+    // A number alone counts bytes.
+    if text.ends_with(|c: char| !c.is_ascii_digit())
+        && let Ok(time) = ashlar_units::duration(text)
+    {
         return if time.is_zero() { Err(wrong()) } else { Ok(Budget::Time(time)) };
     }
     match text.parse::<Bytes>() {

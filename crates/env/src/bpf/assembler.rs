@@ -37,6 +37,8 @@ pub enum Function {
 /// How wide a load or a store is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
+    /// 1 byte.
+    Byte = 0x10,
     /// 4 bytes.
     Word = 0x00,
     /// 8 bytes.

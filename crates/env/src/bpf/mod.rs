@@ -4,8 +4,10 @@
 
 pub mod assembler;
 mod ring;
+mod tracepoint;
 
 pub use ring::Ring;
+pub use tracepoint::Tracepoint;
 
 use std::ffi::CString;
 use std::io;

@@ -2,6 +2,7 @@
 
 use crate::common::Refused;
 use crate::environment::hazard::check;
+use ashlar_models::normal_quantile;
 use std::io::BufRead;
 
 /// Most rows: a hundred years of quarter hours.
@@ -61,7 +62,7 @@ pub fn read(mut input: impl BufRead) -> Result<Series, Refused> {
 /// places.
 pub fn normal(temperature: f64, temperature_sd: f64, humidity: f64, humidity_sd: f64) -> Series {
     const PLACES: usize = 60;
-    let places = || (0..PLACES).map(|place| quantile((place as f64 + 0.5) / PLACES as f64));
+    let places = || (0..PLACES).map(|place| normal_quantile((place as f64 + 0.5) / PLACES as f64));
     let humidities = |z: f64| if humidity_sd > 0.0 { (humidity + z * humidity_sd).clamp(5.0, 95.0) } else { humidity };
     let pairs = places().flat_map(|z| places().map(move |other| (z, other)));
     pairs.map(|(z, other)| (temperature + z * temperature_sd, humidities(other))).collect()
@@ -74,23 +75,4 @@ pub fn seasonal(temperature: f64, temperature_swing: f64, humidity: f64, humidit
         (temperature + phase * temperature_swing, (humidity + phase * humidity_swing).clamp(0.0, 100.0))
     };
     (0..12).map(month).collect()
-}
-
-/// The place below which a standard normal number lies with a probability; by bisection, for it is asked seldom.
-pub fn quantile(probability: f64) -> f64 {
-    let (mut low, mut high) = (-10.0, 10.0);
-    for _ in 0..60 {
-        let middle = (low + high) / 2.0;
-        if below(middle) < probability { low = middle } else { high = middle }
-    }
-    (low + high) / 2.0
-}
-
-/// The probability that a standard normal number lies below `x` (Abramowitz and Stegun 26.2.17, error below 1e-7).
-fn below(x: f64) -> f64 {
-    let t = 1.0 / (1.0 + 0.231_641_9 * x.abs());
-    let sum =
-        t * (0.319_381_530 + t * (-0.356_563_782 + t * (1.781_477_937 + t * (-1.821_255_978 + t * 1.330_274_429))));
-    let tail = (-x * x / 2.0).exp() / std::f64::consts::TAU.sqrt() * sum;
-    if x > 0.0 { 1.0 - tail } else { tail }
 }

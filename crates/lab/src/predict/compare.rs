@@ -1,5 +1,6 @@
 //! Predictions beside measurements: errors, ranks, and how sure a rank is (thesis, section 4.5.4.5).
 
+use ashlar_models::normal_below;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -125,18 +126,9 @@ fn correlation(pairs: &[(f64, f64)]) -> Option<f64> {
 pub fn faster(one: (f64, f64), other: (f64, f64)) -> f64 {
     let spread = one.1.hypot(other.1);
     match spread > 0.0 {
-        true => normal((other.0 - one.0) / spread),
+        true => normal_below((other.0 - one.0) / spread),
         false => f64::from(u8::from(one.0 < other.0)),
     }
-}
-
-/// The standard normal distribution: Abramowitz and Stegun 26.2.17, within 7.5e-8.
-fn normal(z: f64) -> f64 {
-    let t = 1.0 / (1.0 + 0.231_641_9 * z.abs());
-    let sum = [1.330_274_429, -1.821_255_978, 1.781_477_937, -0.356_563_782, 0.319_381_53];
-    let polynomial = sum.iter().fold(0.0, |sum, part| (sum + part) * t);
-    let above = (-z * z / 2.0).exp() / std::f64::consts::TAU.sqrt() * polynomial;
-    if z >= 0.0 { 1.0 - above } else { above }
 }
 
 #[cfg(test)]

@@ -5,13 +5,10 @@
 
 use super::step::{Chain, Kind, Step};
 use super::tree::{BLOCK, Tree};
+use crate::trace::flags::{CREATE, CUT, DATA_SYNC};
 use crate::trace::{Op, Record};
 use std::collections::HashMap;
 
-const O_CREAT: u64 = 0o100;
-const O_TRUNC: u64 = 0o1000;
-/// `O_DSYNC`, which `O_SYNC` contains.
-const O_DSYNC: u64 = 0o10000;
 /// `FALLOC_FL_KEEP_SIZE` and `FALLOC_FL_PUNCH_HOLE`.
 const KEEP_SIZE: u64 = 1;
 const PUNCH_HOLE: u64 = 2;
@@ -34,7 +31,7 @@ impl Sizes {
     /// Looks at the next call of the trace.
     pub fn see(&mut self, record: &Record) {
         let wrote = matches!(record.op, Op::Write | Op::Truncate | Op::Fallocate | Op::Copy)
-            || record.op == Op::Open && record.flags & (O_CREAT | O_TRUNC) != 0;
+            || record.op == Op::Open && record.flags & (CREATE | CUT) != 0;
         if record.error != 0 || record.path.is_empty() {
             return;
         }
@@ -174,13 +171,13 @@ impl Preprocess {
         if let Some(node) = self.tree.node_mut(inode) {
             node.open += 1;
             call.size = node.size;
-            if call.flags & O_TRUNC != 0 && node.size > 0 {
+            if call.flags & CUT != 0 && node.size > 0 {
                 chain.push(call.before(Kind::Cut));
                 node.resize(0);
             }
         }
         if call.file != 0 {
-            let durable = call.flags & O_DSYNC != 0;
+            let durable = call.flags & DATA_SYNC != 0;
             self.open.insert(call.file, Open { inode, directory: end.directory, durable });
         }
     }
@@ -296,7 +293,7 @@ struct End {
 /// Whether the last component of the first or second path of a call may be absent, as the call makes it.
 fn makes(call: &Step, which: usize) -> bool {
     match call.op {
-        Some(Op::Open) => call.flags & O_CREAT != 0,
+        Some(Op::Open) => call.flags & CREATE != 0,
         Some(Op::Mkdir | Op::Symlink | Op::Mknod) => true,
         Some(Op::Rename | Op::Link) => which == 1,
         _ => false,
@@ -333,7 +330,7 @@ mod tests {
     #[test]
     fn a_file_lives_and_dies() {
         let mut stage = stage();
-        let made = run(&mut stage, open(1, "/m/a", O_CREAT));
+        let made = run(&mut stage, open(1, "/m/a", CREATE));
         let call = made.last().expect("the call");
         assert_eq!((call.kind, made[0].held, made[1].failed), (Kind::Create, true, false));
         let wrote = run(&mut stage, write(1, 0, 5000));
@@ -357,11 +354,11 @@ mod tests {
     fn opening_and_renaming_give_content_up() {
         let mut stage = stage();
         for (file, path) in [(1, "/m/a"), (2, "/m/b")] {
-            run(&mut stage, open(file, path, O_CREAT));
+            run(&mut stage, open(file, path, CREATE));
             run(&mut stage, write(file, 0, 10));
             run(&mut stage, Record { file, ..Record::new(Op::Close, path) });
         }
-        let again = run(&mut stage, open(3, "/m/a", O_CREAT | O_TRUNC));
+        let again = run(&mut stage, open(3, "/m/a", CREATE | CUT));
         assert_eq!(again.iter().filter(|step| step.kind == Kind::Cut).map(|step| step.size).collect::<Vec<_>>(), [10]);
         assert_eq!(again.last().expect("the call").kind, Kind::Call, "it was there");
         let rename = run(&mut stage, Record { path2: "/m/b".into(), ..Record::new(Op::Rename, "/m/a") });

@@ -175,3 +175,9 @@ pub fn subject(workload: &str, system: &str) -> String {
 pub const QUANTITY: &str = "run.total";
 /// Its unit.
 pub const UNIT: &str = "s";
+/// Which number pages of files that came into the page cache are there.
+pub const PAGES_QUANTITY: &str = "run.pages";
+/// Their unit.
+pub const PAGES_UNIT: &str = "pages";
+/// By which part the number of pages may be missed where memory does not end; docs/lab.md shows what was seen.
+pub const PAGES_ERROR: f64 = 0.05;

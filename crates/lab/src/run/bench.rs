@@ -5,7 +5,7 @@ use super::prefill::{Content, Needed, Prefilled, bytes, prefill};
 use super::root::Root;
 use super::script::Script;
 use super::summary::{Summary, joules};
-use crate::stand::{Coldness, DeviceUse, Stand};
+use crate::stand::{Coldness, DeviceUse, PageUse, Stand};
 use ashlar_units::Bytes;
 use rustix::time::{ClockId, clock_gettime};
 use schemars::JsonSchema;
@@ -52,6 +52,15 @@ pub struct Repeat {
     pub cpu_s: f64,
     /// Processor time of servers of the stand, seconds.
     pub server_cpu_s: f64,
+    /// What of the file system came into the page cache and went, as the kernel counts it; needs BPF.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pages: Option<PageUse>,
+    /// Why that was not counted, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pages_unknown: Option<String>,
+    /// With a limit on memory: bytes of it that this process had itself at the end. The rest was for caches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub own_memory_bytes: Option<u64>,
     /// What the device did, where the kernel tells.
     pub device: Option<DeviceUse>,
     /// Energy of the paper's machine, modelled.
@@ -120,12 +129,14 @@ impl Job {
         let coldness = if options.warm { None } else { Some(stand.cold()?) };
         check()?;
         let root = Root::new(stand.path(), careful)?;
+        let counter = stand.page_counter();
         let (cpu_before, server_before, device_before) = (cpu(), stand.server_cpu(), stand.device_use());
         let played = play(&self.script, &root, &options.play, stop)?;
         if played.stopped {
             return Err(BenchError::Stopped);
         }
         let (own, server) = (cpu() - cpu_before, stand.server_cpu().saturating_sub(server_before));
+        let pages = counter.and_then(|counter| counter.count());
         let device = stand.device_use().zip(device_before).map(|(now, before)| now.since(&before));
         let busy = device.map_or(0.0, |device| device.busy_s);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -135,6 +146,9 @@ impl Job {
             summary: Summary::of(&self.script, &played),
             cpu_s: own.as_secs_f64(),
             server_cpu_s: server.as_secs_f64(),
+            pages: pages.as_ref().ok().copied(),
+            own_memory_bytes: stand.own_memory().map(|bytes| bytes.0),
+            pages_unknown: pages.err().map(|error| error.to_string()),
             device,
             modelled_j: joules(played.total, own + server, processors as f64, Duration::from_secs_f64(busy)),
         };
@@ -163,11 +177,9 @@ impl Job {
             return Err(BenchError::Stopped);
         }
         let summary = Summary::of(setup, &played);
-        match summary.failed_here.examples.first() {
-            Some(example) => {
-                Err(BenchError::Before(format!("{} calls failed, the first: {example}", summary.failed_here.count)))
-            }
-            None => Ok(prefilled),
+        match summary.failed_here.count {
+            0 => Ok(prefilled),
+            _ => Err(BenchError::Before(format!("calls failed: {}", summary.failed_here))),
         }
     }
 }

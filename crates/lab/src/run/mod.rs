@@ -30,7 +30,7 @@ pub use play::{Measured, Pace, PlayOptions, Played, play};
 pub use prefill::{Content, Finder, Needed, Prefilled, bytes, of_snapshot, prefill};
 pub use root::Root;
 pub use script::{Dropped, Limits, Script, ScriptBuilder, ScriptError};
-pub use summary::{Difference, OpSummary, Summary, joules};
+pub use summary::{Difference, Example, OpSummary, Summary, joules};
 
 #[cfg(test)]
 mod tests;

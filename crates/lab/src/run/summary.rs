@@ -7,10 +7,8 @@ use rustix::io::Errno;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
-
-/// Examples of a difference that are kept.
-const EXAMPLES: usize = 5;
 
 /// Latencies of calls of one kind, microseconds; exact.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -42,16 +40,61 @@ pub struct OpSummary {
 pub struct Difference {
     /// How many.
     pub count: u64,
-    /// The first ones.
-    pub examples: Vec<String>,
+    /// What they were, the most frequent first.
+    pub examples: Vec<Example>,
 }
 
-impl Difference {
-    fn add(&mut self, text: impl FnOnce() -> String) {
-        self.count += 1;
-        if self.examples.len() < EXAMPLES {
-            self.examples.push(text());
+/// Calls of one kind that failed in one way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Example {
+    /// The call.
+    pub op: Op,
+    /// How it failed, `errno`.
+    pub error: u16,
+    /// How often.
+    pub count: u64,
+    /// The path of the first, below the directory of the run.
+    pub path: String,
+}
+
+impl fmt::Display for Example {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Example { op, error, count, path } = self;
+        write!(f, "{} /{path}: {}", op.name(), Errno::from_raw_os_error((*error).into()))?;
+        if *count > 1 { write!(f, " ({count} times)") } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, as in ", self.count)?;
+        for (at, example) in self.examples.iter().take(SHOWN).enumerate() {
+            write!(f, "{}{example}", if at == 0 { "" } else { "; " })?;
         }
+        match self.examples.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "; and of {more} other kinds"),
+        }
+    }
+}
+
+/// Kinds of a difference that are shown.
+const SHOWN: usize = 5;
+
+/// Failures by call and error, with the path of the first.
+#[derive(Default)]
+struct Failures(BTreeMap<(Op, u16), (u64, String)>);
+
+impl Failures {
+    fn add(&mut self, op: Op, error: u16, path: &str) {
+        self.0.entry((op, error)).or_insert_with(|| (0, path.to_string())).0 += 1;
+    }
+
+    fn finish(self) -> Difference {
+        let one = |((op, error), (count, path))| Example { op, error, count, path };
+        let mut examples: Vec<Example> = self.0.into_iter().map(one).collect();
+        examples.sort_by_key(|example| std::cmp::Reverse(example.count));
+        Difference { count: examples.iter().map(|example| example.count).sum(), examples }
     }
 }
 
@@ -85,7 +128,7 @@ impl Summary {
     pub fn of(script: &Script, played: &Played) -> Summary {
         let mut by_op: BTreeMap<Op, (Vec<u64>, u64)> = BTreeMap::new();
         let (mut calls, mut read_bytes, mut written_bytes) = (0, 0, 0);
-        let mut differences = [Difference::default(), Difference::default(), Difference::default()];
+        let mut differences: [Failures; 3] = Default::default();
         for (call, measured) in script.calls.iter().zip(&played.calls) {
             // Those that were not reached.
             if measured.latency_ns == 0 {
@@ -106,17 +149,14 @@ impl Summary {
                 (0, _) => 1,
                 _ => 2,
             };
-            differences[which].add(|| {
-                let error = if measured.error == 0 { call.error } else { measured.error };
-                let error = Errno::from_raw_os_error(error.into());
-                format!("{} /{}: {error}", call.op.name(), script.path(call.path))
-            });
+            let error = if measured.error == 0 { call.error } else { measured.error };
+            differences[which].add(call.op, error, script.path(call.path));
         }
         let mut ops: Vec<OpSummary> =
             by_op.into_iter().map(|(op, (latencies, failed))| summary(op, latencies, failed)).collect();
         ops.sort_by(|one, other| other.total_s.total_cmp(&one.total_s));
         let total_s = played.total.as_secs_f64();
-        let [failed_here, failed_there, failed_otherwise] = differences;
+        let [failed_here, failed_there, failed_otherwise] = differences.map(Failures::finish);
         Summary {
             calls,
             calls_per_s: calls as f64 / total_s.max(1e-9),

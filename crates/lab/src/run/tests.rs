@@ -228,15 +228,23 @@ fn differences_are_counted_with_examples() {
         &[
             Record::new(Op::Unlink, "/not/there"),
             Record { error: 2, ..Record::new(Op::Mkdir, "/d") },
+            Record::new(Op::Unlink, "/nor/here"),
             Record { error: 13, ..Record::new(Op::Stat, "/gone") },
             data(Op::Read, 1, "/lost", 9, 0, 10),
         ],
     );
     let summary = Summary::of(&script, &played);
-    assert_eq!(summary.failed_here.count, 2);
-    assert!(summary.failed_here.examples[0].starts_with("unlink /not/there: "), "{summary:?}");
+    assert_eq!(summary.failed_here.count, 3);
+    let kind = |op, count, path: &str| Example { op, error: 2, count, path: path.into() };
+    assert_eq!(
+        summary.failed_here.examples,
+        [kind(Op::Unlink, 2, "not/there"), kind(Op::Read, 1, "lost")],
+        "one of a kind, the most frequent first"
+    );
+    let text = summary.failed_here.to_string();
+    assert!(text.starts_with("3, as in unlink /not/there: ") && text.contains("(2 times); read /lost: "), "{text}");
     assert_eq!((summary.failed_there.count, summary.failed_otherwise.count), (1, 1));
-    assert_eq!((summary.calls, summary.ops.len()), (4, 4));
+    assert_eq!((summary.calls, summary.ops.len()), (5, 4));
 }
 
 #[test]

@@ -85,6 +85,16 @@ impl Limit {
         put(&self.group.join("cgroup.procs"), &std::process::id().to_string())
     }
 
+    /// Memory of processes in the group, beside the page cache and what the kernel has for them.
+    pub fn own(&self) -> io::Result<Bytes> {
+        let path = self.group.join("memory.stat");
+        let text = std::fs::read_to_string(&path).map_err(|error| hint(&path, &error))?;
+        let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        // Version 1, version 2.
+        let unknown = || io::Error::other(format!("{}: it tells neither rss nor anon", path.display()));
+        of("rss").or_else(|| of("anon")).map(Bytes).ok_or_else(unknown)
+    }
+
     /// Puts this process where it was. What is cached stays charged to the group.
     pub fn leave(&self) -> io::Result<()> {
         put(&self.former.join("cgroup.procs"), &std::process::id().to_string())

@@ -20,10 +20,12 @@ mod counters;
 mod ground;
 mod home;
 mod limit;
+mod pages;
 mod place;
 
 pub use coldness::Coldness;
 pub use counters::DeviceUse;
+pub use pages::{PageCounter, PageUse};
 pub use place::{Place, StandOptions};
 
 use crate::mounts::mount_of;
@@ -129,6 +131,11 @@ impl Stand {
         Ok(())
     }
 
+    /// With a limit on memory: how much of that the process itself has, beside the page cache.
+    pub fn own_memory(&self) -> Option<Bytes> {
+        self.limit.as_ref()?.own().ok()
+    }
+
     /// Processor time that servers of the stand took so far; zero if the kernel alone serves it.
     pub fn server_cpu(&self) -> Duration {
         self.ground.server_cpu()
@@ -138,6 +145,13 @@ impl Stand {
     /// worked for others.
     pub fn device_use(&self) -> Option<DeviceUse> {
         DeviceUse::of(&mount_of(&self.path).ok()?.source)
+    }
+
+    /// Counts from now on what of the file system comes into the page cache; needs BPF. That of a directory may be used by
+    /// others too. The count is of this mount: it ends with [`Stand::cold`] and [`Stand::renew`].
+    pub fn page_counter(&self) -> io::Result<PageCounter> {
+        let (major, minor) = mount_of(&self.path)?.device;
+        PageCounter::start(major, minor)
     }
 
     /// Unmounts, detaches and stops everything, and removes what was made for it.

@@ -3,6 +3,7 @@
 use super::bpf::{Bpf, this_process};
 use super::counts::{Cause, Counts};
 use super::file::TraceFile;
+use super::flags::CLOSE_ON_EXEC;
 use super::host::{Host, Past, Proc, Seen, State};
 use super::strace::{self, Live};
 use super::tracker::Tracker;
@@ -21,8 +22,6 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// Between two words about progress.
 const WORD: Duration = Duration::from_millis(100);
-/// `O_CLOEXEC`.
-const CLOSE_ON_EXEC: u64 = 0o2_000_000;
 
 /// What is traced.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,6 +15,7 @@ pub mod file;
 mod files;
 #[cfg(test)]
 mod files_model;
+pub mod flags;
 pub mod host;
 pub mod live;
 mod ops;

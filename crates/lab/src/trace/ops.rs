@@ -4,21 +4,17 @@ use super::calls::{AT_FDCWD, Call, Does};
 use super::counts::Cause;
 use super::event::Caught;
 use super::files::{Held, Mapping, Opened};
+use super::flags::{APPEND, CLOSE_ON_EXEC, CREATE, CUT, EXCLUSIVE, NAMELESS, WRITE};
 use super::host::Host;
 use super::path::{LEN_MAX, is_virtual, join};
 use super::tracker::{Thread, Tracker};
 use super::{Op, Record};
 use std::rc::Rc;
 
-/// `O_CLOEXEC`.
-pub(super) const CLOSE_ON_EXEC: u64 = 0o2_000_000;
-/// `O_APPEND`.
-pub(super) const APPEND: u64 = 0o2000;
-/// `O_CREAT`, `O_WRONLY` and `O_TRUNC`.
-const CREAT: u64 = 0o1101;
-const CUT: u64 = 0o1000;
-/// `O_CREAT` and `O_EXCL`: the file was not there before.
-const FRESH: u64 = 0o300;
+/// What `creat` says.
+const CREAT: u64 = CREATE | WRITE | CUT;
+/// The file was not there before.
+const FRESH: u64 = CREATE | EXCLUSIVE;
 /// `AT_REMOVEDIR` and `AT_EMPTY_PATH`.
 const REMOVE_DIRECTORY: u64 = 0x200;
 const EMPTY_PATH: u64 = 0x1000;
@@ -219,8 +215,8 @@ impl<H: Host> Tracker<H> {
         } else if let [Some(flags), mode] = caught.extra {
             (record.flags, record.mode) = (flags, mode.unwrap_or(0));
         }
-        // A mode counts only where a file may be made: O_CREAT, or what O_TMPFILE has beside O_DIRECTORY.
-        if record.flags & 0o20_000_100 == 0 {
+        // A mode counts only where a file may be made.
+        if record.flags & (CREATE | NAMELESS) == 0 {
             record.mode = 0;
         }
         let path = self.path(thread, caught, Where { dir, path }, 0);

@@ -155,7 +155,7 @@ impl<H: Host> Tracker<H> {
                 if is_virtual(&path) {
                     Held::Outside(Cause::Virtual)
                 } else {
-                    if seen.flags & super::ops::APPEND != 0 {
+                    if seen.flags & super::flags::APPEND != 0 {
                         self.ask_size(&path);
                     }
                     self.opened(&path, seen.position, seen.flags)
@@ -163,7 +163,7 @@ impl<H: Host> Tracker<H> {
             }
             _ => Held::Outside(Cause::NoFile),
         };
-        self.put(thread, fd, held, seen.flags & super::ops::CLOSE_ON_EXEC != 0, None);
+        self.put(thread, fd, held, seen.flags & super::flags::CLOSE_ON_EXEC != 0, None);
     }
 
     /// Where writes will go that append, if somebody knows: a guess, since some may have been done by now.
@@ -179,7 +179,7 @@ impl<H: Host> Tracker<H> {
     /// A file that is open from now on.
     pub(super) fn opened(&mut self, path: &str, position: u64, flags: u64) -> Held {
         self.files_count += 1;
-        let append = Cell::new(flags & super::ops::APPEND != 0);
+        let append = Cell::new(flags & super::flags::APPEND != 0);
         Held::File(Rc::new(Opened { id: self.files_count, path: path.into(), position: Cell::new(position), append }))
     }
 

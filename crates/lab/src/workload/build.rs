@@ -4,9 +4,10 @@
 //!
 //! Not there: the processor's time between calls, and the compiler's own files.
 
-use super::calls::{CREATE, CUT, Caller, EXCLUSIVE, READ, READ_WRITE, Thread, alone};
+use super::calls::{Caller, Thread, alone};
 use super::{Kind, Parameter, Plan, Unit, Values, WorkloadError};
 use crate::history::synthetic::Sizes;
+use crate::trace::flags::{CREATE, CUT, EXCLUSIVE, READ, READ_WRITE};
 use ashlar_models::Chance;
 use ashlar_survey::sample::mix;
 

@@ -1,20 +1,11 @@
 //! Threads that call.
 
+use crate::trace::flags::{CREATE, CUT, DIRECTORY, READ, WRITE};
 use crate::trace::{Op, Record};
 use ashlar_models::Chance;
 use ashlar_survey::sample::mix;
 use std::collections::VecDeque;
 
-/// Flags of `open`, as on Linux.
-pub const READ: u64 = 0;
-pub const WRITE: u64 = 1;
-pub const READ_WRITE: u64 = 2;
-pub const CREATE: u64 = 0o100;
-pub const EXCLUSIVE: u64 = 0o200;
-pub const CUT: u64 = 0o1000;
-pub const APPEND: u64 = 0o2000;
-pub const DATA_SYNC: u64 = 0o10000;
-const DIRECTORY: u64 = 0o200000;
 /// `ENOENT`.
 const ABSENT: u64 = 2;
 /// Bytes of directory entries that are asked for, as the C library does.

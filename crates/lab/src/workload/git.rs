@@ -4,10 +4,11 @@
 //!
 //! Names are numbers, since histories have no others.
 
-use super::calls::{CREATE, EXCLUSIVE, WRITE, alone};
+use super::calls::alone;
 use super::{Kind, Parameter, Plan, Unit, Values, WorkloadError};
 use crate::history::git::commits;
 use crate::history::{Act, Builder, Header, HistoryReader, ROOT, Record};
+use crate::trace::flags::{CREATE, EXCLUSIVE, WRITE};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader};

@@ -1,9 +1,10 @@
 //! Mail with fsync, as a server with *maildir* does: a message is written to `tmp`, synced, renamed to `new`, and the directory
 //! synced; a reader lists `new`, reads it and renames it to `cur`; some are deleted.
 
-use super::calls::{CREATE, Caller, EXCLUSIVE, Thread, WRITE, alone};
+use super::calls::{Caller, Thread, alone};
 use super::{Kind, Parameter, Plan, Unit, Values, WorkloadError};
 use crate::history::synthetic::Sizes;
+use crate::trace::flags::{CREATE, EXCLUSIVE, WRITE};
 
 /// See the module.
 pub static MAIL_SYNC: Kind = Kind {

@@ -4,9 +4,10 @@
 //! An object is a file in one of 256 directories, that of (upper half of its number XOR lower half) mod 256, as the thesis
 //! put objects on ext2 and XFS. Half of the reads are of any object, half follow the order in which objects were written.
 
-use super::calls::{CREATE, CUT, Caller, WRITE, alone};
+use super::calls::{Caller, alone};
 use super::{Kind, Parameter, Plan, Unit, Values, WorkloadError};
 use crate::history::synthetic::Sizes;
+use crate::trace::flags::{CREATE, CUT, WRITE};
 
 /// See the module.
 pub static OBJECT_BENCH: Kind = Kind {

@@ -6,8 +6,9 @@
 //!
 //! Departs  PostMark writes through the C library's buffer, so calls have its size and not PostMark's 512 bytes.
 
-use super::calls::{APPEND, Caller, READ, WRITE, alone};
+use super::calls::{Caller, alone};
 use super::{Kind, Parameter, Plan, Unit, Values, WorkloadError};
+use crate::trace::flags::{APPEND, READ, WRITE};
 
 /// See the module.
 pub static POSTMARK: Kind = Kind {

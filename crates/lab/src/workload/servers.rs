@@ -7,9 +7,10 @@
 //! Departs  FileBench's threads choose among all files and lock those in use; here each thread has files of its own in the
 //!          same directories (the web server's readers share all). An append has the mean size, where FileBench draws one.
 
-use super::calls::{APPEND, CREATE, Caller, DATA_SYNC, Opened, READ, READ_WRITE, Thread, WRITE, alone};
+use super::calls::{Caller, Opened, Thread, alone};
 use super::fileset::{FileSet, Share};
 use super::{Kind, Parameter, Plan, Stage, Unit, Values, WorkloadError};
+use crate::trace::flags::{APPEND, CREATE, DATA_SYNC, READ, READ_WRITE, WRITE};
 
 const SOURCE: &str = "FAST '10 server workloads, Table 1 and section 3; FileBench's scripts where it is silent";
 

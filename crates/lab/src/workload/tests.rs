@@ -1,5 +1,5 @@
 use super::*;
-use crate::trace::Op;
+use crate::trace::{Op, flags as open};
 use std::collections::{HashMap, HashSet};
 
 fn plan(name: &str, settings: &[&str]) -> Plan {
@@ -54,12 +54,11 @@ impl Model {
                 if !self.seen.insert(record.file) {
                     return wrong("a number of a file again");
                 }
-                let create = record.flags & calls::CREATE != 0;
-                if !parent_there(self, &path) || (there && record.flags & calls::EXCLUSIVE != 0) || (!there && !create)
-                {
+                let create = record.flags & open::CREATE != 0;
+                if !parent_there(self, &path) || (there && record.flags & open::EXCLUSIVE != 0) || (!there && !create) {
                     return wrong("cannot be opened");
                 }
-                if create && (!there || record.flags & calls::CUT != 0) {
+                if create && (!there || record.flags & open::CUT != 0) {
                     self.files.insert(path.clone(), 0);
                 }
                 self.open.insert(record.file, path);
@@ -155,7 +154,7 @@ fn parameters_are_checked() {
 fn postmark_has_the_numbers_of_the_thesis() {
     let (_, run) = all(plan("postmark", &[]));
     let count = |op: Op| run.iter().filter(|record| record.op == op).count();
-    let creations = run.iter().filter(|record| record.flags & calls::CREATE != 0).count();
+    let creations = run.iter().filter(|record| record.flags & open::CREATE != 0).count();
     // 5,000 at first and about half of 20,000; all are deleted.
     assert!((14_700..15_300).contains(&creations) && count(Op::Unlink) == creations, "{creations}");
     let written: u64 = run.iter().filter(|record| record.op == Op::Write).map(|record| record.len).sum();
@@ -213,9 +212,9 @@ fn servers_have_the_numbers_of_table_1() {
 fn flows(run: &[Record]) -> (f64, f64, HashSet<u64>) {
     let flags: HashMap<u64, u64> = run.iter().filter(|r| r.op == Op::Open).map(|r| (r.file, r.flags)).collect();
     let first_reads: HashSet<u64> = run.iter().filter(|r| r.op == Op::Read).map(|r| r.file).collect();
-    let is_append = |r: &&Record| flags[&r.file] & calls::APPEND != 0;
+    let is_append = |r: &&Record| flags[&r.file] & open::APPEND != 0;
     let appends: Vec<&Record> = run.iter().filter(|r| r.op == Op::Write).filter(is_append).collect();
-    let made = flags.values().filter(|flags| **flags & calls::CREATE != 0).count();
+    let made = flags.values().filter(|flags| **flags & open::CREATE != 0).count();
     (first_reads.len() as f64, (appends.len() + made) as f64, appends.iter().map(|r| r.len).collect())
 }
 
@@ -236,7 +235,7 @@ fn servers_read_and_write_as_table_1_says() {
     assert_eq!((count(Op::Read, 2048), count(Op::Write, 2048), count(Op::Write, 256 << 10)), (4000, 200, 4));
     let threads: HashSet<u64> = run.iter().map(|record| record.thread).collect();
     assert_eq!(threads.len(), 211);
-    let synced = |record: &&Record| record.flags & calls::DATA_SYNC != 0;
+    let synced = |record: &&Record| record.flags & open::DATA_SYNC != 0;
     assert!(run.iter().filter(synced).all(|record| record.path == "/db/log"));
 }
 

@@ -45,8 +45,12 @@ pub fn run(
     output: &Output,
 ) -> Result<ExitCode, Failure> {
     let mut writer = Partial::create(to).and_then(|file| Writer::to(&STEPS, to, file)).map_err(failed)?;
-    let mut put =
-        |chain: Chain| chain.into_iter().try_for_each(|step| writer.put(step)).map_err(|error| error.to_string());
+    // Such an error is of the file that is written, and names it; all others are of the one that is read.
+    let mut unwritten = None;
+    let mut put = |chain: Chain| {
+        let put = chain.into_iter().try_for_each(|step| writer.put(step));
+        put.map_err(|error| unwritten.insert(error.to_string()).clone())
+    };
     let one = || match inputs.vectors.as_slice() {
         [vector] => Ok(vector.clone()),
         _ => Err(Failure::new("this stage needs one system vector").with_code(2)),
@@ -80,7 +84,7 @@ pub fn run(
             chains(from, |chain| system.price(chain), put)
         }
     };
-    done.map_err(|error| about(from, error))?;
+    done.map_err(|error| unwritten.map_or_else(|| about(from, error), failed))?;
     let steps = writer.count();
     writer.finish_into().and_then(Partial::finish).map_err(failed)?;
     output.print(&Done { steps, output: to.display().to_string() });

@@ -10,6 +10,8 @@
 //!
 //! Departs from the kernel: one zone, no batches, and dirty pages are written and given up at once when they are the oldest.
 
+mod data;
+
 use super::dirty::{Dirty, Limits, Written};
 use super::lists::{Lists, Slot};
 use super::readahead::Window;
@@ -63,10 +65,12 @@ impl Memory {
 /// What happened so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct Counts {
-    /// Pages that came into the page cache: what the kernel's `mm_filemap_add_to_page_cache` counts.
+    /// Pages of files that came into the page cache: what the kernel's `mm_filemap_add_to_page_cache` counts.
     pub pages_added: u64,
     /// Of those, pages that were read.
     pub pages_fetched: u64,
+    /// Blocks of directories that came into memory; where they are pages, they are those of the device.
+    pub directory_blocks_added: u64,
     /// Pages that were given up for want of memory.
     pub pages_evicted: u64,
     /// Names that were.
@@ -83,7 +87,10 @@ pub struct Counts {
 struct Page {
     inode: u64,
     block: u64,
-    marked: bool,
+    /// It was used since it came or became active.
+    used: bool,
+    /// When it is read, the next window is fetched.
+    ahead: bool,
 }
 
 /// A page of a file, or when it went.
@@ -166,13 +173,16 @@ impl Linux {
         }
         let warm = self.memory.warm && inode != 0 && self.seen.insert(inode);
         if warm {
-            (0..step.size.div_ceil(BLOCK).min(self.memory.bytes / BLOCK)).for_each(|block| self.add(inode, block));
+            // They came before the trace.
+            for block in 0..step.size.div_ceil(BLOCK).min(self.memory.bytes / BLOCK) {
+                self.insert(inode, block);
+            }
         }
         let there = self.inode_slots.contains_key(&inode);
         // What a directory holds came into memory with the first name that was looked for, or put, there.
         let directory_there = self.has(step.directory, 0);
         if !there && !warm && !directory_there {
-            self.add(step.directory, 0);
+            self.add_directory(step.directory, 0);
         }
         self.add_name(key, inode);
         match inode {
@@ -240,10 +250,10 @@ impl Linux {
         let Some(Held::Here(slot)) = self.files.get(&inode).and_then(|file| file.get(&block)).copied() else { return };
         let inactive = self.pages.list(slot) == INACTIVE;
         let Some(page) = self.pages.get_mut(slot) else { return };
-        match (page.marked, inactive) {
-            (false, _) => page.marked = true,
+        match (page.used, inactive) {
+            (false, _) => page.used = true,
             (true, true) => {
-                page.marked = false;
+                page.used = false;
                 self.age += 1;
                 self.pages.renew(slot, ACTIVE);
             }
@@ -251,19 +261,48 @@ impl Linux {
         }
     }
 
-    /// A page comes in.
-    fn add(&mut self, inode: u64, block: u64) {
+    /// A page of a file comes in, if it is not there.
+    fn add(&mut self, inode: u64, block: u64) -> bool {
+        let added = self.insert(inode, block);
+        self.counts.pages_added += u64::from(added);
+        added
+    }
+
+    /// A block of a directory comes in, if it is not there.
+    fn add_directory(&mut self, inode: u64, block: u64) {
+        let added = self.insert(inode, block);
+        self.counts.directory_blocks_added += u64::from(added);
+    }
+
+    /// When a page that is there is read, more are fetched.
+    fn mark(&mut self, inode: u64, block: u64) {
+        if let Some(Held::Here(slot)) = self.files.get(&inode).and_then(|file| file.get(&block)).copied()
+            && let Some(page) = self.pages.get_mut(slot)
+        {
+            page.ahead = true;
+        }
+    }
+
+    /// Whether a page was marked; it is not any more.
+    fn take_mark(&mut self, inode: u64, block: u64) -> bool {
+        let Some(Held::Here(slot)) = self.files.get(&inode).and_then(|file| file.get(&block)).copied() else {
+            return false;
+        };
+        self.pages.get_mut(slot).is_some_and(|page| std::mem::take(&mut page.ahead))
+    }
+
+    fn insert(&mut self, inode: u64, block: u64) -> bool {
         let before = self.files.get(&inode).and_then(|file| file.get(&block)).copied();
         let list = match before {
-            Some(Held::Here(_)) => return,
+            Some(Held::Here(_)) => return false,
             // `workingset_refault`: the distance against what could have been kept.
             Some(Held::Gone(age)) if self.age.saturating_sub(age) <= self.pages.len(ACTIVE) => ACTIVE,
             _ => INACTIVE,
         };
-        let slot = self.pages.insert(list, Page { inode, block, marked: false });
+        let slot = self.pages.insert(list, Page { inode, block, used: false, ahead: false });
         self.files.entry(inode).or_default().insert(block, Held::Here(slot));
-        self.counts.pages_added += 1;
         self.reclaim();
+        true
     }
 
     fn used_bytes(&self) -> u64 {
@@ -347,82 +386,9 @@ impl Linux {
         self.counts.inodes_evicted += 1;
     }
 
-    fn read(&mut self, step: &mut Step) {
-        let blocks = units(step.offset, step.done, BLOCK);
-        let last = step.size.div_ceil(BLOCK);
-        if self.windows.len() > WINDOWS_MAX {
-            self.windows.clear();
-        }
-        let mut window = self.windows.get(&step.file).copied().unwrap_or_default();
-        let fetch = |cache: &mut Linux, (from, count): (u64, u64)| {
-            let pages = (from..from.saturating_add(count).min(last)).filter(|page| !cache.has(step.inode, *page));
-            let pages: Vec<u64> = pages.collect();
-            pages.iter().for_each(|page| cache.add(step.inode, *page));
-            cache.counts.pages_fetched += pages.len() as u64;
-            pages.len() as u64
-        };
-        let (mut hits, mut misses) = (0, 0);
-        let ahead = self.memory.ahead;
-        for block in blocks.clone() {
-            if self.has(step.inode, block) {
-                hits += 1;
-                misses += window.hit(block, ahead).map_or(0, |range| fetch(self, range));
-            } else {
-                misses += fetch(self, window.miss(block, blocks.end - block, ahead));
-                misses += fetch(self, (block, 1));
-            }
-            self.touch(step.inode, block);
-            window.read(block + 1);
-        }
-        // A page that was fetched by this call counts once.
-        (step.hits, step.misses) =
-            (hits.min(blocks.end.saturating_sub(blocks.start)), misses.saturating_sub(step.holes));
-        self.windows.insert(step.file, window);
-    }
-
-    fn write(&mut self, step: &mut Step, now_ns: u64) {
-        let blocks = units(step.offset, step.done, BLOCK);
-        let end = step.offset.saturating_add(step.done);
-        let old_end = step.size.div_ceil(BLOCK);
-        for block in blocks.clone() {
-            let has = self.has(step.inode, block);
-            step.hits += u64::from(has);
-            let whole = step.offset <= block * BLOCK && (end >= (block + 1) * BLOCK || end >= step.size);
-            // What is new needs no reading; nor does what is behind the end.
-            if !has && !whole && block < old_end && step.fresh < blocks.end - blocks.start {
-                step.partial += 1;
-            }
-            if !has {
-                self.add(step.inode, block);
-            }
-            self.touch(step.inode, block);
-        }
-        step.held_up_ns = self.dirty.write(step.inode, blocks, now_ns);
-        self.counts.blocks_written += self.dirty.take_forced();
-        self.written.insert(step.file);
-        self.dirty.changed(step.inode, if step.fresh > 0 || end > step.size { Change::Grown } else { Change::Over });
-        if step.durable {
-            self.sync(step);
-        }
-    }
-
     fn sync(&mut self, step: &mut Step) {
         let (change, written) = self.dirty.sync(step.inode);
         (step.change, step.dirty) = (change, written.blocks);
-    }
-
-    fn cut(&mut self, step: &mut Step) {
-        let (first, last) = (0, step.size.saturating_sub(1) / BLOCK);
-        let known = self.inode_slots.contains_key(&step.inode);
-        step.held_whole = known && (step.size == 0 || self.has(step.inode, first) && self.has(step.inode, last));
-        let from = step.offset.div_ceil(BLOCK);
-        step.dirty = self.dirty.cut(step.inode, from);
-        self.counts.blocks_absorbed += step.dirty;
-        self.drop_pages(step.inode, from);
-        if !matches!(step.op, Some(Op::Open | Op::Truncate)) {
-            self.dirty.forget(step.inode);
-            self.drop_inode(step.inode);
-        }
     }
 
     fn call(&mut self, step: &mut Step, now_ns: u64) {
@@ -437,7 +403,7 @@ impl Linux {
                 for block in blocks {
                     let has = self.has(step.inode, block);
                     (step.hits, step.misses) = (step.hits + u64::from(has), step.misses + u64::from(!has));
-                    self.add(step.inode, block);
+                    self.add_directory(step.inode, block);
                     self.touch(step.inode, block);
                 }
             }
@@ -447,7 +413,7 @@ impl Linux {
             Some(Op::Open) if step.kind == Kind::Create => self.made(step),
             Some(Op::Mkdir) => {
                 self.made(step);
-                self.add(step.inode, 0);
+                self.add_directory(step.inode, 0);
             }
             Some(Op::Symlink | Op::Mknod) => self.made(step),
             Some(Op::Unlink | Op::Rmdir) => {
