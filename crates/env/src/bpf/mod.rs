@@ -5,7 +5,7 @@
 pub mod assembler;
 mod ring;
 
-pub use ring::Ring;
+pub use ring::{Records, Ring};
 
 use std::ffi::CString;
 use std::io;

@@ -100,11 +100,6 @@ impl<H: Host> Tracker<H> {
         self.adopt_as(process, threads, state);
     }
 
-    /// Whether a process has threads.
-    pub fn has_process(&self, process: u32) -> bool {
-        self.threads.values().any(|thread| thread.process == process)
-    }
-
     /// A call had not returned when the trace ended, or its thread.
     pub fn unfinished(&mut self, thread: u32, call: &Call, arguments: Option<[u64; 6]>) {
         let held = match (arguments, call.fd, self.threads.get(&thread).cloned()) {

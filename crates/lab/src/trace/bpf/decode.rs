@@ -28,8 +28,12 @@ fn number(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..at + 8)?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
 }
 
-/// Arguments out of the registers that an entry of the pending calls has from its 16th byte on.
-pub fn arguments(registers: &[u8]) -> [u64; 6] {
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+}
+
+/// Arguments out of registers.
+fn arguments(registers: &[u8]) -> [u64; 6] {
     ARGUMENTS.map(|register| number(registers, register * 8).unwrap_or(0))
 }
 
@@ -41,7 +45,7 @@ pub fn decode(bytes: &[u8], began_ns: u64) -> Option<Told> {
     let at_ns = number(bytes, at::TIME)?.saturating_sub(began_ns);
     let event = |what| Told::Event(Event { at_ns, thread, process, what });
     let first = number(bytes, at::FIRST)?;
-    match number(bytes, at::KIND)? {
+    match word(bytes, at::KIND)? {
         kind::CALL => Some(event(What::Call(call(bytes)?))),
         kind::FORK => Some(event(What::Fork { child: first as u32, flags: number(bytes, at::SECOND)? })),
         kind::EXEC => Some(event(What::Exec { old: first as u32 })),
@@ -54,7 +58,7 @@ pub fn decode(bytes: &[u8], began_ns: u64) -> Option<Told> {
 }
 
 fn call(bytes: &[u8]) -> Option<Caught> {
-    let call = by_number(number(bytes, at::CALL)?)?;
+    let call = by_number(word(bytes, at::CALL)?.into())?;
     let mut args = arguments(bytes.get(at::REGISTERS..)?);
     // What is above an int or a short in a register means nothing.
     if let Some(flags) = call.flags {
@@ -68,7 +72,7 @@ fn call(bytes: &[u8]) -> Option<Caught> {
     let mut texts = bytes.get(at::TEXTS..)?;
     let mut pieces = [None; 2];
     for (index, piece) in pieces.iter_mut().enumerate() {
-        let len = number(bytes, at::LENGTHS + 8 * index)? as i64;
+        let len = word(bytes, at::LENGTHS + 4 * index)? as i32;
         if len > 0 {
             let (text, rest) = texts.split_at_checked(usize::try_from(len).ok()?)?;
             (*piece, texts) = (Some(text), rest);
