@@ -151,7 +151,7 @@ impl<H: Host> Tracker<H> {
                     Held::Outside(Cause::Virtual)
                 } else {
                     if seen.flags & super::ops::APPEND != 0 {
-                        self.ask_size(&path);
+                        self.ask_size(&path, None);
                     }
                     self.opened(&path, seen.position, seen.flags)
                 }
@@ -161,10 +161,10 @@ impl<H: Host> Tracker<H> {
         self.put(thread, fd, held, seen.flags & super::ops::CLOSE_ON_EXEC != 0, None);
     }
 
-    /// Where writes will go that append, if somebody knows: a guess, since some may have been done by now.
-    pub(super) fn ask_size(&mut self, path: &str) {
+    /// Where writes will go that append, if it was asked or somebody knows: a guess, since some may have been done by then.
+    pub(super) fn ask_size(&mut self, path: &str, asked: Option<u64>) {
         if self.sizes.get(path).is_none()
-            && let Some(bytes) = self.host.size(path)
+            && let Some(bytes) = asked.or_else(|| self.host.size(path))
         {
             self.sizes.set(path, bytes);
             self.count(Cause::GuessedOffset, 1);

@@ -9,6 +9,7 @@ mod taker;
 mod tracepoint;
 
 use super::counts::Cause;
+use super::event::What;
 use super::host::{Proc, State, processes, threads};
 use super::live::{Drained, Source, Started};
 use super::tracker::Tracker;
@@ -18,12 +19,12 @@ use programs::{Programs, Whom, Within, within};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
-use taker::{Backlog, MARK_KIND};
+use taker::{Backlog, Note};
 use tracepoint::Fork;
 
 /// What is traced.
@@ -43,6 +44,8 @@ pub struct Bpf {
     lost: u64,
     counted: Instant,
     ended: Option<Ended>,
+    /// Bytes of files that were opened for appending, by the thread and when its call began; until that is told.
+    ends: HashMap<(u32, u64), u64>,
 }
 
 /// What was left when nothing was to be told any more.
@@ -88,7 +91,17 @@ impl Bpf {
         let began_ns = now_ns();
         let backlog = Backlog::start(Ring::new(&programs.ring)?, programs.threads.clone(), aside)?;
         let (subject, counted) = (Subject::Everybody, Instant::now());
-        Ok(Bpf { programs, backlog, began_ns, subject, exit: None, lost: 0, counted, ended: None })
+        Ok(Bpf {
+            programs,
+            backlog,
+            began_ns,
+            subject,
+            exit: None,
+            lost: 0,
+            counted,
+            ended: None,
+            ends: HashMap::new(),
+        })
     }
 
     /// Whether the kernel lets us; the error says why not.
@@ -170,26 +183,28 @@ fn arguments_of(within: &Within) -> Option<[u64; 6]> {
     same.then_some(arguments)
 }
 
-/// The time of a mark.
-fn mark(bytes: &[u8]) -> Option<u64> {
-    let (kind, time) = bytes.split_first_chunk()?;
-    (u64::from_ne_bytes(*kind) == MARK_KIND).then_some(u64::from_ne_bytes(*time.first_chunk()?))
-}
-
 impl Source for Bpf {
     fn drain(&mut self, tracker: &mut Tracker<Started>) -> io::Result<Drained> {
         let (mut settled_ns, mut damaged) = (None, 0);
-        let began_ns = self.began_ns;
+        let (began_ns, ends) = (self.began_ns, &mut self.ends);
         let busy = self.backlog.drain(|bytes| match decode(bytes, began_ns) {
-            Some(Told::Event(event)) => tracker.event(event),
+            Some(Told::Event(mut event)) => {
+                if let What::Call(caught) = &mut event.what {
+                    caught.end = ends.remove(&(event.thread, event.at_ns));
+                }
+                tracker.event(event);
+            }
             Some(Told::Within(event, call)) => {
                 if let Some(call) = call {
                     tracker.unfinished(event.thread, call, None);
                 }
                 tracker.event(event);
             }
-            None => match mark(bytes) {
-                Some(at_ns) => settled_ns = Some(at_ns.saturating_sub(began_ns)),
+            None => match Note::read(bytes) {
+                Some(Note::Settled(at_ns)) => settled_ns = Some(at_ns.saturating_sub(began_ns)),
+                Some(Note::End { thread, began_ns: call_ns, bytes }) => {
+                    ends.insert((thread, call_ns.saturating_sub(began_ns)), bytes);
+                }
                 None => damaged += 1,
             },
         })?;

@@ -6,6 +6,7 @@
 //!           made at once, as fast as anybody else's work is done.
 //! Costs     memory: pages of the file, which has holes where it was read.
 
+use super::decode::{Appends, appends};
 use super::now_ns;
 use super::programs::{Within, within};
 use ashlar_env::bpf::{Map, Records, Ring};
@@ -32,9 +33,48 @@ const PIECE: u64 = 256 << 10;
 /// Bytes that were read and are given back at once.
 const HOLE: u64 = 16 << 20;
 
-/// What stands before a mark, in place of the kind: no call that is told of afterwards began before the time that follows it, in
-/// nanoseconds of the monotonic clock.
-pub const MARK_KIND: u64 = u64::MAX;
+/// What the taker says itself, among what programs tell. Times are nanoseconds of the monotonic clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// No call that is told of afterwards began before this time.
+    Settled(u64),
+    /// A file that was opened for appending, by a call of this thread that began then, has so many bytes.
+    End { thread: u32, began_ns: u64, bytes: u64 },
+}
+
+/// What stands before a note, where programs say what they tell of.
+const NOTE: u64 = u64::MAX;
+
+impl Note {
+    fn put(self, to: &mut Vec<u8>) {
+        let numbers = match self {
+            Note::Settled(at_ns) => [NOTE, 0, at_ns, 0],
+            Note::End { thread, began_ns, bytes } => [NOTE, 1 + u64::from(thread), began_ns, bytes],
+        };
+        Records::put(&numbers.map(u64::to_ne_bytes).concat(), to);
+    }
+
+    /// Reads a note.
+    pub fn read(bytes: &[u8]) -> Option<Note> {
+        let mut numbers =
+            bytes.chunks_exact(8).filter_map(|number| number.first_chunk().copied().map(u64::from_ne_bytes));
+        let [note, kind, at_ns, bytes] = std::array::from_fn(|_| numbers.next());
+        match (note?, kind?) {
+            (NOTE, 0) => at_ns.map(Note::Settled),
+            (NOTE, thread) => Some(Note::End { thread: (thread - 1) as u32, began_ns: at_ns?, bytes: bytes? }),
+            _ => None,
+        }
+    }
+}
+
+/// Asks how long files are that were opened for appending, before much is appended.
+fn ask_ends(told: &[u8], notes: &mut Vec<u8>) {
+    for Appends { process, thread, began_ns, fd } in Records::new(told).filter_map(appends) {
+        if let Ok(metadata) = std::fs::metadata(format!("/proc/{process}/fd/{fd}")) {
+            Note::End { thread, began_ns, bytes: metadata.len() }.put(notes);
+        }
+    }
+}
 
 /// What both ends have.
 struct Shared {
@@ -61,20 +101,27 @@ fn settled_ns(threads: &Map) -> Option<u64> {
 impl Taker {
     fn run(mut self) -> io::Result<()> {
         let (mut at, mut unmarked) = (0, 0);
-        let mut mark = Vec::new();
+        let mut notes = Vec::new();
         loop {
             // Asked before the last look, so that nothing is left behind; the threads before the ring, as a mark says.
             let over = self.shared.stop.load(Ordering::Acquire);
             let settled = if unmarked >= MARK { settled_ns(&self.threads) } else { None };
-            let (len, all) =
-                self.ring.take(|bytes, all| self.shared.file.write_all_at(bytes, at).map(|()| (bytes.len(), all)))?;
-            at += len as u64;
+            let file = &self.shared.file;
+            notes.clear();
+            let (len, all) = self.ring.take(|bytes, all| {
+                // Before what they are about.
+                ask_ends(bytes, &mut notes);
+                file.write_all_at(&notes, at)?;
+                file.write_all_at(bytes, at + notes.len() as u64)?;
+                io::Result::Ok((bytes.len(), all))
+            })?;
+            at += (notes.len() + len) as u64;
             unmarked += len;
             if let (Some(settled), true) = (settled, all) {
-                mark.clear();
-                Records::put(&[MARK_KIND.to_ne_bytes(), settled.to_ne_bytes()].concat(), &mut mark);
-                self.shared.file.write_all_at(&mark, at)?;
-                at += mark.len() as u64;
+                notes.clear();
+                Note::Settled(settled).put(&mut notes);
+                file.write_all_at(&notes, at)?;
+                at += notes.len() as u64;
                 unmarked = 0;
             }
             self.shared.written.store(at, Ordering::Release);
@@ -159,5 +206,21 @@ impl Drop for Backlog {
     fn drop(&mut self) {
         // Somebody else's error is told.
         let _ = self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_read_back() {
+        for note in [Note::Settled(7), Note::End { thread: 0, began_ns: 8, bytes: 9 }, Note::Settled(u64::MAX)] {
+            let mut bytes = Vec::new();
+            note.put(&mut bytes);
+            assert_eq!(Records::new(&bytes).map(Note::read).collect::<Vec<_>>(), [Some(note)]);
+        }
+        assert_eq!(Note::read(&[0; 40]), None);
+        assert_eq!(Note::read(&NOTE.to_ne_bytes()), None);
     }
 }
