@@ -145,18 +145,117 @@ fn a_program_is_seen_by_strace() {
     }
 }
 
-#[test]
-fn a_program_is_seen_by_the_kernel() {
-    let scratch = Scratch::new("bpf");
+/// Whether the kernel takes programs, and there is Python.
+fn has_bpf(scratch: &Scratch) -> bool {
     let probe = scratch.trace(&["--method", "bpf", "--", "true"]);
     if probe.status.code() == Some(2) {
         let said = String::from_utf8_lossy(&probe.stdout);
         assert!(said.contains("takes no BPF programs"), "{said}");
         eprintln!("skipped: {said}");
+        return false;
+    }
+    has("python3")
+}
+
+#[test]
+fn a_program_is_seen_by_the_kernel() {
+    let scratch = Scratch::new("bpf");
+    if has_bpf(&scratch) {
+        checked(&scratch, "bpf");
+    }
+}
+
+/// Two processes read their own files at offsets 0, 1, 2 and so on.
+const READERS: &str = r#"
+import os
+child = os.fork()
+f = os.open("d/" + ("child" if child == 0 else "parent"), os.O_RDWR | os.O_CREAT)
+for i in range(30000):
+    os.pread(f, 1, i)
+if child:
+    os.wait()
+"#;
+
+/// So many that records are written while the program still runs.
+#[test]
+fn many_calls_are_all_there_in_their_order() {
+    let scratch = Scratch::new("many");
+    if !has_bpf(&scratch) {
         return;
     }
-    if has("python3") {
-        checked(&scratch, "bpf");
+    let done = scratch.trace(&["--method", "bpf", "--", "python3", "-I", "-S", "-c", READERS]);
+    assert!(done.status.success(), "{done:?}");
+    let document: Value = serde_json::from_slice(&done.stdout).expect("a document");
+    assert_eq!((&document["dropped"], &document["remarks"]), (&serde_json::json!({}), &serde_json::json!({})));
+    let text = std::fs::read_to_string(scratch.0.join("out.jsonl")).expect("it was written");
+    let (mut last_ns, mut offsets) = (0, std::collections::BTreeMap::<String, Vec<u64>>::new());
+    for line in text.lines() {
+        let record: Value = serde_json::from_str(line).expect("a record");
+        let at_ns = record["at_ns"].as_u64().expect("a time");
+        assert!(at_ns >= last_ns, "{at_ns} after {last_ns}");
+        last_ns = at_ns;
+        if record["op"] == "read" {
+            let path = record["path"].as_str().expect("a path").rsplit('/').next().unwrap_or_default();
+            offsets.entry(path.into()).or_default().push(record["offset"].as_u64().expect("an offset"));
+        }
+    }
+    let expected: Vec<u64> = (0..30_000).collect();
+    assert_eq!(offsets.keys().collect::<Vec<_>>(), ["child", "parent"]);
+    assert!(offsets.values().all(|offsets| *offsets == expected));
+}
+
+/// Waits until everything is traced that is to be: the tracer then lets all others go first.
+fn is_tracing(tracer: &std::process::Child) {
+    const SCHED_IDLE: &str = "5";
+    let stat = format!("/proc/{0}/task/{0}/stat", tracer.id());
+    for _ in 0..6000 {
+        let text = std::fs::read_to_string(&stat).expect("it runs");
+        // The 41st field; the second one may have spaces.
+        if text.rsplit(')').next().and_then(|text| text.split_whitespace().nth(38)) == Some(SCHED_IDLE) {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("it traces nothing");
+}
+
+#[test]
+fn what_runs_already_is_traced() {
+    let scratch = Scratch::new("runs");
+    if !has_bpf(&scratch) {
+        return;
+    }
+    let program = "import os, threading; f = os.open('d/before', os.O_RDWR | os.O_CREAT); input(); \
+        t = threading.Thread(target = lambda: os.pwrite(f, b'12345', 7)); t.start(); t.join(); \
+        os.fork() or os._exit(os.close(f) or 0); os.wait(); input()";
+    for how in ["-p", "--mount"] {
+        let mut python = Command::new("python3");
+        python.args(["-I", "-S", "-c", program]).current_dir(&scratch.0).stdin(Stdio::piped());
+        let mut python = python.spawn().expect("it runs");
+        let mut input = python.stdin.take().expect("a pipe");
+        let opened = scratch.0.join("d/before");
+        while !opened.exists() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let process = python.id().to_string();
+        let what = if how == "-p" { vec![&*process, "--only", "d"] } else { vec!["d"] };
+        let mut tracer = Command::new(env!("CARGO_BIN_EXE_ashlar"));
+        tracer.args(["lab", "trace", "--json", "-o", "out.jsonl", how]).args(what).current_dir(&scratch.0);
+        let tracer = tracer.stdout(Stdio::piped()).spawn().expect("it runs");
+        is_tracing(&tracer);
+        std::io::Write::write_all(&mut input, b"\n").expect("it listens");
+        // The second line is for the case that the program is waited for.
+        std::io::Write::write_all(&mut input, b"\n").expect("it listens");
+        assert!(python.wait().expect("it ends").success());
+        if how == "--mount" {
+            let told = Command::new("kill").args(["-INT", &tracer.id().to_string()]).status();
+            assert!(told.expect("there is kill").success());
+        }
+        let done = tracer.wait_with_output().expect("it ends");
+        assert!(done.status.success(), "{how}: {done:?}");
+        let records = scratch.records();
+        assert_eq!(records, ["write @/before  7+5=5 e0", "close @/before  0+0=0 e0"], "{how}");
+        std::fs::remove_file(opened).expect("it is ours");
     }
 }
 

@@ -16,6 +16,9 @@ use std::sync::Arc;
 /// Records that a Parquet file holds back until it writes them.
 pub(crate) const GROUP_LEN: usize = 1 << 16;
 
+/// Texts that are given to the format at once: as many as it takes at once anyway.
+const FEW: usize = parquet::file::properties::DEFAULT_WRITE_BATCH_SIZE;
+
 /// A file of records that is being written. It counts only when it is finished.
 pub struct Writer<R: 'static, W: Write + Send = File> {
     count: u64,
@@ -129,8 +132,11 @@ fn write_group<R, W: Write + Send>(
                 writer.typed::<BoolType>().write_batch(&values, None, None)?;
             }
             Column::Text(get) => {
-                let values: Vec<ByteArray> = records.iter().map(|record| ByteArray::from(get(record))).collect();
-                writer.typed::<ByteArrayType>().write_batch(&values, None, None)?;
+                // Texts are compared and hashed while they are still in the processor's cache.
+                for few in records.chunks(FEW) {
+                    let values: Vec<ByteArray> = few.iter().map(|record| ByteArray::from(get(record))).collect();
+                    writer.typed::<ByteArrayType>().write_batch(&values, None, None)?;
+                }
             }
         }
         writer.close()?;

@@ -294,6 +294,17 @@ pub fn be_idle() -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// From now on a thread of this process runs only when no other thread wants to, or as usual again (`SCHED_IDLE`,
+/// `SCHED_OTHER`). Threads and processes that it starts do the same.
+pub fn run_when_idle(thread: u32, idle: bool) -> io::Result<()> {
+    let policy = if idle { libc::SCHED_IDLE } else { libc::SCHED_OTHER };
+    // SAFETY: all bytes zero is a value of this type: neither policy has a priority.
+    let parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    // SAFETY: the parameters live during the call.
+    let done = unsafe { libc::sched_setscheduler(thread as libc::pid_t, policy, &raw const parameters) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -339,6 +350,7 @@ mod tests {
             }
         }
         be_idle().expect("every thread may be idle");
+        run_when_idle(0, true).expect("zero is the calling thread");
         std::fs::remove_file(&path).expect("it is ours");
     }
 }

@@ -27,6 +27,16 @@ pub trait Item: Sized {
     fn weight(&self) -> usize;
 }
 
+/// A file without a name in a directory, to read and write; gone with its descriptor.
+pub(crate) fn nameless(directory: &Path) -> io::Result<File> {
+    let opened = OpenOptions::new().read(true).write(true).custom_flags(TMPFILE).open(directory);
+    opened.map_err(|error| io::Error::other(format!("{}: {error}", directory.display())))
+}
+
+fn weight<T: Item>(item: &T) -> usize {
+    item.weight() + size_of::<T>()
+}
+
 /// Takes items in any order and gives them back sorted.
 pub struct Sorter<T: Item> {
     items: Vec<T>,
@@ -47,7 +57,7 @@ impl<T: Item> Sorter<T> {
 
     /// Adds an item.
     pub fn push(&mut self, item: T) -> io::Result<()> {
-        self.weight += item.weight() + size_of::<T>();
+        self.weight += weight(&item);
         self.items.push(item);
         // While a vector grows, it is there twice.
         if self.weight + self.items.capacity() * size_of::<T>() > self.memory { self.spill_named() } else { Ok(()) }
@@ -61,13 +71,28 @@ impl<T: Item> Sorter<T> {
         })
     }
 
+    /// Gives away, sorted, what comes before `below`: nothing that is added later does. Once memory did not hold all, everything
+    /// stays until the end. Returns whether it gave.
+    pub fn settle(&mut self, below: &T::Key, mut each: impl FnMut(T) -> io::Result<()>) -> io::Result<bool> {
+        if !self.runs.is_empty() {
+            return Ok(false);
+        }
+        self.items.sort_by_cached_key(T::key);
+        let count = self.items.partition_point(|item| item.key() < *below);
+        self.weight -= self.items[..count].iter().map(weight).sum::<usize>();
+        self.items.drain(..count).try_for_each(&mut each)?;
+        Ok(true)
+    }
+
+    /// How many items memory holds.
+    pub fn held(&self) -> usize {
+        self.items.len()
+    }
+
     fn spill(&mut self) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
-            none => {
-                let opened = OpenOptions::new().read(true).write(true).custom_flags(TMPFILE).open(&self.directory);
-                none.insert(BufWriter::with_capacity(1 << 20, opened?))
-            }
+            none => none.insert(BufWriter::with_capacity(1 << 20, nameless(&self.directory)?)),
         };
         self.items.sort_by_cached_key(T::key);
         let from = self.written;

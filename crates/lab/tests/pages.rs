@@ -178,6 +178,7 @@ fn predicted(workload: &Workload, ahead_kb: f64, memory: u64) -> u64 {
     let mut engine = Engine::new(Tree::new("/"), sizes, vec![vector], options);
     workload.setup.records.iter().for_each(|record| engine.before(record));
     workload.run.records.iter().for_each(|record| engine.call(record));
+    engine.finish();
     engine.systems[0].prediction().caches.expect("caches of Linux").pages_added
 }
 

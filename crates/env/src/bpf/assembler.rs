@@ -65,6 +65,8 @@ pub enum When {
 pub enum Do {
     /// Adds.
     Add = 0x00,
+    /// Subtracts.
+    Subtract = 0x10,
     /// Keeps common bits.
     And = 0x50,
     /// Shifts to higher bits.

@@ -6,7 +6,7 @@ pub mod assembler;
 mod ring;
 mod tracepoint;
 
-pub use ring::Ring;
+pub use ring::{Records, Ring};
 pub use tracepoint::Tracepoint;
 
 use std::ffi::CString;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const BUSY: u32 = 1 << 31;
 /// It was not wanted.
 const DISCARDED: u32 = 1 << 30;
-const HEAD_LEN: u64 = 8;
+const HEAD_LEN: usize = 8;
 
 /// The reader's end of a ring. A ring has one.
 pub struct Ring {
@@ -64,8 +64,9 @@ impl Ring {
         Ok(Ring { read, written, page, len: len as u64 })
     }
 
-    /// Gives every record that is there to `each`, in their order. Returns how many.
-    pub fn drain(&mut self, mut each: impl FnMut(&[u8])) -> usize {
+    /// Gives all records that are there to `take`, as [`Records`] reads them, and whether these are all that were told of
+    /// until now: one that is being written holds up those behind it. Afterwards the ring has room for others.
+    pub fn take<T>(&mut self, take: impl FnOnce(&[u8], bool) -> T) -> T {
         // SAFETY: both are the first eight bytes of mappings that live as long as `self`; both sides use them atomically.
         let (read, written) = unsafe {
             (
@@ -73,27 +74,101 @@ impl Ring {
                 AtomicU64::from_ptr(self.written.address.as_ptr().cast()),
             )
         };
-        let mut at = read.load(Ordering::Relaxed);
-        let mut count = 0;
-        while at < written.load(Ordering::Acquire) {
-            let offset = self.page + (at & (self.len - 1)) as usize;
+        let from = read.load(Ordering::Relaxed);
+        let written = written.load(Ordering::Acquire);
+        let place = |at: u64| self.page + (at & (self.len - 1)) as usize;
+        let mut to = from;
+        while to < written {
             // SAFETY: records begin at multiples of eight bytes below `len`, which the mapping has twice.
-            let head = unsafe { self.written.address.add(offset) };
+            let head = unsafe { self.written.address.add(place(to)) };
             // SAFETY: the first four bytes of a head are used atomically by both sides.
             let flags = unsafe { AtomicU32::from_ptr(head.as_ptr().cast()) }.load(Ordering::Acquire);
-            if flags & BUSY != 0 {
+            let next = to + record_len(flags) as u64;
+            if flags & BUSY != 0 || next > written {
                 break;
             }
-            let len = flags & !DISCARDED;
-            if flags & DISCARDED == 0 && u64::from(len) <= self.len {
-                // SAFETY: the record is whole, within the mapping that has the data twice, and the kernel writes nothing
-                // there until `read` moves on.
-                each(unsafe { std::slice::from_raw_parts(head.add(HEAD_LEN as usize).as_ptr(), len as usize) });
-                count += 1;
-            }
-            at += (u64::from(len) + HEAD_LEN).next_multiple_of(8);
-            read.store(at, Ordering::Release);
+            to = next;
         }
-        count
+        // SAFETY: these records are whole, and at most `len` bytes from a place below `len`, within the mapping that has the
+        // data twice; the kernel writes nothing there until `read` moves on.
+        let bytes =
+            unsafe { std::slice::from_raw_parts(self.written.address.add(place(from)).as_ptr(), (to - from) as usize) };
+        let taken = take(bytes, to == written);
+        read.store(to, Ordering::Release);
+        taken
+    }
+
+    /// Gives every record that is there to `each`, in their order. Returns how many.
+    pub fn drain(&mut self, each: impl FnMut(&[u8])) -> usize {
+        self.take(|bytes, _| Records::new(bytes).map(each).count())
+    }
+}
+
+/// Bytes of a record with its head.
+fn record_len(flags: u32) -> usize {
+    ((flags & !(BUSY | DISCARDED)) as usize + HEAD_LEN).next_multiple_of(8)
+}
+
+/// Records with their heads, one after the other, as a ring has them.
+pub struct Records<'a> {
+    bytes: &'a [u8],
+    used: usize,
+}
+
+impl<'a> Records<'a> {
+    /// Reads from `bytes` what is whole.
+    pub fn new(bytes: &'a [u8]) -> Records<'a> {
+        Records { bytes, used: 0 }
+    }
+
+    /// Bytes of what was read.
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Appends a record.
+    pub fn put(record: &[u8], to: &mut Vec<u8>) {
+        to.extend((record.len() as u64).to_ne_bytes());
+        to.extend(record);
+        to.resize(to.len().next_multiple_of(8), 0);
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        loop {
+            let rest = self.bytes.get(self.used..)?;
+            let flags = u32::from_ne_bytes(*rest.first_chunk()?);
+            let record = rest.get(..record_len(flags))?;
+            self.used += record.len();
+            if flags & DISCARDED == 0 {
+                return record.get(HEAD_LEN..HEAD_LEN + (flags & !BUSY) as usize);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_read_as_far_as_they_are_whole() {
+        let records: [&[u8]; 4] = [b"", b"a", b"12345678", b"123456789"];
+        let mut bytes = Vec::new();
+        records.iter().for_each(|record| Records::put(record, &mut bytes));
+        let ends = [8, 24, 40, 64];
+        assert_eq!(bytes.len(), 64);
+        for cut in 0..=bytes.len() {
+            let mut read = Records::new(&bytes[..cut]);
+            let whole = ends.iter().filter(|end| **end <= cut).count();
+            assert_eq!(read.by_ref().collect::<Vec<_>>(), records[..whole], "{cut}");
+            assert_eq!(read.used(), if whole == 0 { 0 } else { ends[whole - 1] });
+        }
+        let discarded = (DISCARDED | 1).to_ne_bytes();
+        bytes[8..12].copy_from_slice(&discarded);
+        assert_eq!(Records::new(&bytes).collect::<Vec<_>>(), [records[0], records[2], records[3]]);
     }
 }

@@ -19,6 +19,8 @@ pub struct Caught {
     pub extra: [Option<u64>; 2],
     /// What it returned, `-errno` where it failed.
     pub result: i64,
+    /// Of a file that was opened for appending: its bytes soon afterwards, if the tracer asked.
+    pub end: Option<u64>,
     /// Paths of descriptors, where the tracer knew them; that of `AT_FDCWD` is the current directory.
     pub hints: Vec<(u32, Vec<u8>)>,
 }

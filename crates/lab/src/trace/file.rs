@@ -68,27 +68,48 @@ fn finish(writer: Writer<Record, Partial>) -> io::Result<u64> {
     writer.finish_into()?.finish().map(|()| count)
 }
 
+/// Records that are held before those are written that nothing can come before any more.
+const HELD: usize = 1 << 14;
+
 /// A file of records that gets its name when it is whole.
 pub struct TraceFile {
     sorter: Sorter<Record>,
     writer: Writer<Record, Partial>,
+    settled_ns: u64,
+}
+
+/// The directory that a file is or will be in.
+pub fn home(of: &Path) -> &Path {
+    match of.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
 }
 
 impl TraceFile {
     /// Makes the file, which is Parquet if `to` ends in `.parquet`; sorts in `memory` bytes, and in a file without a name
     /// beside.
     pub fn create(to: &Path, memory: usize) -> io::Result<TraceFile> {
-        let directory = match to.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
         let writer = Writer::to(&CALLS, to, Partial::create(to)?)?;
-        Ok(TraceFile { sorter: Sorter::new(memory, directory), writer })
+        Ok(TraceFile { sorter: Sorter::new(memory, home(to)), writer, settled_ns: 0 })
     }
 
-    /// Adds a record.
-    pub fn put(&mut self, record: Record) -> io::Result<()> {
-        self.sorter.push(record)
+    /// Adds a record. Returns whether its time was moved, since later ones were written already.
+    pub fn put(&mut self, mut record: Record) -> io::Result<bool> {
+        let moved = record.at_ns < self.settled_ns;
+        record.at_ns = record.at_ns.max(self.settled_ns);
+        self.sorter.push(record).map(|()| moved)
+    }
+
+    /// No record begins before `at_ns` that is added from now on.
+    pub fn settle(&mut self, at_ns: u64) -> io::Result<()> {
+        if self.sorter.held() < HELD || at_ns <= self.settled_ns {
+            return Ok(());
+        }
+        if self.sorter.settle(&at_ns, |record| self.writer.put(record))? {
+            self.settled_ns = at_ns;
+        }
+        Ok(())
     }
 
     /// Writes everything by the time at which it began, makes it durable and gives it its name. Returns the number of
@@ -114,7 +135,9 @@ mod tests {
         let records = super::super::record::samples();
         for memory in [0, 1 << 20] {
             let mut file = TraceFile::create(&path, memory).expect("room");
-            records.iter().for_each(|record| file.put(record.clone()).expect("room"));
+            for record in &records {
+                assert!(!file.put(record.clone()).expect("room"));
+            }
             assert!(!path.exists());
             assert_eq!(file.finish().expect("room"), 30);
             let mut back = Vec::new();
@@ -126,6 +149,28 @@ mod tests {
             let mut expected = records.clone();
             expected.sort_by_key(|record| record.at_ns);
             assert_eq!(back, expected, "memory {memory}");
+            std::fs::remove_file(&path).expect("it is ours");
+        }
+        // What nothing can come before is written at once; what comes before it nevertheless is moved.
+        let late = |at_ns| Record { at_ns, ..Record::new(Op::Sync, "") };
+        for memory in [0, 1 << 30] {
+            let mut file = TraceFile::create(&path, memory).expect("room");
+            for at_ns in (0..HELD as u64).rev() {
+                assert!(!file.put(late(at_ns)).expect("room"));
+            }
+            file.settle(5000).expect("room");
+            assert_eq!(file.sorter.held(), if memory == 0 { 0 } else { HELD - 5000 });
+            let moved = file.put(late(4999)).expect("room");
+            assert_eq!(moved, memory > 0, "what lies in runs is sorted at the end");
+            assert_eq!(file.finish().expect("room"), HELD as u64 + 1);
+            let (mut last, mut twice) = (0, Vec::new());
+            let read = ashlar_columns::read(&CALLS, &path, |record| {
+                assert!(record.at_ns >= last);
+                twice.extend((record.at_ns == last && last > 0).then_some(last));
+                last = record.at_ns;
+                Ok(())
+            });
+            assert_eq!((read, twice), (Ok(()), vec![if moved { 5000 } else { 4999 }]));
             std::fs::remove_file(&path).expect("it is ours");
         }
         drop(TraceFile::create(&path, 0).expect("room"));

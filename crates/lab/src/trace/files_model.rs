@@ -94,6 +94,7 @@ fn call(name: &str, args: &[u64], result: i64) -> What {
         path2: None,
         extra: [None; 2],
         result,
+        end: None,
         hints: Vec::new(),
     })
 }

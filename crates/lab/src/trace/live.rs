@@ -1,12 +1,13 @@
 //! Traces what runs, from its beginning or from now on, until it ends or somebody says to stop.
 
-use super::bpf::{Bpf, this_process};
+use super::bpf::{Bpf, Room, this_process};
 use super::counts::{Cause, Counts};
-use super::file::TraceFile;
+use super::file::{TraceFile, home};
 use super::flags::CLOSE_ON_EXEC;
 use super::host::{Host, Past, Proc, Seen, State};
 use super::strace::{self, Live};
 use super::tracker::Tracker;
+use crate::sorter::nameless;
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
 use std::io::{self, BufReader};
@@ -104,14 +105,22 @@ pub(super) fn fresh_directory(what: &str) -> io::Result<PathBuf> {
 /// Number of the next directory.
 static FRESH: AtomicU32 = AtomicU32::new(0);
 
+/// What the tracker was given.
+pub(super) struct Drained {
+    /// There was something.
+    pub busy: bool,
+    /// No record begins before this time that is made from now on, if that is known.
+    pub settled_ns: Option<u64>,
+}
+
 /// Where events come from.
 pub(super) trait Source {
-    /// Gives the tracker what is there. Returns whether there was something.
-    fn drain(&mut self, tracker: &mut Tracker<Started>) -> io::Result<bool>;
+    /// Gives the tracker what is there.
+    fn drain(&mut self, tracker: &mut Tracker<Started>) -> io::Result<Drained>;
     /// Whether nothing will come any more, once everything that is there was taken.
     fn is_over(&mut self) -> io::Result<bool>;
-    /// Somebody wants it to end, for so long already. Returns whether it need not be waited for.
-    fn stop(&mut self, waited: Duration) -> io::Result<bool>;
+    /// Somebody wants it to be over, for so long already.
+    fn stop(&mut self, waited: Duration) -> io::Result<()>;
     /// Ends the trace, and takes what is still there.
     fn finish(&mut self, tracker: &mut Tracker<Started>) -> io::Result<Option<ExitStatus>>;
 }
@@ -128,6 +137,7 @@ pub fn trace(subject: &Subject, method: Method, options: &Options) -> io::Result
         state.descriptors.retain(|(_, seen)| seen.flags & CLOSE_ON_EXEC == 0);
     }
     let mut tracker = Tracker::new(Started { first }, options.only);
+    let room = || io::Result::Ok(Room { ring_len: options.ring_len, aside: nameless(home(options.to))? });
     let mut source: Box<dyn Source> = match (method, subject) {
         (Method::Bpf, Subject::Command { words, quiet }) => {
             let (name, arguments) = words.split_first().ok_or_else(|| io::Error::other("there is no command"))?;
@@ -136,10 +146,10 @@ pub fn trace(subject: &Subject, method: Method, options: &Options) -> io::Result
             if *quiet {
                 command.stdout(io::stderr());
             }
-            Box::new(Bpf::command(command, options.ring_len, &mut tracker)?)
+            Box::new(Bpf::command(command, room()?, &mut tracker)?)
         }
-        (Method::Bpf, Subject::Process(process)) => Box::new(Bpf::process(*process, options.ring_len, &mut tracker)?),
-        (Method::Bpf, Subject::Everybody) => Box::new(Bpf::everybody(options.ring_len, &mut tracker)?),
+        (Method::Bpf, Subject::Process(process)) => Box::new(Bpf::process(*process, room()?, &mut tracker)?),
+        (Method::Bpf, Subject::Everybody) => Box::new(Bpf::everybody(room()?, &mut tracker)?),
         (Method::Strace, subject) => Box::new(Live::start(subject, &mut tracker)?),
     };
     run(&mut *source, tracker, file, options)
@@ -156,8 +166,9 @@ fn run(
     loop {
         // Asked before the last look, so that nothing is left behind.
         let over = source.is_over()?;
-        let busy = source.drain(&mut tracker)?;
-        tracker.take().try_for_each(|record| file.put(record))?;
+        let Drained { busy, settled_ns } = source.drain(&mut tracker)?;
+        put(&mut tracker, &mut file)?;
+        settled_ns.map_or(Ok(()), |at_ns| file.settle(at_ns))?;
         let now = Instant::now();
         if now - word >= WORD {
             word = now;
@@ -168,9 +179,7 @@ fn run(
         }
         if options.stop.load(Ordering::Relaxed) {
             let since = *stopping.get_or_insert(now);
-            if source.stop(now - since)? {
-                break;
-            }
+            source.stop(now - since)?;
         }
         if !busy {
             std::thread::sleep(PAUSE);
@@ -178,9 +187,17 @@ fn run(
     }
     let exit = source.finish(&mut tracker)?;
     let seconds = began.elapsed().as_secs_f64();
-    tracker.take().try_for_each(|record| file.put(record))?;
+    put(&mut tracker, &mut file)?;
     file.finish()?;
     Ok(Traced { counts: tracker.counts().clone(), exit, seconds })
+}
+
+/// Moves records from the tracker into the file.
+fn put<H: Host>(tracker: &mut Tracker<H>, file: &mut TraceFile) -> io::Result<()> {
+    let mut moved = 0;
+    tracker.take().try_for_each(|record| file.put(record).map(|late| moved += u64::from(late)))?;
+    tracker.count(Cause::ClockStep, moved);
+    Ok(())
 }
 
 /// Makes a trace of what strace wrote some time ago, begun in `directory`.
@@ -191,7 +208,7 @@ pub fn recorded(from: &Path, directory: PathBuf, options: &Options) -> io::Resul
     let mut tracker = Tracker::new(Past { directory }, options.only);
     let mut word = began;
     strace::read(lines, &mut tracker, |tracker| {
-        tracker.take().try_for_each(|record| file.put(record))?;
+        put(tracker, &mut file)?;
         if tracker.counts().records % 1024 == 0 && word.elapsed() >= WORD {
             word = Instant::now();
             (options.progress)(tracker.counts());

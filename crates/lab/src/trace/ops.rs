@@ -230,7 +230,7 @@ impl<H: Host> Tracker<H> {
                 if record.flags & CUT != 0 || record.flags & FRESH == FRESH {
                     self.sizes.set(path, 0);
                 } else if record.flags & APPEND != 0 {
-                    self.ask_size(path);
+                    self.ask_size(path, caught.end);
                 }
                 (self.opened(path, 0, record.flags), record.flags & CLOSE_ON_EXEC != 0)
             }

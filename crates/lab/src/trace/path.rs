@@ -6,19 +6,17 @@ pub const LEN_MAX: usize = 4096;
 
 /// `text` as it is meant in `base`, an absolute path.
 pub fn join(base: &str, text: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
     let base = if text.starts_with('/') { "" } else { base };
+    let mut path = String::with_capacity(base.len() + text.len() + 1);
     for part in base.split('/').chain(text.split('/')) {
         match part {
             "" | "." => {}
-            ".." => drop(parts.pop()),
-            name => parts.push(name),
+            ".." => path.truncate(path.rfind('/').unwrap_or(0)),
+            name => {
+                path.push('/');
+                path.push_str(name);
+            }
         }
-    }
-    let mut path = String::with_capacity(base.len() + text.len() + 1);
-    for part in &parts {
-        path.push('/');
-        path.push_str(part);
     }
     if path.is_empty() { "/".into() } else { path }
 }

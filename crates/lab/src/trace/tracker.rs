@@ -100,11 +100,6 @@ impl<H: Host> Tracker<H> {
         self.adopt_as(process, threads, state);
     }
 
-    /// Whether a process has threads.
-    pub fn has_process(&self, process: u32) -> bool {
-        self.threads.values().any(|thread| thread.process == process)
-    }
-
     /// A call had not returned when the trace ended, or its thread.
     pub fn unfinished(&mut self, thread: u32, call: &Call, arguments: Option<[u64; 6]>) {
         let held = match (arguments, call.fd, self.threads.get(&thread).cloned()) {
@@ -156,7 +151,7 @@ impl<H: Host> Tracker<H> {
                     Held::Outside(Cause::Virtual)
                 } else {
                     if seen.flags & super::flags::APPEND != 0 {
-                        self.ask_size(&path);
+                        self.ask_size(&path, None);
                     }
                     self.opened(&path, seen.position, seen.flags)
                 }
@@ -166,10 +161,10 @@ impl<H: Host> Tracker<H> {
         self.put(thread, fd, held, seen.flags & super::flags::CLOSE_ON_EXEC != 0, None);
     }
 
-    /// Where writes will go that append, if somebody knows: a guess, since some may have been done by now.
-    pub(super) fn ask_size(&mut self, path: &str) {
+    /// Where writes will go that append, if it was asked or somebody knows: a guess, since some may have been done by then.
+    pub(super) fn ask_size(&mut self, path: &str, asked: Option<u64>) {
         if self.sizes.get(path).is_none()
-            && let Some(bytes) = self.host.size(path)
+            && let Some(bytes) = asked.or_else(|| self.host.size(path))
         {
             self.sizes.set(path, bytes);
             self.count(Cause::GuessedOffset, 1);

@@ -3,6 +3,7 @@
 use super::programs::{ARGUMENTS, at, kind};
 use crate::trace::calls::{Call, Does, Memory, TABLE};
 use crate::trace::event::{Caught, Event, What};
+use crate::trace::flags::APPEND;
 use std::sync::LazyLock;
 
 /// What was told.
@@ -28,9 +29,33 @@ fn number(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..at + 8)?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
 }
 
-/// Arguments out of the registers that an entry of the pending calls has from its 16th byte on.
-pub fn arguments(registers: &[u8]) -> [u64; 6] {
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+}
+
+/// Arguments out of registers.
+fn arguments(registers: &[u8]) -> [u64; 6] {
     ARGUMENTS.map(|register| number(registers, register * 8).unwrap_or(0))
+}
+
+/// A file that was opened for appending.
+pub struct Appends {
+    pub process: u32,
+    pub thread: u32,
+    /// When the call began, in nanoseconds of the monotonic clock.
+    pub began_ns: u64,
+    pub fd: u64,
+}
+
+/// Whether a file was opened for appending.
+pub fn appends(bytes: &[u8]) -> Option<Appends> {
+    let call = by_number(word(bytes, at::CALL)?.into()).filter(|call| call.does == Does::Open)?;
+    let flags = arguments(bytes.get(at::REGISTERS..)?)[usize::from(call.flags?)];
+    let fd = number(bytes, at::RESULT)?;
+    let opened = word(bytes, at::KIND)? == kind::CALL && flags & APPEND != 0 && (fd as i64) >= 0;
+    let thread = number(bytes, at::THREAD)?;
+    let (process, thread) = ((thread >> 32) as u32, thread as u32);
+    opened.then_some(Appends { process, thread, began_ns: number(bytes, at::BEGAN)?, fd })
 }
 
 /// Reads what was told; times count from `began_ns`. `None` if it makes no sense.
@@ -41,7 +66,7 @@ pub fn decode(bytes: &[u8], began_ns: u64) -> Option<Told> {
     let at_ns = number(bytes, at::TIME)?.saturating_sub(began_ns);
     let event = |what| Told::Event(Event { at_ns, thread, process, what });
     let first = number(bytes, at::FIRST)?;
-    match number(bytes, at::KIND)? {
+    match word(bytes, at::KIND)? {
         kind::CALL => Some(event(What::Call(call(bytes)?))),
         kind::FORK => Some(event(What::Fork { child: first as u32, flags: number(bytes, at::SECOND)? })),
         kind::EXEC => Some(event(What::Exec { old: first as u32 })),
@@ -54,7 +79,7 @@ pub fn decode(bytes: &[u8], began_ns: u64) -> Option<Told> {
 }
 
 fn call(bytes: &[u8]) -> Option<Caught> {
-    let call = by_number(number(bytes, at::CALL)?)?;
+    let call = by_number(word(bytes, at::CALL)?.into())?;
     let mut args = arguments(bytes.get(at::REGISTERS..)?);
     // What is above an int or a short in a register means nothing.
     if let Some(flags) = call.flags {
@@ -68,7 +93,7 @@ fn call(bytes: &[u8]) -> Option<Caught> {
     let mut texts = bytes.get(at::TEXTS..)?;
     let mut pieces = [None; 2];
     for (index, piece) in pieces.iter_mut().enumerate() {
-        let len = number(bytes, at::LENGTHS + 8 * index)? as i64;
+        let len = word(bytes, at::LENGTHS + 4 * index)? as i32;
         if len > 0 {
             let (text, rest) = texts.split_at_checked(usize::try_from(len).ok()?)?;
             (*piece, texts) = (Some(text), rest);
@@ -101,5 +126,32 @@ fn call(bytes: &[u8]) -> Option<Caught> {
         }
     }
     debug_assert!(call.does != Does::Fork);
-    Some(Caught { call, latency_ns, args, path, path2, extra, result, hints: Vec::new() })
+    Some(Caught { call, latency_ns, args, path, path2, extra, result, end: None, hints: Vec::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_are_opened_for_appending_are_noticed() {
+        let told = |kind: u32, call: u32, flags: u64, result: i64| {
+            let mut bytes = vec![0; at::TEXTS];
+            let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+            put(at::KIND, &kind.to_ne_bytes());
+            put(at::CALL, &call.to_ne_bytes());
+            put(at::THREAD, &(5u64 << 32 | 6).to_ne_bytes());
+            put(at::BEGAN, &7u64.to_ne_bytes());
+            put(at::RESULT, &result.to_ne_bytes());
+            put(at::REGISTERS + 8 * ARGUMENTS[2], &flags.to_ne_bytes());
+            appends(&bytes).map(|Appends { process, thread, began_ns, fd }| (process, thread, began_ns, fd))
+        };
+        const OPENAT: u32 = 257;
+        assert_eq!(told(kind::CALL, OPENAT, APPEND | 1, 9), Some((5, 6, 7, 9)));
+        assert_eq!(told(kind::CALL, OPENAT, 1, 9), None, "it does not append");
+        assert_eq!(told(kind::CALL, OPENAT, APPEND, -2), None, "it was not opened");
+        assert_eq!(told(kind::FORK, OPENAT, APPEND, 9), None);
+        assert_eq!(told(kind::CALL, 0, APPEND, 9), None, "it is no open");
+        assert!(appends(&[0; 64]).is_none());
+    }
 }

@@ -1,10 +1,12 @@
 //! The programs that the kernel runs: one where a call begins, one where it ends, and three for new, changed and ended tasks.
 //!
-//! Where a call begins, its arguments are kept by thread; where it ends, everything is told at once. Texts are read at the
-//! end, since the kernel has read them by then, so that they are in memory.
+//! Where a call begins, the time is noted in its thread's entry; where it ends, everything is told at once: the registers
+//! still hold the arguments, and texts are in memory, since the kernel has read them by then. A thread has its entry as long
+//! as it lives, so that a call costs two looks and no change of the map. A call is in its thread's entry until it is in the
+//! ring: see [`within`].
 //!
-//! Costs     a look into an array at every call of every process, into one hash map at every end of a call; about a
-//!           microsecond more for calls that are told of.
+//! Costs     a look into an array at every call of every process and into one hash map at the end of every call; what
+//!           calls that are told of cost is in docs/lab.md.
 
 use super::tracepoint::Fork;
 use crate::trace::calls::{Does, Memory, TABLE};
@@ -12,13 +14,12 @@ use ashlar_env::bpf::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R
 use ashlar_env::bpf::assembler::{Assembler, Do, Function, Label, When, Width};
 use ashlar_env::bpf::{Attached, Kind, Map};
 use std::io;
+use std::sync::Arc;
 
 /// Numbers of calls that programs look at.
 const CALLS_COUNT: u32 = 512;
-/// Threads that can be in calls at once.
-const PENDING_MAX: u32 = 1 << 15;
-/// Processes that are traced at once.
-const PROCESSES_MAX: u32 = 1 << 16;
+/// Threads that are traced at once.
+const THREADS_MAX: u32 = 1 << 15;
 /// Most bytes of a path.
 pub const TEXT_LEN_MAX: i32 = 4096;
 /// Buffers of a list whose lengths are told.
@@ -26,17 +27,18 @@ const BUFFERS_MAX: i32 = 32;
 
 /// What stands where in what is told of a call; of registers, see [`ARGUMENTS`].
 pub mod at {
-    /// What is told: a call, or see below.
+    /// What is told: a call, or see below. 4 bytes.
     pub const KIND: usize = 0;
+    /// The call's number, 4 bytes.
+    pub const CALL: usize = 4;
     pub const THREAD: usize = 8;
     pub const BEGAN: usize = 16;
-    pub const CALL: usize = 24;
-    pub const REGISTERS: usize = 32;
-    pub const ENDED: usize = 96;
-    pub const RESULT: usize = 104;
-    /// Bytes of both texts, or an error below zero.
-    pub const LENGTHS: usize = 112;
-    pub const TEXTS: usize = 128;
+    pub const ENDED: usize = 24;
+    pub const RESULT: usize = 32;
+    pub const REGISTERS: usize = 40;
+    /// Bytes of both texts, or an error below zero, 4 bytes each.
+    pub const LENGTHS: usize = 104;
+    pub const TEXTS: usize = 112;
     /// Of what is told of tasks.
     pub const TIME: usize = 16;
     pub const FIRST: usize = 24;
@@ -46,20 +48,23 @@ pub mod at {
 
 /// Kinds of what is told.
 pub mod kind {
-    pub const CALL: u64 = 0;
+    pub const CALL: u32 = 0;
     /// A new task: its number, flags of `clone`.
-    pub const FORK: u64 = 1;
+    pub const FORK: u32 = 1;
     /// Another program: the number that the thread had.
-    pub const EXEC: u64 = 2;
-    /// A thread's end: whether it was in a call.
-    pub const EXIT: u64 = 3;
+    pub const EXEC: u32 = 2;
+    /// A thread's end: not zero if it was in a call, and which.
+    pub const EXIT: u32 = 3;
 }
 
 /// Which of the eight registers, from `r10` on in `struct pt_regs`, has an argument.
 pub const ARGUMENTS: [usize; 6] = [7, 6, 5, 0, 2, 1];
 const FIRST_REGISTER: i32 = 56;
-/// An entry of `pending`: when, which call, registers.
-const ENTRY_LEN: usize = 80;
+/// An entry of `threads`: when the call began that the thread is in, and its number.
+const ENTRY_LEN: usize = 16;
+/// A thread that is in no call, and one whose call begins right now.
+const NO_CALL: i32 = 0;
+const BEGINNING: i32 = 1;
 const SCRATCH_LEN: usize = at::TEXTS + 2 * TEXT_LEN_MAX as usize + 64;
 
 /// What to do with the memory that an argument points to.
@@ -79,7 +84,7 @@ pub enum Whom {
         /// This process.
         but: u32,
     },
-    /// Processes that are set, and their children.
+    /// Threads that are set, and what they start.
     Set {
         /// A thread of ours: what it starts is set.
         starter: u32,
@@ -88,11 +93,35 @@ pub enum Whom {
 
 /// Programs in the kernel, and what they share with us.
 pub struct Programs {
-    pub processes: Map,
-    pub pending: Map,
     pub ring: Map,
+    /// See [`within`].
+    pub threads: Arc<Map>,
     lost: Map,
     attached: Vec<Attached>,
+}
+
+/// A call that a thread is in.
+pub struct Within {
+    pub thread: u32,
+    /// By the monotonic clock, in nanoseconds; `None` if it is just beginning.
+    pub began_ns: Option<u64>,
+    /// Its number.
+    pub call: u64,
+}
+
+/// The calls that threads are in. A call that is not among them, and of which the ring does not tell afterwards, begins later
+/// than this was asked.
+pub fn within(threads: &Map) -> impl Iterator<Item = Within> {
+    threads.keys().into_iter().filter_map(|thread| {
+        let entry = threads.get(&thread).ok()?;
+        let began = u64::from_ne_bytes(*entry.first_chunk()?);
+        let within = Within {
+            thread: u32::from_ne_bytes(*thread.first_chunk()?),
+            began_ns: (began != BEGINNING as u64).then_some(began),
+            call: u64::from_ne_bytes(*entry.last_chunk()?),
+        };
+        (began != NO_CALL as u64).then_some(within)
+    })
 }
 
 impl Programs {
@@ -105,8 +134,7 @@ impl Programs {
         let parts = Parts {
             whom,
             calls,
-            processes: Map::new(Kind::Hash, 4, 4, PROCESSES_MAX)?,
-            pending: Map::new(Kind::Hash, 4, ENTRY_LEN, PENDING_MAX)?,
+            threads: Map::new(Kind::Hash, 4, ENTRY_LEN, THREADS_MAX)?,
             scratch: Map::new(Kind::ArrayOfProcessor, 4, SCRATCH_LEN, 1)?,
             ring: Map::new(Kind::Ring, 0, 0, ring_len)?,
             lost: Map::new(Kind::Array, 4, 8, 1)?,
@@ -119,8 +147,13 @@ impl Programs {
             Attached::raw(&parts.call_end(), "sys_exit")?,
             Attached::raw(&parts.call_begin(), "sys_enter")?,
         ];
-        let Parts { processes, pending, ring, lost, .. } = parts;
-        Ok(Programs { processes, pending, ring, lost, attached })
+        let Parts { threads, ring, lost, .. } = parts;
+        Ok(Programs { ring, threads: Arc::new(threads), lost, attached })
+    }
+
+    /// Traces a thread from now on, and what it starts.
+    pub fn add(&self, thread: u32) -> io::Result<()> {
+        self.threads.set(&thread.to_ne_bytes(), &[0; ENTRY_LEN])
     }
 
     /// How much could not be told.
@@ -162,8 +195,7 @@ fn wanted(call: &crate::trace::calls::Call) -> u64 {
 struct Parts {
     whom: Whom,
     calls: Map,
-    processes: Map,
-    pending: Map,
+    threads: Map,
     scratch: Map,
     ring: Map,
     lost: Map,
@@ -179,28 +211,62 @@ impl Parts {
         program.jump_if(R0, When::Equal, 0, none);
     }
 
-    /// Goes to `no` unless the process of the thread in `R8` is traced. Uses the four bytes at `R10 - 4`.
-    fn filter(&self, program: &mut Assembler, no: Label) {
+    /// `R0` becomes the entry of the thread in `R8`, whose number stays at `R10 - 4`. Goes to `no` if it is not traced, to
+    /// `fresh` if it is and has none yet.
+    fn entry(&self, program: &mut Assembler, no: Label, fresh: Label) {
+        program.store(Width::Word, R10, -4, R8);
+        let Whom::All { but } = self.whom else { return self.look(program, &self.threads, -4, no) };
         program.register(Do::Set, R1, R8);
         program.number(Do::Right, R1, 32);
-        match self.whom {
-            Whom::All { but } => program.jump_if(R1, When::Equal, but as i32, no),
-            Whom::Set { .. } => {
-                program.store(Width::Word, R10, -4, R1);
-                self.look(program, &self.processes, -4, no);
-            }
-        }
+        program.jump_if(R1, When::Equal, but as i32, no);
+        self.look(program, &self.threads, -4, fresh);
+    }
+
+    /// The thread whose number is at `R10 - 4` has an entry from now on, and is in no call. Uses the bytes from `R10 - 24` on.
+    fn add(&self, program: &mut Assembler, lost: Label) {
+        program.store_number(Width::Double, R10, -24, NO_CALL);
+        program.store_number(Width::Double, R10, -16, 0);
+        program.map(R1, &self.threads);
+        program.register(Do::Set, R2, R10);
+        program.number(Do::Add, R2, -4);
+        program.register(Do::Set, R3, R10);
+        program.number(Do::Add, R3, -24);
+        program.number(Do::Set, R4, 0);
+        program.call(Function::MapUpdate);
+        program.jump_if(R0, When::NotEqual, 0, lost);
+    }
+
+    /// The thread whose number is at `R10 - 4` has no entry any more.
+    fn forget(&self, program: &mut Assembler) {
+        program.map(R1, &self.threads);
+        program.register(Do::Set, R2, R10);
+        program.number(Do::Add, R2, -4);
+        program.call(Function::MapDelete);
+    }
+
+    /// Goes on at `then`, after it counted a loss if it comes by `lost`.
+    fn then(&self, program: &mut Assembler, lost: Label, then: Label) {
+        program.jump(then);
+        self.lose(program, lost, then);
+    }
+
+    /// Counts a loss, and goes on at `then`.
+    fn lose(&self, program: &mut Assembler, lost: Label, then: Label) {
+        program.place(lost);
+        program.store_number(Width::Word, R10, -4, 0);
+        self.look(program, &self.lost, -4, then);
+        program.number(Do::Set, R1, 1);
+        program.add_atomic(R0, 0, R1);
+        program.place(then);
     }
 
     /// Ends the program, after it counted a loss if it comes by `lost`.
     fn end(&self, program: &mut Assembler, lost: Label, end: Label) {
-        program.jump(end);
-        program.place(lost);
-        program.store_number(Width::Word, R10, -4, 0);
-        self.look(program, &self.lost, -4, end);
-        program.number(Do::Set, R1, 1);
-        program.add_atomic(R0, 0, R1);
-        program.place(end);
+        self.then(program, lost, end);
+        self.leave(program);
+    }
+
+    fn leave(&self, program: &mut Assembler) {
         program.number(Do::Set, R0, 0);
         program.exit();
     }
@@ -215,9 +281,10 @@ impl Parts {
     }
 
     /// Tells of a task: `R7` and `R9` are what is special; the thread is in `R8`.
-    fn tell_task(&self, program: &mut Assembler, what: u64, lost: Label) {
+    fn tell_task(&self, program: &mut Assembler, what: u32, lost: Label) {
         let base = -(8 + at::TASK_LEN as i16);
-        program.store_number(Width::Double, R10, base + at::KIND as i16, what as i32);
+        program.store_number(Width::Word, R10, base + at::KIND as i16, what as i32);
+        program.store_number(Width::Word, R10, base + at::CALL as i16, 0);
         program.store(Width::Double, R10, base + at::THREAD as i16, R8);
         program.store(Width::Double, R10, base + at::FIRST as i16, R7);
         program.store(Width::Double, R10, base + at::SECOND as i16, R9);
@@ -229,98 +296,102 @@ impl Parts {
         self.tell(program, lost);
     }
 
-    /// Where a call begins: keeps what it was asked.
+    /// Where a call begins: notes the time.
     fn call_begin(&self) -> Vec<u64> {
-        const ENTRY: i16 = -(8 + ENTRY_LEN as i16);
         let mut program = Assembler::default();
         let p = &mut program;
-        let (lost, end) = (p.label(), p.label());
-        p.load(Width::Double, R6, R1, 0);
+        let (lost, end, fresh, known) = (p.label(), p.label(), p.label(), p.label());
         p.load(Width::Double, R7, R1, 8);
         p.jump_if(R7, When::Greater, CALLS_COUNT as i32 - 1, end);
         p.store(Width::Word, R10, -4, R7);
         self.look(p, &self.calls, -4, end);
-        p.load(Width::Double, R9, R0, 0);
-        p.jump_if(R9, When::Equal, 0, end);
+        p.load(Width::Double, R1, R0, 0);
+        p.jump_if(R1, When::Equal, 0, end);
         p.call(Function::CurrentThread);
         p.register(Do::Set, R8, R0);
-        self.filter(p, end);
-        p.register(Do::Set, R1, R10);
-        p.number(Do::Add, R1, i32::from(ENTRY) + 16);
-        p.number(Do::Set, R2, 64);
-        p.register(Do::Set, R3, R6);
-        p.number(Do::Add, R3, FIRST_REGISTER);
-        p.call(Function::ReadKernel);
-        p.jump_if(R0, When::NotEqual, 0, lost);
-        // MAP_ANONYMOUS among the flags of mmap.
-        let named = p.label();
-        p.number(Do::And, R9, 2);
-        p.jump_if(R9, When::Equal, 0, named);
-        p.load(Width::Double, R1, R10, ENTRY + 16 + 8 * ARGUMENTS[3] as i16);
-        p.jump_if(R1, When::Set, 0x20, end);
-        p.place(named);
-        p.store(Width::Double, R10, ENTRY + 8, R7);
+        self.entry(p, end, fresh);
+        p.place(known);
+        p.register(Do::Set, R6, R0);
+        // Before the clock is read: who looks between the two must not take the thread for one without a call.
+        p.store_number(Width::Double, R6, 0, BEGINNING);
+        p.store(Width::Double, R6, 8, R7);
         p.call(Function::Time);
-        p.store(Width::Double, R10, ENTRY, R0);
-        p.store(Width::Word, R10, -4, R8);
-        p.map(R1, &self.pending);
-        p.register(Do::Set, R2, R10);
-        p.number(Do::Add, R2, -4);
-        p.register(Do::Set, R3, R10);
-        p.number(Do::Add, R3, ENTRY.into());
-        p.number(Do::Set, R4, 0);
-        p.call(Function::MapUpdate);
-        p.jump_if(R0, When::NotEqual, 0, lost);
-        self.end(p, lost, end);
+        p.store(Width::Double, R6, 0, R0);
+        if let Whom::All { .. } = self.whom {
+            p.jump(end);
+            p.place(fresh);
+            self.add(p, lost);
+            self.look(p, &self.threads, -4, end);
+            p.jump(known);
+            self.lose(p, lost, end);
+        } else {
+            p.place(end);
+        }
+        self.leave(p);
         program.finish()
     }
 
     /// Where a call ends: tells of it.
     fn call_end(&self) -> Vec<u64> {
+        const ENTRY: i16 = -16;
         let mut program = Assembler::default();
         let p = &mut program;
-        let (lost, end) = (p.label(), p.label());
+        let (lost, told, end) = (p.label(), p.label(), p.label());
+        p.load(Width::Double, R6, R1, 0);
         p.load(Width::Double, R9, R1, 8);
         p.call(Function::CurrentThread);
         p.register(Do::Set, R8, R0);
         p.store(Width::Word, R10, -4, R8);
-        self.look(p, &self.pending, -4, end);
-        p.register(Do::Set, R7, R0);
+        self.look(p, &self.threads, -4, end);
+        p.load(Width::Double, R1, R0, 0);
+        p.jump_if(R1, When::Equal, NO_CALL, end);
+        p.store(Width::Double, R10, ENTRY, R0);
         p.store_number(Width::Word, R10, -8, 0);
         self.look(p, &self.scratch, -8, end);
-        p.register(Do::Set, R6, R0);
-        p.store_number(Width::Double, R6, at::KIND as i16, kind::CALL as i32);
-        p.store(Width::Double, R6, at::THREAD as i16, R8);
-        p.store(Width::Double, R6, at::RESULT as i16, R9);
-        for offset in (0..ENTRY_LEN as i16).step_by(8) {
-            p.load(Width::Double, R1, R7, offset);
-            p.store(Width::Double, R6, at::BEGAN as i16 + offset, R1);
-        }
+        p.register(Do::Set, R7, R0);
+        p.load(Width::Double, R1, R10, ENTRY);
+        p.load(Width::Double, R2, R1, 0);
+        p.store(Width::Double, R7, at::BEGAN as i16, R2);
+        p.load(Width::Double, R2, R1, 8);
+        p.store(Width::Word, R10, -8, R2);
+        p.store_number(Width::Word, R7, at::KIND as i16, kind::CALL as i32);
+        p.store(Width::Word, R7, at::CALL as i16, R2);
+        p.store(Width::Double, R7, at::THREAD as i16, R8);
+        p.store(Width::Double, R7, at::RESULT as i16, R9);
         p.call(Function::Time);
-        p.store(Width::Double, R6, at::ENDED as i16, R0);
-        self.forget(p);
-        p.load(Width::Double, R1, R6, at::CALL as i16);
-        p.store(Width::Word, R10, -8, R1);
-        self.look(p, &self.calls, -8, end);
+        p.store(Width::Double, R7, at::ENDED as i16, R0);
+        p.register(Do::Set, R1, R7);
+        p.number(Do::Add, R1, at::REGISTERS as i32);
+        p.number(Do::Set, R2, 64);
+        p.register(Do::Set, R3, R6);
+        p.number(Do::Add, R3, FIRST_REGISTER);
+        p.call(Function::ReadKernel);
+        p.jump_if(R0, When::NotEqual, 0, lost);
+        p.register(Do::Set, R6, R7);
+        self.look(p, &self.calls, -8, told);
         p.load(Width::Double, R7, R0, 0);
+        // MAP_ANONYMOUS among the flags of mmap.
+        let named = p.label();
+        p.register(Do::Set, R1, R7);
+        p.number(Do::And, R1, 2);
+        p.jump_if(R1, When::Equal, 0, named);
+        p.load(Width::Double, R1, R6, at::REGISTERS as i16 + 8 * ARGUMENTS[3] as i16);
+        p.jump_if(R1, When::Set, 0x20, told);
+        p.place(named);
         // From here on R9 is how many bytes of texts there are.
         p.number(Do::Set, R9, 0);
         self.read(p, 8, 0);
-        self.read(p, 24, 8);
+        self.read(p, 24, 4);
         p.register(Do::Set, R2, R6);
         p.register(Do::Set, R3, R9);
         p.number(Do::Add, R3, at::TEXTS as i32);
         self.tell(p, lost);
-        self.end(p, lost, end);
+        self.then(p, lost, told);
+        p.load(Width::Double, R1, R10, ENTRY);
+        p.store_number(Width::Double, R1, 0, NO_CALL);
+        p.place(end);
+        self.leave(p);
         program.finish()
-    }
-
-    /// The thread of `R10 - 4` is in no call.
-    fn forget(&self, p: &mut Assembler) {
-        p.map(R1, &self.pending);
-        p.register(Do::Set, R2, R10);
-        p.number(Do::Add, R2, -4);
-        p.call(Function::MapDelete);
     }
 
     /// Reads what an argument points to, as the bits of `R7` from `shift` on say.
@@ -371,21 +442,20 @@ impl Parts {
         p.jump_if(R0, When::NotEqual, 0, failed);
         p.register(Do::Set, R0, R8);
         p.place(done);
-        p.store(Width::Double, R6, at::LENGTHS as i16 + length, R0);
+        p.store(Width::Word, R6, at::LENGTHS as i16 + length, R0);
         p.register(Do::Add, R9, R0);
         let after = p.label();
         p.jump(after);
         p.place(failed);
-        p.store(Width::Double, R6, at::LENGTHS as i16 + length, R0);
+        p.store(Width::Word, R6, at::LENGTHS as i16 + length, R0);
         p.place(after);
     }
 
     /// A new task.
     fn fork(&self, fork: &Fork) -> Vec<u64> {
-        const THREAD: i32 = 0x1_0000;
         let mut program = Assembler::default();
         let p = &mut program;
-        let (lost, end, traced, told) = (p.label(), p.label(), p.label(), p.label());
+        let (lost, end, traced) = (p.label(), p.label(), p.label());
         p.load(Width::Word, R7, R1, fork.child);
         p.load(Width::Double, R9, R1, fork.flags);
         p.call(Function::CurrentThread);
@@ -394,37 +464,42 @@ impl Parts {
             p.store(Width::Word, R10, -4, R8);
             p.load(Width::Word, R1, R10, -4);
             p.jump_if(R1, When::Equal, starter as i32, traced);
-            self.filter(p, end);
+            self.look(p, &self.threads, -4, end);
             p.place(traced);
-            p.jump_if(R9, When::Set, THREAD, told);
             p.store(Width::Word, R10, -4, R7);
-            p.store_number(Width::Word, R10, -8, 1);
-            p.map(R1, &self.processes);
-            p.register(Do::Set, R2, R10);
-            p.number(Do::Add, R2, -4);
-            p.register(Do::Set, R3, R10);
-            p.number(Do::Add, R3, -8);
-            p.number(Do::Set, R4, 0);
-            p.call(Function::MapUpdate);
-            p.jump_if(R0, When::NotEqual, 0, lost);
-        } else {
-            p.place(traced);
+            self.add(p, lost);
         }
-        p.place(told);
         self.tell_task(p, kind::FORK, lost);
         self.end(p, lost, end);
         program.finish()
     }
 
-    /// A process runs another program.
+    /// A process runs another program. The thread has the number of its process from now on.
     fn exec(&self) -> Vec<u64> {
         let mut program = Assembler::default();
         let p = &mut program;
-        let (lost, end) = (p.label(), p.label());
+        let (lost, end, traced, same) = (p.label(), p.label(), p.label(), p.label());
         p.load(Width::Double, R7, R1, 8);
         p.call(Function::CurrentThread);
         p.register(Do::Set, R8, R0);
-        self.filter(p, end);
+        match self.whom {
+            Whom::All { .. } => {
+                self.entry(p, end, traced);
+                p.place(traced);
+            }
+            Whom::Set { .. } => {
+                p.store(Width::Word, R10, -4, R7);
+                self.look(p, &self.threads, -4, end);
+                p.register(Do::Set, R1, R8);
+                p.register(Do::Subtract, R1, R7);
+                p.number(Do::Left, R1, 32);
+                p.jump_if(R1, When::Equal, 0, same);
+                self.forget(p);
+                p.place(same);
+                p.store(Width::Word, R10, -4, R8);
+                self.add(p, lost);
+            }
+        }
         p.number(Do::Set, R9, 0);
         self.tell_task(p, kind::EXEC, lost);
         self.end(p, lost, end);
@@ -438,17 +513,33 @@ impl Parts {
         let (lost, end, idle) = (p.label(), p.label(), p.label());
         p.call(Function::CurrentThread);
         p.register(Do::Set, R8, R0);
-        self.filter(p, end);
         p.number(Do::Set, R7, 0);
         p.number(Do::Set, R9, 0);
-        p.store(Width::Word, R10, -4, R8);
-        self.look(p, &self.pending, -4, idle);
-        p.number(Do::Set, R7, 1);
+        self.entry(p, end, idle);
+        p.load(Width::Double, R7, R0, 0);
         p.load(Width::Double, R9, R0, 8);
         self.forget(p);
         p.place(idle);
         self.tell_task(p, kind::EXIT, lost);
         self.end(p, lost, end);
         program.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_takes_all_programs() {
+        if let Err(error) = super::super::Bpf::check() {
+            return eprintln!("skipped: no programs in this kernel: {error}");
+        }
+        let fork = Fork::find().expect("there are new tasks");
+        for whom in [Whom::Set { starter: 1 }, Whom::All { but: std::process::id() }] {
+            let programs = Programs::load(whom, 1 << 16, &fork).unwrap_or_else(|error| panic!("{whom:?}: {error}"));
+            programs.add(1).expect("room");
+            assert!(programs.threads.keys().contains(&1u32.to_ne_bytes().to_vec()));
+        }
     }
 }

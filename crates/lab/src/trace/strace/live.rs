@@ -2,7 +2,7 @@
 
 use super::{Reader, options};
 use crate::trace::host::threads;
-use crate::trace::live::{PATIENCE, Source, Started, Subject, fresh_directory};
+use crate::trace::live::{Drained, PATIENCE, Source, Started, Subject, fresh_directory};
 use crate::trace::tracker::Tracker;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
@@ -26,6 +26,7 @@ pub struct Live {
     reader: Reader,
     line: Vec<u8>,
     is_command: bool,
+    given_up: bool,
     exit: Option<ExitStatus>,
 }
 
@@ -57,7 +58,7 @@ impl Live {
         }
         let child = command.spawn().map_err(|error| io::Error::new(error.kind(), format!("strace: {error}")))?;
         let is_command = matches!(subject, Subject::Command { .. });
-        Ok(Live { child, pipe, directory, reader, line: Vec::new(), is_command, exit: None })
+        Ok(Live { child, pipe, directory, reader, line: Vec::new(), is_command, given_up: false, exit: None })
     }
 
     /// The command that strace started.
@@ -69,7 +70,7 @@ impl Live {
 }
 
 impl Source for Live {
-    fn drain(&mut self, tracker: &mut Tracker<Started>) -> io::Result<bool> {
+    fn drain(&mut self, tracker: &mut Tracker<Started>) -> io::Result<Drained> {
         let mut piece = vec![0; PIECE];
         let len = match self.pipe.read(&mut piece) {
             Ok(len) => len,
@@ -84,15 +85,15 @@ impl Source for Live {
             rest = &rest[end + 1..];
         }
         self.line.extend_from_slice(rest);
-        Ok(len > 0)
+        Ok(Drained { busy: len > 0, settled_ns: None })
     }
 
     fn is_over(&mut self) -> io::Result<bool> {
         self.exit = self.child.try_wait()?;
-        Ok(self.exit.is_some())
+        Ok(self.exit.is_some() || self.given_up)
     }
 
-    fn stop(&mut self, waited: Duration) -> io::Result<bool> {
+    fn stop(&mut self, waited: Duration) -> io::Result<()> {
         if !self.is_command {
             // It lets go of the process, and ends.
             if let Some(strace) = Pid::from_raw(self.child.id() as i32) {
@@ -103,14 +104,15 @@ impl Source for Live {
         {
             let _ = kill_process(command, Signal::TERM);
         }
-        Ok(waited >= 5 * PATIENCE)
+        self.given_up = waited >= 5 * PATIENCE;
+        Ok(())
     }
 
     fn finish(&mut self, tracker: &mut Tracker<Started>) -> io::Result<Option<ExitStatus>> {
         if self.exit.is_none() {
             self.child.kill()?;
             self.child.wait()?;
-            while self.drain(tracker)? {}
+            while self.drain(tracker)?.busy {}
         }
         std::mem::take(&mut self.reader).finish(tracker);
         Ok(self.exit.filter(|_| self.is_command))

@@ -393,5 +393,5 @@ fn caught(
             both => extra = both,
         }
     }
-    Caught { call, latency_ns, args, path: text(call.path), path2: text(call.path2), extra, result, hints }
+    Caught { call, latency_ns, args, path: text(call.path), path2: text(call.path2), extra, result, end: None, hints }
 }
