@@ -121,7 +121,7 @@ fn ageing_shows_what_an_empty_file_system_hides() {
     let sizes = Sizes::Lognormal(4096.0, 1.8);
     let common = Common { capacity: SIZE.0 / 4, sizes, directories: 600, sync_share: 0.0, write_unit: 0, seed: 7 };
     let curve = vec![(20.0, 0.5), (54.0, 0.65)];
-    let profile = Profile { common, days: 54, utilization: curve, turnover: 0.12, short_lived: 0.8 };
+    let profile = Profile { common, days: 54, utilization: curve, turnover: 0.12, short_lived: 0.8, short_sizes: sizes };
     let mut builder = Builder::new(64 << 20, &std::env::temp_dir());
     let stop = AtomicBool::new(false);
     profile.run(&mut builder, &stop, &|_| {}).expect("no interruption");
