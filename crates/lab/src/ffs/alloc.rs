@@ -193,9 +193,13 @@ impl Allocator {
     /// `ffs_blkpref` of 4.4BSD knows no block before one that an indirect block points to first. It takes the first group with
     /// at least an average number of free blocks, *from that of the inode on* (and one more for every 2,048 blocks): on an
     /// empty file system that is another group, since the file itself made this one fuller than the others; on an old one it
-    /// may be the same.
+    /// may be the same. With NoSwitch, it is always that of the inode, as in the BSDs today; so it goes back to where the group
+    /// begins, which on an empty file system is where it is.
     fn section(&self, file: &FfsFile, first: u64) -> (u32, usize) {
         let count = self.groups_count();
+        if !switches(self.variant, first) {
+            return (file.group, RESERVED as usize);
+        }
         let average = self.groups.iter().map(|group| u64::from(group.blocks_free)).sum::<u64>() / u64::from(count);
         let fits = |group: &u32| u64::from(self.groups[*group as usize].blocks_free) >= average;
         let from = (u64::from(file.group) + first / super::POINTERS) % u64::from(count);
@@ -207,10 +211,8 @@ impl Allocator {
     fn extend_cluster(&mut self, file: &mut FfsFile, whole: u64) -> Result<(), NoRoom> {
         let first = file.blocks.len() as u64;
         let mut wanted = self.wanted(file);
-        if switches(self.variant, first) {
-            wanted = self.section(file, first);
-        }
         if needs_indirect(first) {
+            wanted = self.section(file, first);
             let (at, _) = self.take_blocks(wanted.0, wanted.1, 1)?;
             file.indirect.push(at);
         }
