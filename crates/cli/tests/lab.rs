@@ -196,11 +196,7 @@ fn xfs_db(image: &std::path::Path, inode: u64, block: u64) -> Option<Places> {
 }
 
 /// Whether a snapshot's extents are those that another program reads from the device (check 5 of the digest).
-fn extents_are_those_of(
-    scratch: &Scratch,
-    image: &str,
-    program: fn(&std::path::Path, u64, u64) -> Option<Places>,
-) {
+fn extents_are_those_of(scratch: &Scratch, image: &str, program: fn(&std::path::Path, u64, u64) -> Option<Places>) {
     let point = scratch.0.join("look/mnt");
     std::fs::create_dir_all(&point).expect("made");
     let mounted = Command::new("mount").args(["-o", "loop,ro"]).arg(scratch.path(image)).arg(&point).output();

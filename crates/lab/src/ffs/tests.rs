@@ -121,9 +121,11 @@ fn speed(ffs: &mut Ffs, file_bytes: u64) -> Speed {
 fn ageing_shows_what_an_empty_file_system_hides() {
     let path = std::env::temp_dir().join(format!("ashlar-ffs-{}", std::process::id()));
     let sizes = Sizes::Lognormal(4096.0, 1.8);
+    // Short-lived files were larger in the thesis, too.
+    let short_sizes = Sizes::Lognormal(32_768.0, 1.8);
     let common = Common { capacity: SIZE.0 / 4, sizes, directories: 600, sync_share: 0.0, write_unit: 0, seed: 7 };
     let curve = vec![(20.0, 0.5), (54.0, 0.65)];
-    let profile = Profile { common, days: 54, utilization: curve, turnover: 0.12, short_lived: 0.8, short_sizes: sizes };
+    let profile = Profile { common, days: 54, utilization: curve, turnover: 0.12, short_lived: 0.8, short_sizes };
     let mut builder = Builder::new(64 << 20, &std::env::temp_dir());
     let stop = AtomicBool::new(false);
     profile.run(&mut builder, &stop, &|_| {}).expect("no interruption");
@@ -155,8 +157,7 @@ fn ageing_shows_what_an_empty_file_system_hides() {
     );
     eprintln!("{figures}");
     assert!(split(&noswitch) >= 1.7 * split(&baseline), "{figures}");
-    // That the gain is smaller when aged, as the thesis has it, is not seen here: docs/lab.md.
-    assert!(fresh > 1.2 && old > 1.2, "{figures}");
-    assert!(fragments > 1.5, "{figures}");
+    assert!(fresh > 1.2 && old < fresh, "{figures}");
+    assert!(fragments > 1.7, "{figures}");
     assert!(baseline.special().two_blocks_adjoin < smartfrag.special().two_blocks_adjoin, "{figures}");
 }

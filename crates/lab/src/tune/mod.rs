@@ -78,7 +78,9 @@ impl<E> Search<'_, E> {
         let of = |value: fn(&Sample) -> f64| Interval::of(&runs.iter().map(value).collect::<Vec<_>>());
         let rate = of(|run| run.rate);
         let (modelled_j, calls_per_j) = (of(|run| run.modelled_j), of(|run| run.calls_per_j));
-        let (Some(rate), Some(modelled_j), Some(calls_per_j)) = (rate, modelled_j, calls_per_j) else { return Ok(None) };
+        let (Some(rate), Some(modelled_j), Some(calls_per_j)) = (rate, modelled_j, calls_per_j) else {
+            return Ok(None);
+        };
         let default = self.found.first().map_or(rate, |(_, default)| default.rate);
         let scored = Scored {
             file_system: self.kind.name(),
@@ -175,9 +177,7 @@ mod tests {
     /// Rates by a rule, with noise of 1 %.
     fn noisy(seed: u64, rate: impl Fn(&Options) -> f64) -> impl FnMut(&Options) -> Result<Option<Vec<Sample>>, ()> {
         let mut chance = Chance::new(seed);
-        move |options| {
-            Ok(Some((0..5).map(|_| ran(rate(options) * (1.0 + 0.01 * chance.normal()))).collect()))
-        }
+        move |options| Ok(Some((0..5).map(|_| ran(rate(options) * (1.0 + 0.01 * chance.normal()))).collect()))
     }
 
     // Inodes of 1 KiB help, groups more, both together most; writeback would beat all, but is less safe.
