@@ -165,8 +165,38 @@ fn kill(mut child: Child, position: &std::path::Path, records: u64) {
     }
 }
 
-/// Whether a snapshot's extents are those that debugfs reads from the device (check 5 of the digest).
-fn extents_are_those_of_debugfs(scratch: &Scratch, image: &str) {
+/// Where a file's pieces are, in bytes: in the file, on the device, and how long.
+type Places = Vec<[u64; 3]>;
+
+/// What debugfs says about an inode of ext4.
+fn debugfs(image: &std::path::Path, inode: u64, block: u64) -> Option<Places> {
+    let ask = format!("ex -l <{inode}>");
+    let output = Command::new("debugfs").args(["-R", &ask]).arg(image).output().ok()?;
+    // Level, levels, entry, entries, first and last logical, first and last physical, length: in blocks.
+    let text = String::from_utf8_lossy(&output.stdout).replace(['/', '-'], " ");
+    let rows = text.lines().skip(1).map(|line| line.split_whitespace().map_while(|word| word.parse().ok()).collect());
+    let leaves = rows.filter(|row: &Vec<u64>| row.len() >= 9);
+    Some(leaves.map(|row| [row[4], row[6], row[8]].map(|blocks| blocks * block)).collect())
+}
+
+/// What xfs_db says about an inode of xfs.
+fn xfs_db(image: &std::path::Path, inode: u64, block: u64) -> Option<Places> {
+    let ask = format!("inode {inode}");
+    let ask = ["-r", "-c", "sb 0", "-c", "print agblocks", "-c", &ask, "-c", "bmap"];
+    let output = Command::new("xfs_db").args(ask).arg(image).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (first, rest) = text.split_once('\n')?;
+    let group: u64 = first.strip_prefix("agblocks = ")?.parse().ok()?;
+    // "data offset 0 startblock 65560 (1/24) count 5 flag 0": in blocks; within the brackets allocation group and block of it.
+    let numbers = |line: &str| -> Vec<u64> {
+        line.split(|letter: char| !letter.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
+    };
+    let rows = rest.lines().map(numbers).filter(|row| row.len() >= 5);
+    Some(rows.map(|row| [row[0], row[2] * group + row[3], row[4]].map(|blocks| blocks * block)).collect())
+}
+
+/// Whether a snapshot's extents are those that another program reads from the device (check 5 of the digest).
+fn extents_are_those_of(scratch: &Scratch, image: &str, program: fn(&std::path::Path, u64, u64) -> Option<Places>) {
     let point = scratch.0.join("look/mnt");
     std::fs::create_dir_all(&point).expect("made");
     let mounted = Command::new("mount").args(["-o", "loop,ro"]).arg(scratch.path(image)).arg(&point).output();
@@ -180,20 +210,11 @@ fn extents_are_those_of_debugfs(scratch: &Scratch, image: &str) {
         if entry.extents.is_empty() || entry.inode % 16 != 0 && entry.extents.len() < 3 {
             continue;
         }
-        let ask = format!("ex -l <{}>", entry.inode);
-        let output = Command::new("debugfs").args(["-R", &ask]).arg(scratch.path(image)).output();
-        let Ok(output) = output else { return eprintln!("SKIPPED: there is no debugfs") };
-        // Level, levels, entry, entries, first and last logical, first and last physical, length: in blocks.
-        let text = String::from_utf8_lossy(&output.stdout).replace(['/', '-'], " ");
-        let rows =
-            text.lines().skip(1).map(|line| line.split_whitespace().map_while(|word| word.parse().ok()).collect());
-        let expected: Vec<[u64; 3]> = rows
-            .filter(|row: &Vec<u64>| row.len() >= 9)
-            .map(|row| [row[4], row[6], row[8]].map(|blocks| blocks * block))
-            .collect();
-        let found: Vec<[u64; 3]> =
-            entry.extents.iter().map(|extent| [extent.logical, extent.physical, extent.len]).collect();
-        assert_eq!(found, expected, "inode {}: {text}", entry.inode);
+        let Some(expected) = program(std::path::Path::new(&scratch.path(image)), entry.inode, block) else {
+            return eprintln!("SKIPPED: there is no debugfs or xfs_db");
+        };
+        let found: Places = entry.extents.iter().map(|extent| [extent.logical, extent.physical, extent.len]).collect();
+        assert_eq!(found, expected, "inode {}", entry.inode);
         looked += 1;
         pieces += found.len();
     }
@@ -221,7 +242,7 @@ fn an_image_ages_and_goes_on_after_a_kill() {
     assert_eq!(aged["done"]["records"], records);
     assert!(!scratch.0.join("aged.img.ageing").exists());
     scratch.refused("age @churn --on ext4:128MiB -o @aged.img", "--force overwrites");
-    extents_are_those_of_debugfs(&scratch, "aged.img");
+    extents_are_those_of(&scratch, "aged.img", debugfs);
     let checked = Command::new("fsck.ext4").args(["-f", "-n"]).arg(scratch.path("aged.img")).output();
     assert!(checked.expect("e2fsprogs has it").status.success());
     // A file system that is too small is full, which is told, and the rest goes on.
@@ -230,6 +251,18 @@ fn an_image_ages_and_goes_on_after_a_kill() {
     assert_eq!(output.status.code(), Some(1));
     assert!(small["done"]["refused"].as_u64().is_some_and(|refused| refused > 0), "{small}");
     scratch.refused("age @churn --on ext4:16MiB -o @full.img --when-full stop", "the file system is full");
+}
+
+#[test]
+fn extents_of_xfs_are_those_of_xfs_db() {
+    if let Some(obstacle) = obstacle() {
+        eprintln!("SKIPPED: {obstacle}");
+        return;
+    }
+    let scratch = Scratch::new("xfs");
+    scratch.json(&format!("{RECIPE} --days 5 -o @churn"));
+    scratch.json("age @churn --on xfs:384MiB -o @aged.img");
+    extents_are_those_of(&scratch, "aged.img", xfs_db);
 }
 
 /// Settings with which a workload is short.

@@ -57,7 +57,9 @@ impl Filled {
 }
 
 fn is_filled(block: &[u8]) -> bool {
-    block.iter().all(|byte| *byte == FILL)
+    // Compared as memory, which is many times faster than byte by byte.
+    static FILLED: [u8; BLOCK_LEN] = [FILL; BLOCK_LEN];
+    *block == FILLED
 }
 
 impl Layer for Filled {

@@ -294,7 +294,9 @@ impl Pool {
             self.sync_all().await?;
             self.announce().await?;
         }
-        shared.scrub_cache();
+        if shared.config.scrub {
+            shared.scrub_cache();
+        }
         shared.release_drained();
         Ok(false)
     }

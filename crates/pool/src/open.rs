@@ -54,6 +54,9 @@ pub struct Config {
     /// Take what devices give for extents and index nodes without looking at its checksum: for explorations that must
     /// notice.
     pub unverified: bool,
+    /// Look from time to time for nodes in the cache that bad memory changed. Simulations of days do without: their clock
+    /// goes a thousand times faster than memory goes bad, and this would be most of their work.
+    pub scrub: bool,
 }
 
 impl Default for Config {
@@ -66,6 +69,7 @@ impl Default for Config {
             cut_log: false,
             without: None,
             unverified: false,
+            scrub: true,
         }
     }
 }

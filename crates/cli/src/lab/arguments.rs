@@ -423,6 +423,9 @@ pub struct Parameters {
     /// Share of the files that are gone within a day, for `profile`.
     #[arg(long, value_name = "SHARE", default_value_t = 0.8, value_parser = share)]
     pub short_lived: f64,
+    /// Sizes of those, for `profile`. Default: as of other files.
+    #[arg(long)]
+    pub short_sizes: Option<Sizes>,
     /// Requests of the stream that reaches the utilization, for `streams`. The other makes twice as many.
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub requests: u64,

@@ -189,7 +189,8 @@ fn synthetic(
                 *day = f64::from(given.days);
             }
             let (days, turnover, short_lived) = (given.days, given.turnover, given.short_lived);
-            let profile = profile::Profile { common, days, utilization: curve, turnover, short_lived };
+            let short_sizes = given.short_sizes.unwrap_or(given.sizes);
+            let profile = profile::Profile { common, days, utilization: curve, turnover, short_lived, short_sizes };
             profile.run(builder, stop, seen)?;
             ("recipe profile".into(), profile.described())
         }

@@ -13,7 +13,7 @@ use ashlar_lab::age::{AgeOptions, Directory, WhenFull, age};
 use ashlar_lab::history::HistoryReader;
 use ashlar_lab::run::{BenchError, BenchOptions, Job, Pace, PlayOptions};
 use ashlar_lab::stand::{Place, Stand, StandOptions};
-use ashlar_lab::tune::{Best, Options, Sample, Scored, best, search};
+use ashlar_lab::tune::{Best, Options, Sample, Scored, best, proportionality, search};
 use indicatif::{ProgressBar, ProgressStyle};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -38,6 +38,9 @@ struct Tuned {
     measured: Vec<Scored>,
     /// Options that could not be used, and why.
     unusable: Vec<String>,
+    /// How far calls per joule go with calls per second, as a coefficient of correlation; joules are modelled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proportionality: Option<f64>,
     /// The best for those who want at least a class of durability, the safest first.
     best: Vec<Best>,
 }
@@ -50,7 +53,7 @@ impl fmt::Display for Tuned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\non {}, {}; joules modelled", self.workload, self.on, self.kind)?;
         writeln!(f, "{:<7}{:<32}{:<22}{:>9}  {:<24}joules", "", "options", "after a crash", "gain", "calls/s")?;
-        for Scored { file_system, options, class, rate, modelled_j, distinguishable, gain } in &self.measured {
+        for Scored { file_system, options, class, rate, modelled_j, distinguishable, gain, .. } in &self.measured {
             // What cannot be told from the defaults is marked as the paper's tables have it.
             let gain = match (options.is_empty(), distinguishable) {
                 (true, _) => String::new(),
@@ -61,6 +64,9 @@ impl fmt::Display for Tuned {
             writeln!(f, "{file_system:<7}{options:<32}{class:<22}{gain:>9}  {:<24}{modelled_j}", rate.to_string())?;
         }
         self.unusable.iter().try_for_each(|what| writeln!(f, "not usable: {what}"))?;
+        if let Some(found) = self.proportionality {
+            writeln!(f, "calls per joule go with calls per second: correlation {found:.3}")?;
+        }
         for Best { at_least, scored, over_defaults: (over_best, over_worst) } in &self.best {
             let Scored { file_system, options, .. } = scored;
             writeln!(
@@ -121,14 +127,14 @@ pub fn run(arguments: &TuneArguments, output: &Output) -> Result<ExitCode, Failu
         Some(_) => ashlar_ledger::Kind::Emulated,
         None => ashlar_ledger::Kind::Measured,
     };
-    let best = best(&measured);
-    output.print(&Tuned { workload, on, kind, measured, unusable: tuner.unusable, best });
+    let (best, proportionality) = (best(&measured), proportionality(&measured));
+    output.print(&Tuned { workload, on, kind, measured, unusable: tuner.unusable, proportionality, best });
     Ok(ExitCode::SUCCESS)
 }
 
 impl Tuner<'_> {
     /// Measures options; `None` where they cannot be used.
-    fn measure(&mut self, options: &Options) -> Result<Option<Sample>, Failure> {
+    fn measure(&mut self, options: &Options) -> Result<Option<Vec<Sample>>, Failure> {
         let name = format!("{} {}", options.kind.name(), names(&options.names()));
         self.bar.set_message(name.clone());
         let aged = match &self.arguments.history {
@@ -162,7 +168,7 @@ impl Tuner<'_> {
         result
     }
 
-    fn on(&mut self, options: &StandOptions, name: &str) -> Result<Option<Sample>, Failure> {
+    fn on(&mut self, options: &StandOptions, name: &str) -> Result<Option<Vec<Sample>>, Failure> {
         let mut stand = match Stand::open(options) {
             Ok(stand) => stand,
             Err(error) => {
@@ -194,10 +200,12 @@ impl Tuner<'_> {
             self.unusable.push(format!("{name}: {lost} calls failed"));
             return Ok(None);
         }
-        Ok(Some((
-            runs.iter().map(|run| run.summary.calls_per_s).collect(),
-            runs.iter().map(|run| run.modelled_j).collect(),
-        )))
+        let sample = runs.iter().map(|run| Sample {
+            rate: run.summary.calls_per_s,
+            modelled_j: run.modelled_j,
+            calls_per_j: run.summary.calls as f64 / run.modelled_j.max(1e-9),
+        });
+        Ok(Some(sample.collect()))
     }
 
     /// An image with these options that was aged; the inner error is that of the file system.

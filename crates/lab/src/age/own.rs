@@ -87,7 +87,7 @@ fn run<T: Send + 'static>(sim: &Sim, work: impl Future<Output = T> + Send + 'sta
 }
 
 async fn open(env: ashlar_env::Env, device: Device) -> io::Result<Arc<Files>> {
-    let config = Config { compression: Compression::Off, ..Config::default() };
+    let config = Config { compression: Compression::Off, scrub: false, ..Config::default() };
     let pool = Pool::open(&env, vec![device], config).await.map_err(told)?;
     let volume = match pool.volume(VOLUME) {
         Some(volume) => volume,

@@ -129,7 +129,7 @@ fn history(to: &Path, capacity: u64) -> u64 {
     let sizes = Sizes::Even(1, 40_000);
     let common = Common { capacity, sizes, directories: 5, sync_share: 0.02, write_unit: 4096, seed: 1 };
     let curve = vec![(4.0, 0.9), (8.0, 0.5)];
-    let profile = Profile { common, days: 8, utilization: curve, turnover: 0.3, short_lived: 0.5 };
+    let profile = Profile { common, days: 8, utilization: curve, turnover: 0.3, short_lived: 0.5, short_sizes: sizes };
     let mut builder = Builder::new(1 << 20, &std::env::temp_dir());
     let stop = AtomicBool::new(false);
     profile.run(&mut builder, &stop, &|_| {}).expect("no interruption");

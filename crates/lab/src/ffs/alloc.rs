@@ -188,27 +188,35 @@ impl Allocator {
         }
     }
 
-    /// The next group with at least an average number of free blocks.
-    fn next_group(&self, group: u32) -> u32 {
+    /// Where an indirect block and the first block behind it should be, each for itself: at the beginning of a group.
+    ///
+    /// `ffs_blkpref` of 4.4BSD knows no block before one that an indirect block points to first. It takes the first group with
+    /// at least an average number of free blocks, *from that of the inode on* (and one more for every 2,048 blocks): on an
+    /// empty file system that is another group, since the file itself made this one fuller than the others; on an old one it
+    /// may be the same. With NoSwitch, it is always that of the inode, as in the BSDs today; so it goes back to where the group
+    /// begins, which on an empty file system is where it is.
+    fn section(&self, file: &FfsFile, first: u64) -> (u32, usize) {
         let count = self.groups_count();
+        if !switches(self.variant, first) {
+            return (file.group, RESERVED as usize);
+        }
         let average = self.groups.iter().map(|group| u64::from(group.blocks_free)).sum::<u64>() / u64::from(count);
         let fits = |group: &u32| u64::from(self.groups[*group as usize].blocks_free) >= average;
-        (1..=count).map(|distance| (group + distance) % count).find(fits).unwrap_or(group)
+        let from = (u64::from(file.group) + first / super::POINTERS) % u64::from(count);
+        let group = (0..count).map(|distance| (from as u32 + distance) % count).find(fits);
+        (group.unwrap_or(file.group), RESERVED as usize)
     }
 
     /// Adds up to a cluster of blocks, together if that can be.
     fn extend_cluster(&mut self, file: &mut FfsFile, whole: u64) -> Result<(), NoRoom> {
         let first = file.blocks.len() as u64;
-        let (mut group, mut block) = self.wanted(file);
-        if switches(self.variant, first) {
-            (group, block) = (self.next_group(group), RESERVED as usize);
-        }
+        let mut wanted = self.wanted(file);
         if needs_indirect(first) {
-            let (at, _) = self.take_blocks(group, block, 1)?;
+            wanted = self.section(file, first);
+            let (at, _) = self.take_blocks(wanted.0, wanted.1, 1)?;
             file.indirect.push(at);
-            let place = self.place(at);
-            (group, block) = (place.0, place.1 + 1);
         }
+        let (group, block) = wanted;
         // A cluster ends where the next indirect block begins.
         let limit = if first < DIRECT { DIRECT } else { first + super::POINTERS - (first - DIRECT) % super::POINTERS };
         let len = (whole.min(limit) - first).min(CLUSTER) as usize;

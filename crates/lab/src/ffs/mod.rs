@@ -6,10 +6,12 @@
 //!
 //! Invariants (checked by a model in the tests)
 //!  1. A fragment belongs to one file at most; the counts of each group are those of its map.
-//!  2. The block that is pointed to first by an indirect block, and that indirect block, lie in another group than what is
-//!     before (the baseline), if another has at least an average number of free blocks.
+//!  2. The block that is pointed to first by an indirect block, and that indirect block, lie in the first group with at least
+//!     an average number of free blocks, of those from that of the inode on (the baseline).
 //!
 //! Departs
+//!  * The thesis has the first indirect block send a file to *another* group; the code of 4.4BSD (`ffs_blkpref`) takes that of the
+//!    inode if it has as many free blocks as the others. That is rare on an empty file system, and not on an old one.
 //!  * A file that is written again from within a block gets a new last block; FFS would extend its fragments where they are.
 //!  * The search for a cluster begins at the preferred place and goes round in its group; that of FFS ends at the group's end.
 //!  * No rotational positions: disks have not told theirs since before the thesis.

@@ -38,11 +38,13 @@ fn a_file_switches_groups_behind_96_kb_and_then_every_16_mb() {
         let file = ffs.file(1).expect("it was made");
         assert_eq!((file.blocks.len(), file.indirect.len()), (5000, 3));
         let groups: Vec<u32> = file.blocks.iter().map(|block| ffs.allocator.group_of(block.at)).collect();
-        let changes: Vec<usize> = (1..5000).filter(|index| groups[*index] != groups[index - 1]).collect();
-        let wanted: &[usize] = if variant == Variant::NoSwitch { &[2060, 4108] } else { &[12, 2060, 4108] };
-        // A group of 2,080 blocks has no room for 2,048 behind what was there.
-        let own: Vec<usize> = changes.iter().copied().filter(|at| wanted.contains(at)).collect();
-        assert_eq!(own, wanted, "{variant:?}: {changes:?}");
+        assert_eq!(groups[12] == groups[11], variant == Variant::NoSwitch, "{variant:?}");
+        // A group of 2,080 blocks has no room for 2,048 behind what was there: some lie in the one behind, where the next 2,048
+        // may begin.
+        for first in [2060, 4108] {
+            assert_ne!(groups[first], groups[first - 1000], "{variant:?}, block {first}");
+            assert_eq!(groups[first..first + 800], [groups[first]; 800], "{variant:?}, block {first}");
+        }
         // Each indirect block is where its first block is, immediately before it.
         for (indirect, first) in file.indirect.iter().zip([12, 2060, 4108]) {
             assert_eq!(indirect + u64::from(FRAGMENTS), file.blocks[first].at, "{variant:?}, block {first}");
@@ -119,9 +121,11 @@ fn speed(ffs: &mut Ffs, file_bytes: u64) -> Speed {
 fn ageing_shows_what_an_empty_file_system_hides() {
     let path = std::env::temp_dir().join(format!("ashlar-ffs-{}", std::process::id()));
     let sizes = Sizes::Lognormal(4096.0, 1.8);
+    // Short-lived files were larger in the thesis, too.
+    let short_sizes = Sizes::Lognormal(32_768.0, 1.8);
     let common = Common { capacity: SIZE.0 / 4, sizes, directories: 600, sync_share: 0.0, write_unit: 0, seed: 7 };
     let curve = vec![(20.0, 0.5), (54.0, 0.65)];
-    let profile = Profile { common, days: 54, utilization: curve, turnover: 0.12, short_lived: 0.8 };
+    let profile = Profile { common, days: 54, utilization: curve, turnover: 0.12, short_lived: 0.8, short_sizes };
     let mut builder = Builder::new(64 << 20, &std::env::temp_dir());
     let stop = AtomicBool::new(false);
     profile.run(&mut builder, &stop, &|_| {}).expect("no interruption");
@@ -153,8 +157,7 @@ fn ageing_shows_what_an_empty_file_system_hides() {
     );
     eprintln!("{figures}");
     assert!(split(&noswitch) >= 1.7 * split(&baseline), "{figures}");
-    // That the gain is smaller when aged, as the thesis has it, is not seen here: docs/lab.md.
-    assert!(fresh > 1.2 && old > 1.2, "{figures}");
-    assert!(fragments > 1.5, "{figures}");
+    assert!(fresh > 1.2 && old < fresh, "{figures}");
+    assert!(fragments > 1.7, "{figures}");
     assert!(baseline.special().two_blocks_adjoin < smartfrag.special().two_blocks_adjoin, "{figures}");
 }

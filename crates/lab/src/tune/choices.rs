@@ -63,7 +63,7 @@ const fn of_class(choice: Choice, class: Class) -> Choice {
 
 /// The options of FAST '10, section 4, as far as these file systems have them; for btrfs, of which it knows nothing, those
 /// of the same kind.
-static CHOICES: [Choice; 24] = [
+static CHOICES: [Choice; 27] = [
     format(Kind::Ext4, "block=1k", "block", "-b 1024"),
     format(Kind::Ext4, "block=2k", "block", "-b 2048"),
     format(Kind::Ext4, "inode=128", "inode", "-I 128"),
@@ -80,6 +80,9 @@ static CHOICES: [Choice; 24] = [
     format(Kind::Xfs, "inode=2k", "inode", "-i size=2048"),
     format(Kind::Xfs, "agcount=8", "groups", "-d agcount=8"),
     format(Kind::Xfs, "agcount=16", "groups", "-d agcount=16"),
+    format(Kind::Xfs, "agcount=32", "groups", "-d agcount=32"),
+    format(Kind::Xfs, "agcount=64", "groups", "-d agcount=64"),
+    format(Kind::Xfs, "agcount=128", "groups", "-d agcount=128"),
     mount(Kind::Xfs, "noatime", "atime", "noatime"),
     mount(Kind::Xfs, "strictatime", "atime", "strictatime"),
     format(Kind::Btrfs, "node=4k", "node", "-n 4096"),

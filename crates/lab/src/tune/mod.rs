@@ -25,14 +25,24 @@ pub struct Scored {
     pub rate: Interval,
     /// Modelled energy of a run, joules.
     pub modelled_j: Interval,
+    /// Calls for each modelled joule.
+    pub calls_per_j: Interval,
     /// Its interval and that of the file system's defaults have nothing in common.
     pub distinguishable: bool,
     /// Mean rate divided by that of the file system's defaults.
     pub gain: f64,
 }
 
-/// What is measured with options: rates, and modelled joules.
-pub type Sample = (Vec<f64>, Vec<f64>);
+/// What was measured in one run with some options.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// Calls per second.
+    pub rate: f64,
+    /// Energy of the run, joules.
+    pub modelled_j: f64,
+    /// Calls for each joule.
+    pub calls_per_j: f64,
+}
 
 /// The best for those who want at least a class.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -57,15 +67,20 @@ fn apart(one: &Interval, other: &Interval) -> bool {
 /// A search on one file system.
 struct Search<'a, E> {
     kind: Kind,
-    measure: &'a mut dyn FnMut(&Options) -> Result<Option<Sample>, E>,
+    measure: &'a mut dyn FnMut(&Options) -> Result<Option<Vec<Sample>>, E>,
     found: Vec<(Options, Scored)>,
 }
 
 impl<E> Search<'_, E> {
     /// Measures options; `None` if the file system does not have them.
     fn score(&mut self, options: Options) -> Result<Option<Scored>, E> {
-        let Some((rates, joules)) = (self.measure)(&options)? else { return Ok(None) };
-        let (Some(rate), Some(modelled_j)) = (Interval::of(&rates), Interval::of(&joules)) else { return Ok(None) };
+        let Some(runs) = (self.measure)(&options)? else { return Ok(None) };
+        let of = |value: fn(&Sample) -> f64| Interval::of(&runs.iter().map(value).collect::<Vec<_>>());
+        let rate = of(|run| run.rate);
+        let (modelled_j, calls_per_j) = (of(|run| run.modelled_j), of(|run| run.calls_per_j));
+        let (Some(rate), Some(modelled_j), Some(calls_per_j)) = (rate, modelled_j, calls_per_j) else {
+            return Ok(None);
+        };
         let default = self.found.first().map_or(rate, |(_, default)| default.rate);
         let scored = Scored {
             file_system: self.kind.name(),
@@ -73,6 +88,7 @@ impl<E> Search<'_, E> {
             class: options.class(),
             rate,
             modelled_j,
+            calls_per_j,
             distinguishable: apart(&rate, &default),
             gain: rate.mean / default.mean,
         };
@@ -103,10 +119,28 @@ impl<E> Search<'_, E> {
 }
 
 /// Measures the options of a file system, defaults first.
-pub fn search<E>(kind: Kind, measure: &mut dyn FnMut(&Options) -> Result<Option<Sample>, E>) -> Result<Vec<Scored>, E> {
+pub fn search<E>(
+    kind: Kind,
+    measure: &mut dyn FnMut(&Options) -> Result<Option<Vec<Sample>>, E>,
+) -> Result<Vec<Scored>, E> {
     let mut search = Search { kind, measure, found: Vec::new() };
     search.run()?;
     Ok(search.found.into_iter().map(|(_, scored)| scored).collect())
+}
+
+/// How far calls per joule go with calls per second over all that was measured: the coefficient of correlation, at most 1.
+/// `None` if there are fewer than three, or all alike. FAST '10 found them nearly proportional, since a machine that does
+/// nothing takes most of what a busy one takes.
+pub fn proportionality(all: &[Scored]) -> Option<f64> {
+    let pairs: Vec<(f64, f64)> = all.iter().map(|scored| (scored.rate.mean, scored.calls_per_j.mean)).collect();
+    let count = pairs.len() as f64;
+    let mean = |value: fn(&(f64, f64)) -> f64| pairs.iter().map(value).sum::<f64>() / count;
+    let (rate, efficiency) = (mean(|pair| pair.0), mean(|pair| pair.1));
+    let sum = |value: &dyn Fn(f64, f64) -> f64| {
+        pairs.iter().map(|(one, other)| value(one - rate, other - efficiency)).sum::<f64>()
+    };
+    let both = (sum(&|one, _| one * one) * sum(&|_, other| other * other)).sqrt();
+    (pairs.len() >= 3 && both > 0.0).then(|| sum(&|one, other| one * other) / both)
 }
 
 /// The measured best for each class, of all file systems.
@@ -125,15 +159,25 @@ pub fn best(all: &[Scored]) -> Vec<Best> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::joules;
     use ashlar_models::Chance;
+    use std::time::Duration;
+
+    const CALLS: f64 = 10_000.0;
+
+    /// A run at so many calls a second, on the paper's machine, whose disk and processors have the busier the faster it is.
+    fn ran(rate: f64) -> Sample {
+        let second = Duration::from_secs(1);
+        let total = second.mul_f64(CALLS / rate);
+        let busy = total.mul_f64((rate / 1000.0).min(1.0));
+        let modelled_j = joules(total, busy, 2.0, busy);
+        Sample { rate, modelled_j, calls_per_j: CALLS / modelled_j }
+    }
 
     /// Rates by a rule, with noise of 1 %.
-    fn noisy(seed: u64, rate: impl Fn(&Options) -> f64) -> impl FnMut(&Options) -> Result<Option<Sample>, ()> {
+    fn noisy(seed: u64, rate: impl Fn(&Options) -> f64) -> impl FnMut(&Options) -> Result<Option<Vec<Sample>>, ()> {
         let mut chance = Chance::new(seed);
-        move |options| {
-            let rates: Vec<f64> = (0..5).map(|_| rate(options) * (1.0 + 0.01 * chance.normal())).collect();
-            Ok(Some((rates.clone(), rates.iter().map(|rate| 1e6 / rate).collect())))
-        }
+        move |options| Ok(Some((0..5).map(|_| ran(rate(options) * (1.0 + 0.01 * chance.normal()))).collect()))
     }
 
     // Inodes of 1 KiB help, groups more, both together most; writeback would beat all, but is less safe.
@@ -174,10 +218,37 @@ mod tests {
         assert!(rankings.windows(2).all(|two| two[0] == two[1]), "{rankings:?}");
     }
 
+    // The digest of FAST '10, check 5, as far as arithmetic goes: efficiency is nearly linear in performance over at least 20 sets
+    // of options, and their ratio is that of performance divided by that of power.
+    #[test]
+    fn efficiency_goes_with_performance() {
+        let mut measured = search(Kind::Ext4, &mut noisy(1, rule)).expect("no failure");
+        measured.extend(search(Kind::Xfs, &mut noisy(2, |_| 80.0)).expect("no failure"));
+        measured.extend(search(Kind::Btrfs, &mut noisy(3, |options| 60.0 + rule(options) / 10.0)).expect("no failure"));
+        assert!(measured.len() >= 20, "{}", measured.len());
+        let found = proportionality(&measured).expect("many");
+        assert!(found > 0.99, "{found}");
+        let (slow, fast) = (ran(100.0), ran(300.0));
+        let watts = |run: &Sample| run.modelled_j * run.rate / CALLS;
+        let expected = fast.rate / slow.rate / (watts(&fast) / watts(&slow));
+        assert!((fast.calls_per_j / slow.calls_per_j / expected - 1.0).abs() < 1e-12);
+        // A machine whose power is all for work is as efficient at any rate.
+        for scored in &mut measured {
+            scored.calls_per_j.mean = 5.0;
+        }
+        assert_eq!(proportionality(&measured), None);
+        // By hand: deviations (-1, 0, 1) and (-1, 2, -1).
+        for (scored, (rate, efficiency)) in measured.iter_mut().zip([(1.0, 1.0), (2.0, 4.0), (3.0, 1.0)]) {
+            (scored.rate.mean, scored.calls_per_j.mean) = (rate, efficiency);
+        }
+        assert_eq!(proportionality(&measured[..3]), Some(0.0));
+        assert_eq!(proportionality(&measured[..2]), None);
+    }
+
     #[test]
     fn options_that_a_file_system_lacks_are_passed_over() {
-        let mut measure = |options: &Options| -> Result<Option<Sample>, ()> {
-            Ok((!options.names().contains(&"block=1k")).then(|| (vec![1.0, 1.0], vec![1.0, 1.0])))
+        let mut measure = |options: &Options| -> Result<Option<Vec<Sample>>, ()> {
+            Ok((!options.names().contains(&"block=1k")).then(|| vec![ran(1.0), ran(1.0)]))
         };
         let found = search(Kind::Ext4, &mut measure).expect("no failure");
         assert_eq!(found.len(), Choice::all(Kind::Ext4).count());

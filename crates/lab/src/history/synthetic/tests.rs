@@ -54,7 +54,14 @@ fn sizes_have_their_means() {
 #[test]
 fn a_profile_follows_its_curve() {
     let utilization = vec![(10.0, 0.2), (30.0, 0.7), (40.0, 0.5)];
-    let profile = Profile { common: common(Sizes::Agrawal), days: 40, utilization, turnover: 0.1, short_lived: 0.6 };
+    let profile = Profile {
+        common: common(Sizes::Agrawal),
+        days: 40,
+        utilization,
+        turnover: 0.1,
+        short_lived: 0.6,
+        short_sizes: Sizes::Agrawal,
+    };
     let (records, closing) = history(|builder| profile.run(builder, &NEVER, &|_| {}));
     let mut stats = Stats::default();
     let mut by_day = [0.0; 42];
