@@ -44,6 +44,9 @@ pub struct Sample {
     pub calls_per_j: f64,
 }
 
+/// Runs with some options, or `None` if the file system does not have them.
+pub type Measured<E> = Result<Option<Vec<Sample>>, E>;
+
 /// The best for those who want at least a class.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Best {
@@ -67,7 +70,7 @@ fn apart(one: &Interval, other: &Interval) -> bool {
 /// A search on one file system.
 struct Search<'a, E> {
     kind: Kind,
-    measure: &'a mut dyn FnMut(&Options) -> Result<Option<Vec<Sample>>, E>,
+    measure: &'a mut dyn FnMut(&Options) -> Measured<E>,
     found: Vec<(Options, Scored)>,
 }
 
@@ -119,10 +122,7 @@ impl<E> Search<'_, E> {
 }
 
 /// Measures the options of a file system, defaults first.
-pub fn search<E>(
-    kind: Kind,
-    measure: &mut dyn FnMut(&Options) -> Result<Option<Vec<Sample>>, E>,
-) -> Result<Vec<Scored>, E> {
+pub fn search<E>(kind: Kind, measure: &mut dyn FnMut(&Options) -> Measured<E>) -> Result<Vec<Scored>, E> {
     let mut search = Search { kind, measure, found: Vec::new() };
     search.run()?;
     Ok(search.found.into_iter().map(|(_, scored)| scored).collect())
@@ -175,7 +175,7 @@ mod tests {
     }
 
     /// Rates by a rule, with noise of 1 %.
-    fn noisy(seed: u64, rate: impl Fn(&Options) -> f64) -> impl FnMut(&Options) -> Result<Option<Vec<Sample>>, ()> {
+    fn noisy(seed: u64, rate: impl Fn(&Options) -> f64) -> impl FnMut(&Options) -> Measured<()> {
         let mut chance = Chance::new(seed);
         move |options| Ok(Some((0..5).map(|_| ran(rate(options) * (1.0 + 0.01 * chance.normal()))).collect()))
     }
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn options_that_a_file_system_lacks_are_passed_over() {
-        let mut measure = |options: &Options| -> Result<Option<Vec<Sample>>, ()> {
+        let mut measure = |options: &Options| -> Measured<()> {
             Ok((!options.names().contains(&"block=1k")).then(|| vec![ran(1.0), ran(1.0)]))
         };
         let found = search(Kind::Ext4, &mut measure).expect("no failure");
