@@ -99,6 +99,12 @@ pub enum Part {
     PartialBlocks,
     /// Sizes of files that are removed.
     SizedRemoves,
+    /// What threads share: each is as fast as it is alone.
+    Sharing,
+    /// Waiting for what others sync, and for names in the same directory.
+    Crowds,
+    /// Bounds of dirty data and files.
+    DirtyFiles,
 }
 
 /// A stage.
@@ -289,6 +295,9 @@ fn options(arguments: &PredictArguments) -> Options {
         block_overhead: has(Part::BlockOverhead),
         partial_blocks: has(Part::PartialBlocks),
         sized_removes: has(Part::SizedRemoves),
+        sharing: has(Part::Sharing),
+        crowds: has(Part::Crowds),
+        dirty_files: has(Part::DirtyFiles),
     };
     let pace = if arguments.paced { Pace::Trace } else { Pace::Fast };
     let price = PriceOptions { thesis: arguments.thesis, without, pace, seed: arguments.seed };

@@ -25,6 +25,12 @@ pub struct Without {
     pub partial_blocks: bool,
     /// Sizes of files that are removed.
     pub sized_removes: bool,
+    /// What all threads share.
+    pub sharing: bool,
+    /// Waiting for what others sync, and for names in the same directory.
+    pub crowds: bool,
+    /// Bounds of dirty data and files.
+    pub dirty_files: bool,
 }
 
 /// When calls come.
@@ -129,7 +135,9 @@ impl Price {
             }
             let Price { vector, jobs, bill, options, .. } = self;
             Ours { vector, without: options.without, together, jobs }.price(bill, chain);
-            self.share(now, together.all, chain);
+            if !self.options.without.sharing {
+                self.share(now, together.all, chain);
+            }
         }
         let sum = |of: fn(&super::step::Step) -> u64| chain.iter().map(of).fold(0, u64::saturating_add);
         let (predicted, drawn) = (sum(|step| step.predicted_ns), sum(|step| step.drawn_ns));

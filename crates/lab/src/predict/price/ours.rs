@@ -108,7 +108,7 @@ impl Ours<'_> {
         if let Some(call) = chain.last_mut() {
             let names =
                 matches!(call.op, Some(Op::Unlink | Op::Rename | Op::Mkdir | Op::Rmdir | Op::Link | Op::Symlink));
-            if call.is_done() && (names || call.kind == Kind::Create) {
+            if call.is_done() && !self.without.crowds && (names || call.kind == Kind::Create) {
                 self.wait_for_names(bill, call);
             }
             if !self.without.block_overhead && call.back_blocks > 0 {
@@ -116,7 +116,7 @@ impl Ours<'_> {
                 self.times(bill, call, Cause::WriteBack, &[F::WBR], call.back_runs as f64, CHANGES);
             }
             let held_up = call.held_up_ns as f64 / 1e6;
-            if held_up > 0.0 {
+            if held_up > 0.0 && !self.without.dirty_files {
                 bill.shared_time(call, Cause::HeldUp, held_up);
             }
         }
@@ -243,8 +243,10 @@ impl Ours<'_> {
         } else {
             self.sized(bill, step, Cause::Syncs, families, kb, SYNCS);
         }
-        let wait = self.jobs.wait(self.vector, F::PSY, self.together.syncing);
-        bill.time(step, Cause::Syncs, wait, wait);
+        if !self.without.crowds {
+            let wait = self.jobs.wait(self.vector, F::PSY, self.together.syncing);
+            bill.time(step, Cause::Syncs, wait, wait);
+        }
     }
 
     /// Who makes or removes a name waits for others that use the directory, and for the syncs that those wait for. Of what
