@@ -1,6 +1,7 @@
 //! What calls take when many make them at once.
 
 use super::bench::{Bench, make, open};
+use super::busy::Busy;
 use super::names::close;
 use crate::vector::{Family as F, Value};
 use rustix::fs::{AtFlags, Mode, OFlags, fsync, statat, unlinkat};
@@ -94,7 +95,10 @@ pub fn crowd(bench: &mut Bench) -> io::Result<()> {
         }
         bench.settle()?;
         bench.set(F::PCR, depth, made);
+        let busy = Busy::now(bench.stand());
         let apart = together(depth, slice, u64::MAX, |thread, turn| synced(on(thread), &format!("s{thread}-{turn}")))?;
+        let used = busy.part(bench.stand()) / depth as f64;
+        bench.set(F::USY, depth, Value { mean: apart.mean * used, error: apart.error * used, ..apart.clone() });
         bench.set(F::PSY, depth, apart);
         let near = together(depth, slice, u64::MAX, |thread, turn| synced(on(0), &format!("s{thread}-{turn}")))?;
         bench.set(F::PDS, depth, near);
@@ -144,11 +148,12 @@ fn uncached(bench: &mut Bench, above: &Path, count: u64, bytes: u64, depth: u64,
 
     bench.cold()?;
     bench.more(1)?;
-    let directories: Vec<OwnedFd> = (0..depth).map(directory).collect::<Result<_, _>>()?;
-    let of_each = (FILES / sharing).max(1);
-    let small = together(depth, slice, of_each, |thread, turn| {
-        let name = format!("small{}", thread / count * of_each + turn);
-        let file = open(&directories[thread as usize], &name, OFlags::RDONLY)?;
+    let directories: Vec<OwnedFd> = (0..count).map(directory).collect::<Result<_, _>>()?;
+    // In no order, each once.
+    let files = FILES * count;
+    let small = together(depth, slice, files / depth, |thread, turn| {
+        let at = (turn * depth + thread).wrapping_mul(1_000_003) % files;
+        let file = open(&directories[(at % count) as usize], &format!("small{}", at / count), OFlags::RDONLY)?;
         pread(&file, &mut [0u8; SMALL][..], 0)?;
         Ok(close(file)?)
     })?;

@@ -11,6 +11,7 @@
 
 mod bench;
 mod beside;
+mod busy;
 mod crowd;
 mod data;
 mod machine;

@@ -43,7 +43,7 @@ impl Jobs {
 
     /// How much of what is shared a millisecond of a call uses, by the first of some families that was measured. Where most
     /// jobs a second are done, what is shared is used up; at less depth some of it is idle, and at more they may be in each
-    /// other's way.
+    /// other's way. Syncs use the less the more of them go together, so what they keep busy was measured at each depth.
     pub fn share(&self, vector: &Vector, families: &[F], depth: f64) -> f64 {
         let Some(job) = families.iter().find_map(|family| self.0.iter().find(|job| job.family == *family)) else {
             return 0.0;
@@ -51,9 +51,11 @@ impl Jobs {
         let each = |depth: f64| together(vector, job.family, depth) / depth;
         let depths = vector.of(job.family).map(|(depth, _)| depth as f64);
         let used_up = depths.min_by(|one, other| each(*one).total_cmp(&each(*other))).unwrap_or(1.0);
+        let measured = vector.has(F::USY) && job.family == F::PSY;
+        let uses = if measured { together(vector, F::USY, depth) } else { each(depth.max(used_up)) };
         // What others than the calls of this family use is not theirs.
         let beside = if job.beside > 0.0 { job.beside * self.share(vector, &[F::PCR], depth) } else { 0.0 };
-        let (uses, calls) = (each(depth.max(used_up)) - beside, job.alone - job.beside);
+        let (uses, calls) = (uses - beside, job.alone - job.beside);
         if calls > 0.0 { uses.max(0.0) / calls } else { 0.0 }
     }
 
