@@ -74,7 +74,7 @@ impl fmt::Display for Report {
 fn overhead(method: Option<Method>) -> &'static str {
     match method {
         Some(Method::Bpf) => {
-            "about a microsecond a call, not within latencies but for part of it; on a compile, see docs/lab.md"
+            "about half a microsecond a call, not within latencies but for part of it; on a compile, see docs/lab.md"
         }
         Some(Method::Strace) => {
             "tens of microseconds a call, within latencies too; calls of threads wait for each other"

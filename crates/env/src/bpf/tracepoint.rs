@@ -1,7 +1,11 @@
 //! Tracepoints as this kernel has them: their numbers, and where their records have what.
 
+use std::fs::DirBuilder;
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Where tracefs is mounted, if it is.
 const HOMES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -22,12 +26,16 @@ struct Field {
 }
 
 impl Tracepoint {
-    /// Finds one by its group and name, as in `filemap/mm_filemap_add_to_page_cache`.
+    /// Finds one by its group and name, as in `filemap/mm_filemap_add_to_page_cache`, in tracefs, which is mounted for that, if
+    /// nobody did, and unmounted again.
     pub fn find(name: &str) -> io::Result<Tracepoint> {
-        let Some(home) = HOMES.map(Path::new).into_iter().find(|home| home.join("events").is_dir()) else {
-            let text = "tracefs is not mounted; root mounts it by `mount -t tracefs none /sys/kernel/tracing`";
-            return Err(io::Error::other(text));
-        };
+        match HOMES.map(Path::new).into_iter().find(|home| home.join("events").is_dir()) {
+            Some(home) => Tracepoint::read(home, name),
+            None => Tracepoint::read(&Mounted::new()?.0, name),
+        }
+    }
+
+    fn read(home: &Path, name: &str) -> io::Result<Tracepoint> {
         let home = home.join("events").join(name);
         let of = |file: &str| std::fs::read_to_string(home.join(file));
         let (number, format) = of("id").and_then(|id| Ok((id, of("format")?))).map_err(|error| {
@@ -40,6 +48,33 @@ impl Tracepoint {
     /// Where a field of so many bytes is in the record; `None` if there is none.
     pub fn field(&self, name: &str, len: usize) -> Option<i16> {
         self.fields.iter().find(|field| field.name == name && field.len == len).map(|field| field.offset)
+    }
+}
+
+/// Tracefs in a directory that nobody else can enter.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new() -> io::Result<Mounted> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(format!("ashlar-tracefs-{process}-{number}"));
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        made.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+        let mounted = Mounted(path);
+        let done = Command::new("mount").args(["-t", "tracefs", "none"]).arg(&mounted.0).output()?;
+        if done.status.success() {
+            return Ok(mounted);
+        }
+        let said = String::from_utf8_lossy(&done.stderr).trim().to_string();
+        Err(io::Error::other(format!("tracefs cannot be mounted: {said}")))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).output();
+        let _ = std::fs::remove_dir(&self.0);
     }
 }
 
