@@ -15,6 +15,38 @@ use std::time::{Duration, Instant};
 
 /// Directories of a set of files: enough that file systems spread them.
 pub const DIRECTORIES: usize = 16;
+/// What needs no device: such a call that takes very much longer than others waited for one, or for somebody else.
+const IN_MEMORY: [Family; 20] = [
+    Family::OPEN,
+    Family::CR,
+    Family::RM,
+    Family::STAT,
+    Family::MKDIR,
+    Family::RMDIR,
+    Family::RENAME,
+    Family::CHMOD,
+    Family::TR,
+    Family::CLOSE,
+    Family::CLD,
+    Family::FSTAT,
+    Family::RMC,
+    Family::RMD,
+    Family::LINK,
+    Family::SYMLINK,
+    Family::READLINK,
+    Family::GETXA,
+    Family::SETXA,
+    Family::UTIMES,
+];
+/// Such a call counts as so many medians at most.
+const MEDIANS: f64 = 100.0;
+
+fn cap(times: &mut [f64]) {
+    times.sort_by(f64::total_cmp);
+    let most = MEDIANS * times.get(times.len() / 2).copied().unwrap_or(0.0);
+    times.iter_mut().for_each(|time| *time = time.min(most));
+}
+
 /// Most results of one kind.
 const SAMPLES_MAX: usize = 20_000;
 /// Longest buffer.
@@ -250,7 +282,10 @@ impl<'a> Bench<'a> {
 
     /// The vector, of all that was kept.
     pub fn into_vector(mut self, name: &str, source: Source) -> Vector {
-        for ((family, size), times) in std::mem::take(&mut self.results) {
+        for ((family, size), mut times) in std::mem::take(&mut self.results) {
+            if IN_MEMORY.contains(&family) {
+                cap(&mut times);
+            }
             if let Some(value) = Value::of(times) {
                 match family.unit() {
                     crate::vector::Unit::Rate => self.rate(family, size, size as f64, &value),

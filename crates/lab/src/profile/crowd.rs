@@ -55,6 +55,21 @@ fn together<T>(
     Ok(Value { mean, error: mean / (count as f64).sqrt(), count, quantiles: None })
 }
 
+/// Sets what a job takes, and for how long it keeps processors or device busy.
+fn with_use(
+    bench: &mut Bench,
+    (job, uses): (F, F),
+    depth: u64,
+    work: impl FnOnce() -> io::Result<Value>,
+) -> io::Result<()> {
+    let busy = Busy::now(bench.stand());
+    let value = work()?;
+    let part = busy.part(bench.stand()) / depth as f64;
+    bench.set(uses, depth, Value { mean: value.mean * part, error: value.error * part, ..value.clone() });
+    bench.set(job, depth, value);
+    Ok(())
+}
+
 /// Calls on what is in memory; making files; making, syncing and removing them, in several directories and in one; and reading what
 /// is not in memory: at random, in order, and small files.
 pub fn crowd(bench: &mut Bench) -> io::Result<()> {
@@ -95,11 +110,9 @@ pub fn crowd(bench: &mut Bench) -> io::Result<()> {
         }
         bench.settle()?;
         bench.set(F::PCR, depth, made);
-        let busy = Busy::now(bench.stand());
-        let apart = together(depth, slice, u64::MAX, |thread, turn| synced(on(thread), &format!("s{thread}-{turn}")))?;
-        let used = busy.part(bench.stand()) / depth as f64;
-        bench.set(F::USY, depth, Value { mean: apart.mean * used, error: apart.error * used, ..apart.clone() });
-        bench.set(F::PSY, depth, apart);
+        with_use(bench, (F::PSY, F::USY), depth, || {
+            together(depth, slice, u64::MAX, |thread, turn| synced(on(thread), &format!("s{thread}-{turn}")))
+        })?;
         let near = together(depth, slice, u64::MAX, |thread, turn| synced(on(0), &format!("s{thread}-{turn}")))?;
         bench.set(F::PDS, depth, near);
     }
@@ -126,12 +139,13 @@ fn uncached(bench: &mut Bench, above: &Path, count: u64, bytes: u64, depth: u64,
     let files: Vec<OwnedFd> =
         (0..depth).map(|thread| large(thread, rustix::fs::Advice::Random)).collect::<io::Result<_>>()?;
     let blocks = (bytes / BLOCK / sharing).max(1);
-    let random = together(depth, slice, blocks, |thread, turn| {
-        // A step that shares no factor with the number of blocks reaches each once.
-        let at = turn.wrapping_mul(1_000_003) % blocks * sharing + thread / count;
-        Ok(pread(&files[thread as usize], &mut [0u8; BLOCK as usize][..], at * BLOCK)?)
+    with_use(bench, (F::PRD, F::URD), depth, || {
+        together(depth, slice, blocks, |thread, turn| {
+            // A step that shares no factor with the number of blocks reaches each once.
+            let at = turn.wrapping_mul(1_000_003) % blocks * sharing + thread / count;
+            Ok(pread(&files[thread as usize], &mut [0u8; BLOCK as usize][..], at * BLOCK)?)
+        })
     })?;
-    bench.set(F::PRD, depth, random);
     drop(files);
 
     bench.cold()?;
@@ -139,11 +153,12 @@ fn uncached(bench: &mut Bench, above: &Path, count: u64, bytes: u64, depth: u64,
     let files: Vec<OwnedFd> =
         (0..depth).map(|thread| large(thread, rustix::fs::Advice::Normal)).collect::<io::Result<_>>()?;
     let runs = (bytes / RUN / sharing).max(1);
-    let in_order = together(depth, slice, runs, |thread, turn| {
-        let at = thread / count * runs + turn;
-        Ok(pread(&files[thread as usize], &mut vec![0; RUN as usize][..], at * RUN)?)
+    with_use(bench, (F::PRS, F::URS), depth, || {
+        together(depth, slice, runs, |thread, turn| {
+            let at = thread / count * runs + turn;
+            Ok(pread(&files[thread as usize], &mut vec![0; RUN as usize][..], at * RUN)?)
+        })
     })?;
-    bench.set(F::PRS, depth, in_order);
     drop(files);
 
     bench.cold()?;
@@ -151,12 +166,12 @@ fn uncached(bench: &mut Bench, above: &Path, count: u64, bytes: u64, depth: u64,
     let directories: Vec<OwnedFd> = (0..count).map(directory).collect::<Result<_, _>>()?;
     // In no order, each once.
     let files = FILES * count;
-    let small = together(depth, slice, files / depth, |thread, turn| {
-        let at = (turn * depth + thread).wrapping_mul(1_000_003) % files;
-        let file = open(&directories[(at % count) as usize], &format!("small{}", at / count), OFlags::RDONLY)?;
-        pread(&file, &mut [0u8; SMALL][..], 0)?;
-        Ok(close(file)?)
-    })?;
-    bench.set(F::PFS, depth, small);
-    Ok(())
+    with_use(bench, (F::PFS, F::UFS), depth, || {
+        together(depth, slice, files / depth, |thread, turn| {
+            let at = (turn * depth + thread).wrapping_mul(1_000_003) % files;
+            let file = open(&directories[(at % count) as usize], &format!("small{}", at / count), OFlags::RDONLY)?;
+            pread(&file, &mut [0u8; SMALL][..], 0)?;
+            Ok(close(file)?)
+        })
+    })
 }

@@ -2,8 +2,9 @@
 //!
 //! Each measures what it is named after, on many files in many directories of a [`Stand`]. *Uncached* is behind a
 //! [`Stand::cold`], and what was left in memory then is told; *cached* is behind a use of the same files. A call is timed
-//! alone; of differences (a lookup is one of two paths) the errors add up. Times stay in with their tails; how often other
-//! threads had the processor is told.
+//! alone; of differences (a lookup is one of two paths) the errors add up. Times stay in with their tails, but what needs no
+//! device counts as a hundred medians at most: hundreds of calls in a row wait for a log that is full, as few programs make it.
+//! How often other threads had the processor is told.
 //!
 //! Costs    the time that it is given, divided among groups of benchmarks; space of at most [`SPACE_MAX`] or a quarter of
 //!          what is free.

@@ -157,7 +157,10 @@ families! {
     PFS "PFS" Milliseconds true "Opening, reading and closing a file of 16 KiB, not cached, by how many do so at once.";
     PCR "PCR" Milliseconds true "Creating, writing 4 KiB and closing a file that stays, by how many do so at once.";
     PSY "PSY" Milliseconds true "Creating, writing 16 KiB, syncing and removing, by how many do so at once, in 16 directories.";
-    USY "USY" Milliseconds true "For how long a job of PSY keeps processors or device busy, by how many do so at once.";
+    URD "URD" Milliseconds true "For how long a job of PRD keeps processors or device busy, by how many do so at once.";
+    URS "URS" Milliseconds true "The same of PRS.";
+    UFS "UFS" Milliseconds true "The same of PFS.";
+    USY "USY" Milliseconds true "The same of PSY.";
     PDS "PDS" Milliseconds true "The same in one directory.";
     RA "RA" Kilobytes false "How far is read ahead.";
     ICB "ICB" Bytes false "Memory of a cached inode.";

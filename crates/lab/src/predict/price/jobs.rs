@@ -13,6 +13,8 @@ struct Job {
     family: F,
     alone: f64,
     beside: f64,
+    /// For how long one keeps busy what all share.
+    uses: Option<F>,
 }
 
 /// All that a vector has.
@@ -29,21 +31,22 @@ impl Jobs {
         let write = |kb: f64| calls(&[F::LUS_NN, F::CR, first, F::CLOSE]) + rate(F::WNC, kb);
         let synced = write(16.0) + sized(F::RMC, 16.0);
         let jobs = [
-            (F::PCA, calls(&[F::STAT, F::OPEN, F::RDO, F::CLOSE]) + rate(F::RDC, 4.0), 0.0),
-            (F::PCR, write(4.0), 0.0),
-            (F::PRD, sized(F::RRD, 4.0), 0.0),
-            (F::PRS, sized(F::RD, 128.0), 0.0),
-            (F::PFS, calls(&[F::LUS_NC, F::OPEN, F::CLOSE]) + sized(F::RFS, 16.0), 0.0),
-            (F::PSY, synced + sized(F::SYNEW, 16.0), synced),
-            (F::PDS, synced + sized(F::SYNEW, 16.0), synced),
+            (F::PCA, calls(&[F::STAT, F::OPEN, F::RDO, F::CLOSE]) + rate(F::RDC, 4.0), 0.0, None),
+            (F::PCR, write(4.0), 0.0, None),
+            (F::PRD, sized(F::RRD, 4.0), 0.0, Some(F::URD)),
+            (F::PRS, sized(F::RD, 128.0), 0.0, Some(F::URS)),
+            (F::PFS, calls(&[F::LUS_NC, F::OPEN, F::CLOSE]) + sized(F::RFS, 16.0), 0.0, Some(F::UFS)),
+            (F::PSY, synced + sized(F::SYNEW, 16.0), synced, Some(F::USY)),
+            (F::PDS, synced + sized(F::SYNEW, 16.0), synced, None),
         ];
         let known = jobs.into_iter().filter(|(family, ..)| vector.has(*family));
-        Jobs(known.map(|(family, alone, beside)| Job { family, alone, beside }).collect())
+        Jobs(known.map(|(family, alone, beside, uses)| Job { family, alone, beside, uses }).collect())
     }
 
     /// How much of what is shared a millisecond of a call uses, by the first of some families that was measured. Where most
     /// jobs a second are done, what is shared is used up; at less depth some of it is idle, and at more they may be in each
-    /// other's way. Syncs use the less the more of them go together, so what they keep busy was measured at each depth.
+    /// other's way. What goes to the device uses the less the more of it goes together (a commit for all, a way over the disk
+    /// for all), so for how long that keeps busy was measured at each depth.
     pub fn share(&self, vector: &Vector, families: &[F], depth: f64) -> f64 {
         let Some(job) = families.iter().find_map(|family| self.0.iter().find(|job| job.family == *family)) else {
             return 0.0;
@@ -51,8 +54,10 @@ impl Jobs {
         let each = |depth: f64| together(vector, job.family, depth) / depth;
         let depths = vector.of(job.family).map(|(depth, _)| depth as f64);
         let used_up = depths.min_by(|one, other| each(*one).total_cmp(&each(*other))).unwrap_or(1.0);
-        let measured = vector.has(F::USY) && job.family == F::PSY;
-        let uses = if measured { together(vector, F::USY, depth) } else { each(depth.max(used_up)) };
+        let uses = match job.uses.filter(|uses| vector.has(*uses)) {
+            Some(uses) => together(vector, uses, depth),
+            None => each(depth.max(used_up)),
+        };
         // What others than the calls of this family use is not theirs.
         let beside = if job.beside > 0.0 { job.beside * self.share(vector, &[F::PCR], depth) } else { 0.0 };
         let (uses, calls) = (uses - beside, job.alone - job.beside);
