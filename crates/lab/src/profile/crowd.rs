@@ -156,7 +156,7 @@ fn uncached(bench: &mut Bench, above: &Path, count: u64, bytes: u64, depth: u64,
     with_use(bench, (F::PRS, F::URS), depth, || {
         together(depth, slice, runs, |thread, turn| {
             let at = thread / count * runs + turn;
-            Ok(pread(&files[thread as usize], &mut vec![0; RUN as usize][..], at * RUN)?)
+            Ok(pread(&files[thread as usize], &mut [0u8; RUN as usize][..], at * RUN)?)
         })
     })?;
     drop(files);
