@@ -15,9 +15,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// How much a prediction may be off by what the model leaves out, as a part of it: one standard deviation. About what the
-/// validation in docs/lab.md shows, most of it on a machine that was not quiet; errors of the vector come on top.
-pub const MODEL_ERROR: f64 = 0.5;
+/// How much a prediction may be off by what the model leaves out, as a part of it: one standard deviation. About what
+/// `cargo xtask bench prediction` showed (docs/lab.md); errors of the vector come on top.
+pub const MODEL_ERROR: f64 = 0.3;
 /// How often the truth should be within the range that is told: 1.645 standard deviations to each side.
 pub const CONFIDENCE: f64 = 0.9;
 const DEVIATIONS: f64 = 1.645;

@@ -3,7 +3,8 @@
 //! A job consists of calls. A thread alone takes for it what these take one after the other; together, all are done at a rate that
 //! says what one job uses of what they share. So each millisecond of such a call uses a share of a millisecond. The vector's own
 //! prices of the calls are taken, and not what the job took alone: both were measured, but what a thread alone waits for another
-//! processor to wake up varies between two times by a factor of two, and then the share would.
+//! processor to wake up varies between two times by a factor of two, and then the share would. But where a job that reads took
+//! more, it found less in memory than the calls did, and that counts.
 
 use crate::vector::{Family as F, Vector};
 
@@ -60,7 +61,9 @@ impl Jobs {
         };
         // What others than the calls of this family use is not theirs.
         let beside = if job.beside > 0.0 { job.beside * self.share(vector, &[F::PCR], depth) } else { 0.0 };
-        let (uses, calls) = (uses - beside, job.alone - job.beside);
+        let reads = matches!(job.family, F::PRD | F::PRS | F::PFS);
+        let alone = if reads { job.alone.max(together(vector, job.family, 1.0)) } else { job.alone };
+        let (uses, calls) = (uses - beside, alone - job.beside);
         if calls > 0.0 { uses.max(0.0) / calls } else { 0.0 }
     }
 
