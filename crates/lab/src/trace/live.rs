@@ -152,7 +152,13 @@ pub fn trace(subject: &Subject, method: Method, options: &Options) -> io::Result
         (Method::Bpf, Subject::Everybody) => Box::new(Bpf::everybody(room()?, &mut tracker)?),
         (Method::Strace, subject) => Box::new(Live::start(subject, &mut tracker)?),
     };
-    run(&mut *source, tracker, file, options)
+    run(&mut *source, tracker, file, options).map_err(|error| match (error.kind(), error.raw_os_error()) {
+        // What waits to become records lies beside the trace, in a file that has no name to tell.
+        (io::ErrorKind::StorageFull, Some(_)) => {
+            io::Error::new(error.kind(), format!("{}: {error}", options.to.display()))
+        }
+        _ => error,
+    })
 }
 
 fn run(
