@@ -2,8 +2,7 @@
 
 use ashlar_lab::age::image::Kind;
 use ashlar_lab::mounts::mount_of;
-use ashlar_lab::predict::engine::{Engine, Options};
-use ashlar_lab::predict::preprocess::Sizes;
+use ashlar_lab::predict::engine::{Engine, FirstPass, Options};
 use ashlar_lab::predict::tree::Tree;
 use ashlar_lab::run::{BenchOptions, Job, Limits, Needed, Pace, PlayOptions, Repeat, Script};
 use ashlar_lab::stand::{Place, Stand, StandOptions};
@@ -172,10 +171,10 @@ fn measured(
 fn predicted(workload: &Workload, ahead_kb: f64, memory: u64) -> u64 {
     let mut vector = Vector::named("ext4");
     vector.set(Family::RA, 0, Value::exact(ahead_kb));
-    let mut sizes = Sizes::default();
-    workload.run.records.iter().for_each(|record| sizes.see(record));
+    let mut first = FirstPass::default();
+    workload.run.records.iter().for_each(|record| first.see(record));
     let options = Options { memory: Some(memory), ..Options::default() };
-    let mut engine = Engine::new(Tree::new("/"), sizes, vec![vector], options);
+    let mut engine = Engine::new(Tree::new("/"), first, vec![vector], options);
     workload.setup.records.iter().for_each(|record| engine.before(record));
     workload.run.records.iter().for_each(|record| engine.call(record));
     engine.finish();

@@ -8,9 +8,8 @@ use ashlar_columns::read;
 use ashlar_lab::partial::Partial;
 use ashlar_lab::predict::cache::Counts;
 use ashlar_lab::predict::compare::{Accuracy, accuracy};
-use ashlar_lab::predict::engine::{CONFIDENCE, Engine, Options, Prediction};
+use ashlar_lab::predict::engine::{CONFIDENCE, Engine, FirstPass, Options, Prediction};
 use ashlar_lab::predict::page::{Shown, page};
-use ashlar_lab::predict::preprocess::Sizes;
 use ashlar_lab::predict::price::{Pace, PriceOptions, Without};
 use ashlar_lab::predict::report::{
     Measured, PAGES_ERROR, PAGES_QUANTITY, PAGES_UNIT, QUANTITY, Rank, Truth, UNIT, changes, doubled, outcomes, ranks,
@@ -242,14 +241,12 @@ pub fn run(arguments: &PredictArguments, output: &Output) -> Result<ExitCode, Fa
     if inputs.vectors.is_empty() {
         return Err(Failure::new("give at least one system vector, as `ashlar lab profile` writes them").with_code(2));
     }
-    let (sizes, calls) = first_pass(&arguments.trace)?;
-    let engine = engine(arguments, &inputs, options, sizes, calls, output)?;
+    let engine = engine(arguments, &inputs, options, output)?;
     let mut predictions: Vec<Prediction> = engine.systems.iter().map(|system| system.prediction()).collect();
     let memory = arguments.memory.map_or_else(|| least_memory(&inputs.vectors), |bytes| bytes.0);
     let again = match doubled(&engine, options, memory) {
         Some(options) => {
-            let (sizes, calls) = first_pass(&arguments.trace)?;
-            let engine = self::engine(arguments, &inputs, options, sizes, calls, output)?;
+            let engine = self::engine(arguments, &inputs, options, output)?;
             Some(engine.systems.iter().map(|system| system.prediction()).collect::<Vec<_>>())
         }
         None => None,
@@ -329,16 +326,14 @@ fn inputs(arguments: &PredictArguments) -> Result<Inputs, Failure> {
     Ok(inputs)
 }
 
-/// Sizes of files, and the number of calls.
-fn first_pass(trace: &Path) -> Result<(Sizes, u64), Failure> {
-    let (mut sizes, mut count) = (Sizes::default(), 0);
+fn first_pass(trace: &Path) -> Result<FirstPass, Failure> {
+    let mut first = FirstPass::default();
     let seen = read(&CALLS, trace, |record: Record| {
-        sizes.see(&record);
-        count += 1;
+        first.see(&record);
         Ok(())
     });
     seen.map_err(|error| about(trace, error))?;
-    Ok((sizes, count))
+    Ok(first)
 }
 
 /// The names at the beginning.
@@ -350,16 +345,11 @@ fn tree(arguments: &PredictArguments, snapshot: Option<&Path>) -> Result<Tree, F
     Tree::of_snapshot(&mut reader, arguments.root.as_deref()).map_err(|error| about(path, error))
 }
 
-fn engine(
-    arguments: &PredictArguments,
-    inputs: &Inputs,
-    options: Options,
-    sizes: Sizes,
-    calls: u64,
-    output: &Output,
-) -> Result<Engine, Failure> {
+fn engine(arguments: &PredictArguments, inputs: &Inputs, options: Options, output: &Output) -> Result<Engine, Failure> {
+    let first = first_pass(&arguments.trace)?;
+    let calls = first.calls;
     let tree = tree(arguments, inputs.snapshot.as_deref())?;
-    let mut engine = Engine::new(tree, sizes, inputs.vectors.clone(), options);
+    let mut engine = Engine::new(tree, first, inputs.vectors.clone(), options);
     if let Some(setup) = &arguments.setup {
         let made = read(&CALLS, setup, |record: Record| {
             engine.before(&record);

@@ -10,6 +10,7 @@ use super::step::Chain;
 use super::summary::{Class, Share, Summary, Use, causes, uses};
 use super::tree::Tree;
 use crate::trace::Record;
+use crate::trace::lanes::Lanes;
 use crate::vector::{Source, Vector};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -112,7 +113,7 @@ impl System {
 
     fn next(&mut self) -> bool {
         let price = &self.price;
-        let Some(mut chain) = self.order.pop(|thread, at_ns| price.now(thread, at_ns)) else { return false };
+        let Some(mut chain) = self.order.pop(|chain| price.now(chain)) else { return false };
         self.apply(&mut chain);
         true
     }
@@ -127,7 +128,7 @@ impl System {
 
     /// The cache stage alone.
     pub fn cache(&mut self, chain: &mut Chain) {
-        let now = chain.last().map_or(0, |call| self.price.now(call.thread, call.at_ns));
+        let now = self.price.now(chain);
         match &mut self.caches {
             Caches::Thesis(caches) => caches.apply(chain, now),
             Caches::Linux(caches) => caches.apply(chain, now),
@@ -168,20 +169,41 @@ impl System {
     }
 }
 
+/// What must be known of a whole trace before its calls are priced.
+#[derive(Debug, Default)]
+pub struct FirstPass {
+    /// Sizes of files.
+    pub sizes: Sizes,
+    /// Calls.
+    pub calls: u64,
+    /// Which threads follow each other.
+    lanes: Lanes<(u64, u64)>,
+}
+
+impl FirstPass {
+    /// Looks at the next call of the trace.
+    pub fn see(&mut self, record: &Record) {
+        self.sizes.see(record);
+        self.lanes.see((record.process, record.thread));
+        self.calls += 1;
+    }
+}
+
 /// All stages, for several systems.
 #[derive(Debug)]
 pub struct Engine {
     names: Preprocess,
+    lanes: Lanes<(u64, u64)>,
     calls: u64,
     /// The systems, in the order in which they were given.
     pub systems: Vec<System>,
 }
 
 impl Engine {
-    /// Over the names of a tree; `sizes` are of files that it has not.
-    pub fn new(tree: Tree, sizes: Sizes, vectors: Vec<Vector>, options: Options) -> Engine {
+    /// Over the names of a tree, for a trace that was seen before.
+    pub fn new(tree: Tree, first: FirstPass, vectors: Vec<Vector>, options: Options) -> Engine {
         let systems = vectors.into_iter().map(|vector| System::new(vector, options)).collect();
-        Engine { names: Preprocess::new(tree, sizes), calls: 0, systems }
+        Engine { names: Preprocess::new(tree, first.sizes), lanes: first.lanes, calls: 0, systems }
     }
 
     /// A call before the trace: what it makes is there, and takes no time.
@@ -189,10 +211,12 @@ impl Engine {
         self.names.apply(&mut parse(0, record));
     }
 
-    /// The next call of the trace.
+    /// The next call of the trace. A thread that begins when another has ended goes on in its place, as when the trace is run.
     pub fn call(&mut self, record: &Record) {
         let mut chain = parse(self.calls, record);
         self.calls += 1;
+        let lane = self.lanes.deal((record.process, record.thread));
+        chain.iter_mut().for_each(|step| step.thread = u64::from(lane));
         self.names.apply(&mut chain);
         for system in &mut self.systems {
             system.queue(chain.clone());

@@ -31,11 +31,11 @@ impl Order {
         self.held > HELD
     }
 
-    /// The first chain of the thread that is least far: `clock` tells how far one is that calls at a time of the trace.
-    pub fn pop(&mut self, clock: impl Fn(u64, u64) -> u64) -> Option<Chain> {
+    /// The first chain of the thread that is least far: `clock` tells when a chain comes.
+    pub fn pop(&mut self, clock: impl Fn(&Chain) -> u64) -> Option<Chain> {
         let far = |(thread, chains): (&u64, &VecDeque<Chain>)| {
-            let at_ns = chains.front()?.last()?.at_ns;
-            Some((clock(*thread, at_ns), at_ns, *thread))
+            let first = chains.front()?;
+            Some((clock(first), first.last()?.at_ns, *thread))
         };
         let (_, _, thread) = self.threads.iter().filter_map(far).min()?;
         let chains = self.threads.get_mut(&thread)?;
@@ -62,7 +62,7 @@ mod tests {
         }
         let mut clocks: HashMap<u64, u64> = HashMap::new();
         let mut calls = Vec::new();
-        while let Some(chain) = order.pop(|thread, _| clocks.get(&thread).copied().unwrap_or(0)) {
+        while let Some(chain) = order.pop(|chain| clocks.get(&chain[0].thread).copied().unwrap_or(0)) {
             // A call of thread 1 takes three times as long.
             *clocks.entry(chain[0].thread).or_default() += if chain[0].thread == 1 { 3 } else { 1 };
             calls.push(chain[0].call);

@@ -1,6 +1,7 @@
 //! What is to be done, by whom, and after what.
 
 use super::root::below;
+use crate::trace::lanes::Lanes;
 use crate::trace::{Op, Record};
 use ashlar_units::Bytes;
 use rustix::fs::OFlags;
@@ -54,7 +55,7 @@ pub struct Call {
     pub at_ns: u64,
     /// `errno` in the trace.
     pub error: u16,
-    /// Thread of the trace, then lane.
+    /// Which lane it is in.
     pub lane: u32,
     /// Process and thread of the trace.
     pub caller: u32,
@@ -112,6 +113,7 @@ pub struct ScriptBuilder {
     limits: Limits,
     names: Names,
     callers: HashMap<(u64, u64), u32>,
+    lanes: Lanes<u32>,
     files: HashMap<u64, u32>,
 }
 
@@ -147,6 +149,7 @@ impl ScriptBuilder {
         if caller as usize == script.callers.len() {
             script.callers.push((record.process, record.thread));
         }
+        self.lanes.see(caller);
         let file = if record.file == 0 { 0 } else { number(&mut self.files, record.file) + 1 };
         if file as usize > script.file_numbers.len() {
             script.file_numbers.push(record.file);
@@ -170,7 +173,7 @@ impl ScriptBuilder {
             len: record.len,
             at_ns: record.at_ns,
             error: record.error.min(u64::from(u16::MAX)) as u16,
-            lane: caller,
+            lane: 0,
             caller,
             position: 0,
             waits: (0, 0),
@@ -180,12 +183,12 @@ impl ScriptBuilder {
 
     /// The script of all records.
     pub fn finish(self) -> Result<Script, ScriptError> {
-        let ScriptBuilder { mut script, limits, names, callers, files } = self;
+        let ScriptBuilder { mut script, limits, names, files, lanes, .. } = self;
         if script.written > limits.bytes.0 {
             return Err(ScriptError::Bytes(Bytes(script.written), limits.bytes));
         }
         (script.paths, script.files) = (names.paths, files.len() as u32);
-        script.deal(callers.len())?;
+        script.deal(lanes)?;
         script.depend();
         Ok(script)
     }
@@ -201,31 +204,23 @@ impl Script {
     /// A script without records yet.
     pub fn builder(limits: Limits) -> ScriptBuilder {
         let (callers, files) = (HashMap::new(), HashMap::new());
-        ScriptBuilder { script: Script::default(), limits, names: Names::default(), callers, files }
+        let (script, names, lanes) = (Script::default(), Names::default(), Lanes::default());
+        ScriptBuilder { script, limits, names, callers, lanes, files }
     }
 
-    /// Deals threads of the trace to lanes: a lane takes another when the one before has ended.
-    fn deal(&mut self, callers: usize) -> Result<(), ScriptError> {
-        let mut last = vec![0; callers];
-        self.calls.iter().enumerate().for_each(|(index, call)| last[call.lane as usize] = index);
-        let (mut lane_of, mut free) = (vec![None; callers], Vec::new());
+    /// Deals threads of the trace to lanes.
+    fn deal(&mut self, mut lanes: Lanes<u32>) -> Result<(), ScriptError> {
         for (index, call) in self.calls.iter_mut().enumerate() {
-            let caller = call.lane as usize;
-            let lane = *lane_of[caller].get_or_insert_with(|| {
-                free.pop().unwrap_or_else(|| {
-                    self.lanes.push(Vec::new());
-                    self.lanes.len() - 1
-                })
-            });
-            if self.lanes.len() > LANES_MAX {
+            call.lane = lanes.deal(call.caller);
+            let lane = call.lane as usize;
+            if lane >= LANES_MAX {
                 return Err(ScriptError::Threads);
             }
-            call.lane = lane as u32;
+            if lane == self.lanes.len() {
+                self.lanes.push(Vec::new());
+            }
             self.lanes[lane].push(index as u32);
             call.position = self.lanes[lane].len() as u32;
-            if last[caller] == index {
-                free.push(lane);
-            }
         }
         Ok(())
     }

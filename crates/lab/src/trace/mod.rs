@@ -17,6 +17,7 @@ mod files;
 mod files_model;
 pub mod flags;
 pub mod host;
+pub mod lanes;
 pub mod live;
 mod ops;
 mod path;

@@ -93,10 +93,7 @@ pub fn run(
 
 /// Sizes of files: the step of a call has the fields of its record, and a lookup writes to nothing.
 fn sizes(from: &Path) -> Result<Sizes, Failure> {
-    if let Ok((sizes, _)) = first_pass(from) {
-        return Ok(sizes);
-    }
-    Ok(Sizes::default())
+    Ok(first_pass(from).map(|first| first.sizes).unwrap_or_default())
 }
 
 /// Reads chains, has them annotated, and gives them on.

@@ -135,3 +135,23 @@ fn removes_partial_blocks_and_write_back_are_priced() {
     let without = super::super::price::Without { block_overhead: true, sized_removes: true, ..all };
     assert_eq!(run(without), (Some(1500.0), None, Some((16, 1))), "RM and TR");
 }
+
+/// Of processes that run one after another, each begins when the one before has ended; of two at once, both begin at once.
+#[test]
+fn processes_that_follow_each_other_take_their_times_together() {
+    let mut vector = Vector::named("exact");
+    vector.set(Family::STAT, 0, Value::exact(1.0));
+    let run = |processes: &[u64]| {
+        let stat = |process: &u64| Record { process: *process, thread: *process, ..Record::new(Op::Stat, "/m") };
+        let records: Vec<Record> = processes.iter().map(stat).collect();
+        let mut first = FirstPass::default();
+        records.iter().for_each(|record| first.see(record));
+        let mut engine = Engine::new(Tree::new("/m"), first, vec![vector.clone()], Options::default());
+        records.iter().for_each(|record| engine.call(record));
+        engine.finish();
+        engine.systems[0].prediction().elapsed_seconds
+    };
+    assert_eq!(run(&[1, 1, 2, 3]), 0.004);
+    assert_eq!(run(&[1, 2, 1, 2]), 0.002);
+    assert_eq!(run(&[1, 2, 2, 1, 3]), 0.003);
+}

@@ -16,6 +16,8 @@ struct Job {
     beside: f64,
     /// For how long one keeps busy what all share.
     uses: Option<F>,
+    /// The depth at which most are done a second.
+    used_up: f64,
 }
 
 /// All that a vector has.
@@ -41,7 +43,13 @@ impl Jobs {
             (F::PDS, synced + sized(F::SYNEW, 16.0), synced, None),
         ];
         let known = jobs.into_iter().filter(|(family, ..)| vector.has(*family));
-        Jobs(known.map(|(family, alone, beside, uses)| Job { family, alone, beside, uses }).collect())
+        let job = |(family, alone, beside, uses)| {
+            let each = |depth: &f64| together(vector, family, *depth) / depth;
+            let depths = vector.of(family).map(|(depth, _)| depth as f64);
+            let used_up = depths.min_by(|one, other| each(one).total_cmp(&each(other))).unwrap_or(1.0);
+            Job { family, alone, beside, uses, used_up }
+        };
+        Jobs(known.map(job).collect())
     }
 
     /// How much of what is shared a millisecond of a call uses, by the first of some families that was measured. Where most
@@ -52,12 +60,12 @@ impl Jobs {
         let Some(job) = families.iter().find_map(|family| self.0.iter().find(|job| job.family == *family)) else {
             return 0.0;
         };
-        let each = |depth: f64| together(vector, job.family, depth) / depth;
-        let depths = vector.of(job.family).map(|(depth, _)| depth as f64);
-        let used_up = depths.min_by(|one, other| each(*one).total_cmp(&each(*other))).unwrap_or(1.0);
         let uses = match job.uses.filter(|uses| vector.has(*uses)) {
             Some(uses) => together(vector, uses, depth),
-            None => each(depth.max(used_up)),
+            None => {
+                let depth = depth.max(job.used_up);
+                together(vector, job.family, depth) / depth
+            }
         };
         // What others than the calls of this family use is not theirs.
         let beside = if job.beside > 0.0 { job.beside * self.share(vector, &[F::PCR], depth) } else { 0.0 };
@@ -77,4 +85,50 @@ impl Jobs {
 /// What one job takes when so many are done at once, milliseconds.
 fn together(vector: &Vector, family: F, depth: f64) -> f64 {
     vector.sized(family, depth).map_or(0.0, |terms| terms.milliseconds())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vector::Value;
+
+    fn vector(values: &[(F, u64, f64)]) -> Vector {
+        let mut vector = Vector::named("exact");
+        values.iter().for_each(|(family, size, mean)| vector.set(*family, *size, Value::exact(*mean)));
+        vector
+    }
+
+    /// Alone a read takes 0.1 ms; most are done a second at depth 4, one each 0.05 ms.
+    const READS: [(F, u64, f64); 4] = [(F::RRD, 4, 40_000.0), (F::PRD, 1, 0.1), (F::PRD, 4, 0.2), (F::PRD, 8, 0.48)];
+
+    #[test]
+    fn a_share_is_that_of_the_depth_where_most_is_done() {
+        let vector = vector(&READS);
+        let jobs = Jobs::of(&vector);
+        let share = |families: &[F], depth: f64| (jobs.share(&vector, families, depth) * 1e9).round() / 1e9;
+        assert_eq!([1.0, 2.0, 4.0].map(|depth| share(&[F::PRD], depth)), [0.5; 3]);
+        assert_eq!(share(&[F::PRD], 8.0), 0.6, "they are in each other's way");
+        assert_eq!(share(&[F::PRS, F::PRD], 1.0), 0.5, "the first that was measured");
+        assert_eq!(share(&[F::PRS], 1.0), 0.0, "none was");
+    }
+
+    #[test]
+    fn what_keeps_busy_was_measured_by_depth() {
+        let mut vector = vector(&READS);
+        vector.set(F::URD, 1, Value::exact(0.08));
+        vector.set(F::URD, 4, Value::exact(0.02));
+        let jobs = Jobs::of(&vector);
+        let share = |depth: f64| (jobs.share(&vector, &[F::PRD], depth) * 1e9).round() / 1e9;
+        assert_eq!([1.0, 4.0].map(share), [0.8, 0.2]);
+    }
+
+    #[test]
+    fn a_sync_waits_beyond_what_it_takes_alone() {
+        let vector = vector(&[(F::CR, 0, 0.1), (F::SYNEW, 16, 2.0), (F::PSY, 1, 2.2), (F::PSY, 4, 3.1)]);
+        let jobs = Jobs::of(&vector);
+        let wait = |family, depth: f64| (jobs.wait(&vector, family, depth) * 1e9).round() / 1e9;
+        assert_eq!(wait(F::PSY, 1.0), 0.0);
+        assert_eq!(wait(F::PSY, 4.0), 1.0, "beside the file that it makes first");
+        assert_eq!(wait(F::PDS, 4.0), 0.0, "not measured");
+    }
 }

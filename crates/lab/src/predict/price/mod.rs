@@ -14,7 +14,7 @@ use crate::vector::{Family, Vector};
 use jobs::Jobs;
 use ours::{Ours, Together};
 use shared::Shared;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// What is left out of our prices, to see what it earns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,6 +75,8 @@ pub struct Price {
     jobs: Jobs,
     options: PriceOptions,
     threads: HashMap<u64, Thread>,
+    /// When the last call of each thread returns, and which thread.
+    ends: BTreeSet<(u64, u64)>,
     bill: Bill,
     shared: Shared,
     /// When files were made by which others may go on.
@@ -95,6 +97,7 @@ impl Price {
             vector,
             options,
             threads: HashMap::new(),
+            ends: BTreeSet::new(),
             bill,
             shared: Shared::default(),
             made: HashMap::new(),
@@ -105,13 +108,17 @@ impl Price {
         }
     }
 
-    /// When a call comes, on the clock of the system, if it waits for nobody.
-    pub fn now(&self, thread: u64, at_ns: u64) -> u64 {
-        match (self.options.pace, self.threads.get(&thread)) {
+    /// When the call of a chain comes, on the clock of the system: when its thread is ready, and the files that it uses are
+    /// made.
+    pub fn now(&self, chain: &Chain) -> u64 {
+        let Some(call) = chain.last() else { return 0 };
+        let now = match (self.options.pace, self.threads.get(&call.thread)) {
             (Pace::Fast, thread) => thread.map_or(0, |thread| thread.end_ns),
-            (Pace::Trace, None) => at_ns,
-            (Pace::Trace, Some(thread)) => thread.end_ns.saturating_add(at_ns.saturating_sub(thread.traced_ns)),
-        }
+            (Pace::Trace, None) => call.at_ns,
+            (Pace::Trace, Some(thread)) => thread.end_ns.saturating_add(call.at_ns.saturating_sub(thread.traced_ns)),
+        };
+        let made = chain.iter().filter_map(|step| self.made.get(&step.inode)).max();
+        made.map_or(now, |made| now.max(*made))
     }
 
     /// Annotates a chain.
@@ -120,15 +127,15 @@ impl Price {
         let (thread, at_ns, measured_ns, directory) = (call.thread, call.at_ns, call.measured_ns, call.directory);
         let syncs = call.durable || matches!(call.op, Some(Op::Fsync | Op::Fdatasync | Op::Msync | Op::Sync));
         let written = if call.is_done() && call.op == Some(Op::Write) { call.done } else { 0 };
-        let ready = chain.iter().filter_map(|step| self.made.get(&step.inode)).max().copied().unwrap_or(0);
-        let now = self.now(thread, at_ns).max(ready);
+        let now = self.now(chain);
         let makes = makes(chain);
         if self.options.thesis {
             let fragment_bytes = self.vector.number(Family::FS).unwrap_or(4096.0);
             thesis::price(&self.vector, &mut self.bill, fragment_bytes, chain);
         } else {
             let mut together = Together { all: 1.0, here: 1.0, syncing: 1.0 };
-            for (_, other) in self.threads.iter().filter(|(other, state)| **other != thread && state.end_ns > now) {
+            let others = self.ends.range((now.saturating_add(1), 0)..).filter(|(_, other)| *other != thread);
+            for other in others.filter_map(|(_, other)| self.threads.get(other)) {
                 together.all += 1.0;
                 together.here += f64::from(u8::from(other.directory == directory));
                 together.syncing += f64::from(u8::from(other.syncs));
@@ -145,9 +152,12 @@ impl Price {
             call.drawn_ns = drawn;
         }
         let end_ns = now.saturating_add(predicted);
-        self.made(makes, end_ns);
+        self.made(makes, now, end_ns);
         let traced_ns = at_ns.saturating_add(measured_ns);
-        self.threads.insert(thread, Thread { end_ns, traced_ns, directory, syncs });
+        if let Some(before) = self.threads.insert(thread, Thread { end_ns, traced_ns, directory, syncs }) {
+            self.ends.remove(&(before.end_ns, thread));
+        }
+        self.ends.insert((end_ns, thread));
         self.end_ns = self.end_ns.max(end_ns);
         self.latency_ns = self.latency_ns.saturating_add(predicted);
         self.written_bytes = self.written_bytes.saturating_add(written);
@@ -166,16 +176,17 @@ impl Price {
         }
     }
 
-    /// A file was made, or is written in full, at a time: who uses it comes later.
-    fn made(&mut self, inode: Option<u64>, end_ns: u64) {
+    /// A call that comes now makes a file, or ends to write it, until a time: who uses it comes later. Nobody who is to come
+    /// is much behind now, since threads come by their clocks; so what was made before is forgotten, when there is much of it.
+    fn made(&mut self, inode: Option<u64>, now: u64, end_ns: u64) {
         let Some(inode) = inode else { return };
         if self.made.len() >= MADE_MAX {
-            let least = self.threads.values().map(|thread| thread.end_ns).min().unwrap_or(0);
-            self.made.retain(|_, made| *made > least);
+            self.made.retain(|_, made| *made > now);
+            if self.made.len() > MADE_MAX / 2 {
+                self.made.clear();
+            }
         }
-        if self.made.len() < MADE_MAX {
-            self.made.insert(inode, end_ns);
-        }
+        self.made.insert(inode, end_ns);
     }
 
     /// The system.
@@ -216,3 +227,6 @@ fn makes(chain: &Chain) -> Option<u64> {
         || matches!(call.op, Some(Op::Mkdir | Op::Rename | Op::Link | Op::Symlink));
     makes.then_some(call.inode)
 }
+
+#[cfg(test)]
+mod tests;

@@ -165,10 +165,9 @@ impl Ours<'_> {
             }
             Op::Close if step.dirty > 0 => {
                 let kb = step.dirty as f64 * BLOCK_KB;
-                let families = [F::CLD].map(|family| self.vector.sized(family, kb));
-                match families {
-                    [Some(terms)] => self.terms(bill, step, (Cause::Opens, &[F::CLD]), Some(terms), CHANGES),
-                    [None] => self.add(bill, step, Cause::Opens, &[F::CLOSE], CACHED),
+                match self.vector.sized(F::CLD, kb) {
+                    Some(terms) => self.terms(bill, step, (Cause::Opens, &[F::CLD]), Some(terms), CHANGES),
+                    None => self.add(bill, step, Cause::Opens, &[F::CLOSE], CACHED),
                 }
             }
             _ => {
