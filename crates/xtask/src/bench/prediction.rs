@@ -3,6 +3,7 @@
 
 use crate::bench::table::align;
 use crate::bench::{catch_signals, check_interrupt, machine, median, quiet};
+use ashlar_lab::partial::Partial;
 use ashlar_lab::predict::compare::{Accuracy, Outcome, accuracy};
 use serde_json::{Value, json};
 use std::fs;
@@ -38,17 +39,37 @@ pub struct Options {
     json: bool,
 }
 
-/// A name, and options of `ashlar lab profile` and `lab run`, separated by spaces.
-const SYSTEMS: [(&str, &str); 9] = [
-    ("ext4", "--on ext4:1GiB"),
-    ("ext4-journal", "--on ext4:1GiB --mount-options data=journal"),
-    ("xfs", "--on xfs:1GiB"),
-    ("btrfs", "--on btrfs:1GiB"),
-    ("ashlar", "--on ashlar:1GiB"),
-    ("ext4-small", "--on ext4:1GiB --memory 128MiB"),
-    ("ext4-disk", "--on ext4:1GiB --device wd-re3"),
-    ("xfs-disk", "--on xfs:1GiB --device wd-re3"),
-    ("ext4-ssd", "--on ext4:1GiB --device ssd-tlc"),
+/// What is measured and predicted.
+#[derive(Clone, Copy)]
+struct System {
+    name: &'static str,
+    /// Where `ashlar lab profile` and `lab run` make it: options, separated by spaces.
+    place: &'static str,
+    /// Memory that it has, for these and for `ashlar lab predict`.
+    memory: Option<&'static str>,
+}
+
+const fn system(name: &'static str, place: &'static str) -> System {
+    System { name, place, memory: None }
+}
+
+impl System {
+    /// As an option.
+    fn memory(&self) -> String {
+        self.memory.map_or(String::new(), |size| format!("--memory {size}"))
+    }
+}
+
+const SYSTEMS: [System; 9] = [
+    system("ext4", "--on ext4:1GiB"),
+    system("ext4-journal", "--on ext4:1GiB --mount-options data=journal"),
+    system("xfs", "--on xfs:1GiB"),
+    system("btrfs", "--on btrfs:1GiB"),
+    system("ashlar", "--on ashlar:1GiB"),
+    System { memory: Some("128MiB"), ..system("ext4-small", "--on ext4:1GiB") },
+    system("ext4-disk", "--on ext4:1GiB --device wd-re3"),
+    system("xfs-disk", "--on xfs:1GiB --device wd-re3"),
+    system("ext4-ssd", "--on ext4:1GiB --device ssd-tlc"),
 ];
 
 /// A name, and options of `ashlar lab workloads`. What syncs is made smaller than its defaults: a disk takes its time.
@@ -79,12 +100,13 @@ struct Bench<'a> {
 /// `cargo xtask bench prediction`.
 pub fn prediction(options: &Options) -> Result<(), String> {
     catch_signals()?;
-    let systems = chosen(&SYSTEMS, &options.systems, "system")?;
-    let workloads = chosen(&WORKLOADS, &options.workloads, "workload")?;
+    let systems = chosen(&SYSTEMS, |system| system.name, &options.systems, "system")?;
+    let workloads = chosen(&WORKLOADS, |workload| workload.0, &options.workloads, "workload")?;
+    let ashlar = crate::ashlar()?;
     let own = options.at.join(format!("ashlar-prediction-{}", std::process::id()));
     let directory = options.keep.clone().unwrap_or_else(|| own.clone());
     fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
-    let bench = Bench { ashlar: crate::ashlar()?, directory, options };
+    let bench = Bench { ashlar, directory, options };
     let facts = machine::facts(Some(&options.at));
     let runs = bench.all(&systems, &workloads);
     if options.keep.is_none() {
@@ -94,41 +116,38 @@ pub fn prediction(options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-fn chosen(
-    all: &[(&'static str, &'static str)],
-    names: &[String],
-    what: &str,
-) -> Result<Vec<(&'static str, &'static str)>, String> {
+fn chosen<T: Copy>(all: &[T], name_of: fn(&T) -> &'static str, names: &[String], what: &str) -> Result<Vec<T>, String> {
     if names.is_empty() {
         return Ok(all.to_vec());
     }
     let one = |name: &String| {
-        let known = || all.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-        let found = all.iter().find(|(known, _)| known == name).copied();
+        let known = || all.iter().map(name_of).collect::<Vec<_>>().join(", ");
+        let found = all.iter().find(|known| name_of(known) == name).copied();
         found.ok_or_else(|| format!("{name} is no {what} of this benchmark; there are {}", known()))
     };
     names.iter().map(one).collect()
 }
 
 impl Bench<'_> {
-    fn all(&self, systems: &[(&str, &str)], workloads: &[(&str, &str)]) -> Result<Vec<Run>, String> {
+    fn all(&self, systems: &[System], workloads: &[(&str, &str)]) -> Result<Vec<Run>, String> {
         let mut runs = Vec::new();
         for (workload, options) in workloads {
             self.make(&format!("{workload}.parquet"), &["lab", "workloads", workload], options)?;
         }
-        for (system, place) in systems {
-            eprintln!("{system}");
-            let profile = ["lab", "profile", "--name", system, "--budget", &self.options.budget];
-            let vector = self.make(&format!("{system}.vector"), &profile, &self.scratch(place))?;
+        for system in systems {
+            let name = system.name;
+            eprintln!("{name}");
+            let profile = ["lab", "profile", "--name", name, "--budget", &self.options.budget];
+            let vector = self.make(&format!("{name}.vector"), &profile, &self.place(system))?;
             for (workload, _) in workloads {
-                runs.push(self.run(workload, system, place, &vector)?);
+                runs.push(self.run(workload, system, &vector)?);
             }
         }
         Ok(runs)
     }
 
-    fn scratch(&self, place: &str) -> String {
-        format!("{place} --scratch {}", self.options.at.display())
+    fn place(&self, system: &System) -> String {
+        format!("{} {} --scratch {}", system.place, system.memory(), self.options.at.display())
     }
 
     fn command(&self, arguments: &[&str], options: &str) -> Command {
@@ -148,7 +167,7 @@ impl Bench<'_> {
     }
 
     /// Runs a workload, unless its results are there, and predicts it.
-    fn run(&self, workload: &str, system: &str, place: &str, vector: &Path) -> Result<Run, String> {
+    fn run(&self, workload: &str, system: &System, vector: &Path) -> Result<Run, String> {
         check_interrupt()?;
         let file = |ending: &str| self.directory.join(format!("{workload}{ending}"));
         let (trace, setup) = (file(".parquet"), file(".setup.parquet"));
@@ -159,12 +178,13 @@ impl Bench<'_> {
             command.args(["--no-ledger", "--json"]);
             command
         };
-        let kept = file(&format!(".{system}.json"));
+        let kept = file(&format!(".{}.json", system.name));
         if !kept.exists() {
             let repeats = self.options.repeats.to_string();
-            let mut run = with_setup(self.command(&["lab", "run", "--repeats", &repeats], &self.scratch(place)));
-            let said = document(run.arg(&trace).arg("-o").arg(file(&format!(".{system}.parquet"))))?;
-            fs::write(&kept, said.to_string()).map_err(|error| format!("{}: {error}", kept.display()))?;
+            let mut run = with_setup(self.command(&["lab", "run", "--repeats", &repeats], &self.place(system)));
+            let said = document(run.arg(&trace).arg("-o").arg(file(&format!(".{}.parquet", system.name))))?;
+            Partial::write(&kept, said.to_string().as_bytes())
+                .map_err(|error| format!("{}: {error}", kept.display()))?;
         }
         let text = fs::read_to_string(&kept).map_err(|error| format!("{}: {error}", kept.display()))?;
         let said: Value = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", kept.display()))?;
@@ -175,12 +195,12 @@ impl Bench<'_> {
         }
         let range = (times.iter().copied().fold(f64::MAX, f64::min), times.iter().copied().fold(0.0, f64::max));
 
-        let memory = place.split_once("--memory ").map_or(String::new(), |(_, size)| format!("--memory {size} "));
-        let mut predict = with_setup(self.command(&["lab", "predict"], &(memory + &self.options.predict)));
+        let options = format!("{} {}", system.memory(), self.options.predict);
+        let mut predict = with_setup(self.command(&["lab", "predict"], &options));
         let said = document(predict.arg(&trace).arg(vector))?;
         let predicted = said["predictions"][0]["elapsed_seconds"].as_f64();
         let predicted = predicted.ok_or("`ashlar lab predict` does not say how long it takes")?;
-        let (workload, system) = (workload.into(), system.into());
+        let (workload, system) = (workload.into(), system.name.into());
         Ok(Run { outcome: Outcome { workload, system, measured: median(&times), predicted }, range })
     }
 }
