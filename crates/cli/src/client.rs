@@ -7,6 +7,7 @@ use crate::request::{Answer, CheckReport, Done, Request, Status, Volumes};
 use crate::session::Session;
 use ashlar_units::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::io::BufRead;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
@@ -55,6 +56,7 @@ pub fn ask(directory: &Path, request: Request, output: &Output) -> Result<ExitCo
         Answer::Check(report) => output.print(&report),
         Answer::Volumes(volumes) => output.print(&Volumes(volumes)),
         Answer::Done(done) => output.print(&done),
+        Answer::Listening { .. } => {}
     }
     Ok(ExitCode::from(u8::from(found)))
 }
@@ -88,6 +90,21 @@ pub fn down(directory: &Path, output: &Output) -> Result<ExitCode, Failure> {
 /// A connection to the daemon that serves this pool.
 pub fn connect(directory: &Path) -> Option<UnixStream> {
     UnixStream::connect(config::socket(directory)).ok()
+}
+
+/// Listens to what is asked of the mount at a place: whether all names will be known, and the lines that follow.
+pub fn listen(directory: &Path, at: &Path) -> Result<(UnixStream, bool, impl BufRead + use<>), Failure> {
+    let lost = |error: std::io::Error| Failure::new(format!("the control socket: {error}"));
+    let stream = connect(directory).ok_or_else(|| {
+        let text = format!("the pool in {} is not up; name the one that is mounted with --pool", directory.display());
+        Failure::new(text).with_code(2)
+    })?;
+    let own = stream.try_clone().map_err(lost)?;
+    let (answer, lines) = framing::ask(stream, "the daemon", &Request::Listen { at: at.into() }, &|_, _| {})?;
+    match answer {
+        Answer::Listening { knows_all } => Ok((own, knows_all, lines)),
+        _ => Err(Failure::new("the daemon answers something else; is it of another version?")),
+    }
 }
 
 fn converse(stream: UnixStream, request: &Request, progress: &dyn Fn(u64, u64)) -> Result<Answer, Failure> {

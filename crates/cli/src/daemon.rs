@@ -5,12 +5,19 @@ use crate::framing::{self, Line, send};
 use crate::output::Failure;
 use crate::request::{Answer, Done, Request};
 use crate::session::Session;
+use ashlar_fuse::Heard;
 use parking_lot::Mutex;
+use std::io::{self, Read};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// How often who listens is told what was heard.
+const TICK: Duration = Duration::from_millis(20);
+/// Requests that are told at once; paths may be long.
+const REQUESTS_OF_A_LINE: usize = 1024;
 
 /// What the control threads share with the main one.
 pub struct Control {
@@ -47,6 +54,10 @@ impl Control {
                 self.stop.store(true, Ordering::Release);
                 return;
             }
+            Ok(Request::Listen { at }) => match self.tell(&mut stream, &at) {
+                Ok(()) => return,
+                Err(failure) => Line::Failure(failure.to_string()),
+            },
             Ok(request) => {
                 let to = stream.try_clone().ok().map(Mutex::new);
                 let progress = move |done, all| {
@@ -62,6 +73,32 @@ impl Control {
             Err(error) => Line::Failure(format!("the request is unreadable: {error}")),
         };
         send(&mut stream, &line);
+    }
+
+    /// Tells what is asked of a mount, until whoever listens says no more, or goes away, or everything is to be closed.
+    fn tell(&self, stream: &mut UnixStream, at: &Path) -> Result<(), Failure> {
+        let listener = self.session.listen(at)?;
+        send(stream, &Line::Answer(Answer::Listening { knows_all: listener.knows_all }));
+        let _ = stream.set_read_timeout(Some(TICK));
+        let mut over = false;
+        while !over {
+            // Who listens sends nothing but the end.
+            let ended = stream.read(&mut [0]);
+            over = self.stop.load(Ordering::Acquire)
+                || !matches!(&ended, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+            let Heard { requests, lost, over: unmounted } = listener.take();
+            over |= unmounted;
+            for requests in requests.chunks(REQUESTS_OF_A_LINE) {
+                let heard = Heard { requests: requests.to_vec(), ..Heard::default() };
+                if framing::try_send(stream, &heard).is_err() {
+                    return Ok(());
+                }
+            }
+            if (lost > 0 || over) && framing::try_send(stream, &Heard { requests: Vec::new(), lost, over }).is_err() {
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 
     /// Closes everything, and tells those who asked for it.

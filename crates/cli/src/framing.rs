@@ -3,7 +3,7 @@
 use crate::output::Failure;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -36,11 +36,16 @@ pub fn receive<T: DeserializeOwned>(stream: &UnixStream) -> Result<T, String> {
     patience.map_err(|error| error.to_string()).and_then(|()| read(stream))
 }
 
+/// Sends a line.
+pub fn try_send<T: Serialize>(stream: &mut UnixStream, line: &T) -> io::Result<()> {
+    let mut text = serde_json::to_string(line)?;
+    text.push('\n');
+    stream.write_all(text.as_bytes())
+}
+
 /// Sends a line. Whoever asked may be gone; that is no concern of a server.
 pub fn send<T: Serialize>(stream: &mut UnixStream, line: &T) {
-    let mut text = serde_json::to_string(line).unwrap_or_default();
-    text.push('\n');
-    let _ = stream.write_all(text.as_bytes());
+    let _ = try_send(stream, line);
 }
 
 /// Asks `server`, as errors call it; returns the answer, and what more may come.

@@ -83,7 +83,7 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
         Command::Device(DeviceCommand::Serve(arguments)) => device::serve(&arguments, output),
         Command::Device(DeviceCommand::Control { socket, command }) => device::control(&socket, &command, output),
         Command::Device(DeviceCommand::Trace { socket, output: file }) => device::trace(&socket, &file, output),
-        Command::Lab(command) => lab::run(command, output),
+        Command::Lab(command) => lab::run(command, pool.as_deref(), output),
         Command::Plan(command) => plan::run(command, output),
         Command::Ledger(arguments) => ledger::run(&arguments, output),
         Command::Layers { name } => explain::layers(name.as_deref(), output),

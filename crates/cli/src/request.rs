@@ -9,17 +9,43 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub enum Request {
     Status,
-    Check { repair: bool },
-    PoolGrow { path: PathBuf, force: bool },
-    FsCreate { name: String },
+    Check {
+        repair: bool,
+    },
+    PoolGrow {
+        path: PathBuf,
+        force: bool,
+    },
+    FsCreate {
+        name: String,
+    },
     FsList,
-    FsRename { from: String, to: String },
-    FsDestroy { name: String },
-    SnapshotCreate { name: String },
+    FsRename {
+        from: String,
+        to: String,
+    },
+    FsDestroy {
+        name: String,
+    },
+    SnapshotCreate {
+        name: String,
+    },
     SnapshotList,
-    SnapshotDestroy { name: String },
-    SnapshotClone { name: String, to: String },
-    SnapshotMount { name: String, at: PathBuf },
+    SnapshotDestroy {
+        name: String,
+    },
+    SnapshotClone {
+        name: String,
+        to: String,
+    },
+    SnapshotMount {
+        name: String,
+        at: PathBuf,
+    },
+    /// What is asked of the mount at this place, until one of both sides ends it.
+    Listen {
+        at: PathBuf,
+    },
     Down,
 }
 
@@ -29,6 +55,10 @@ pub enum Answer {
     Check(CheckReport),
     Volumes(Vec<Volume>),
     Done(Done),
+    /// What is heard follows in lines. Whether all names are known that will be used.
+    Listening {
+        knows_all: bool,
+    },
 }
 
 /// How a pool fares. Sizes are bytes.

@@ -7,7 +7,7 @@ use crate::request::{Answer, Done, Operation, Request, Status, Volume};
 use ashlar_block::{Error, Kind};
 use ashlar_env::real::Real;
 use ashlar_files::{Files, WriteBehind};
-use ashlar_fuse::{Mount, Options};
+use ashlar_fuse::{Listener, Mount, Options};
 use ashlar_layers::Stack;
 use ashlar_pool::{Config, Pool, VolumeKind};
 use ashlar_units::Bytes;
@@ -202,8 +202,19 @@ impl Session {
                 self.mount(&name, &at)?;
                 done(format!("mounted {name} at {}", at.display()))
             }
-            Request::Down => Err(Failure::new("the daemon answers this itself")),
+            Request::Listen { .. } | Request::Down => Err(Failure::new("the daemon answers this itself")),
         }
+    }
+
+    /// Listens to what is asked of the mount at this place.
+    pub fn listen(&self, at: &Path) -> Result<Listener, Failure> {
+        let mounted = self.mounted.lock();
+        let Some(found) = mounted.iter().find(|mounted| mounted.mount.at() == at) else {
+            let all: Vec<_> = mounted.iter().map(|mounted| mounted.mount.at().display().to_string()).collect();
+            let text = format!("this pool is not mounted at {}, but at {}", at.display(), all.join(", "));
+            return Err(Failure::new(text));
+        };
+        found.mount.listen().ok_or_else(|| Failure::new(format!("somebody traces {} already", at.display())))
     }
 
     /// Adds a device, and writes it into the pool's description.

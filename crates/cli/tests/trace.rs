@@ -1,8 +1,11 @@
 //! `ashlar lab trace`, through the front door.
 
+use ashlar_prove::Daemon;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// A directory of a test's own, gone at its end.
 struct Scratch(PathBuf);
@@ -310,4 +313,62 @@ fn what_is_not_there_is_not_traced() {
     refused(&["--mount", "nowhere"], "nowhere");
     refused(&["--mount", "file"], "no directory");
     refused(&["-p", "4000000000"], "no process 4000000000");
+}
+
+/// What reaches the server of a mount of ours, of names too that the kernel knew before; and it can be run.
+#[test]
+fn a_mount_is_traced_by_its_server() {
+    if let Some(obstacle) = Daemon::obstacle() {
+        println!("SKIPPED: {obstacle}");
+        return;
+    }
+    let daemon = Daemon::new(Path::new(env!("CARGO_BIN_EXE_ashlar")), "traced").expect("a temporary directory");
+    daemon.up().unwrap_or_else(|error| panic!("{error}"));
+    let mount = std::fs::canonicalize(daemon.mount()).expect("it is mounted");
+    let at = |name: &str| mount.join(name);
+    std::fs::create_dir(at("dir")).expect("made");
+    std::fs::write(at("dir/known"), "before").expect("written");
+    let scratch = Scratch::new("fuse");
+    let trace = |to: &str| {
+        let mut command = daemon.command(&["lab", "trace", "--json", "--method", "fuse", "-o", to, "--mount"]);
+        command.arg(&mount).current_dir(&scratch.0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+    };
+    let tracer = trace("out.jsonl").expect("it runs");
+    // It has begun to listen when it makes the file, beside the directory `d`.
+    let began = Instant::now();
+    while std::fs::read_dir(&scratch.0).expect("it is there").count() < 2 {
+        assert!(began.elapsed() < Duration::from_secs(60), "nobody listens");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let second = trace("second.jsonl").and_then(Child::wait_with_output).expect("it ends");
+    let refused = String::from_utf8_lossy(&second.stdout).into_owned() + &String::from_utf8_lossy(&second.stderr);
+    assert!(refused.contains("somebody traces"), "{refused}");
+    assert_eq!(std::fs::read_to_string(at("dir/known")).expect("there"), "before");
+    std::fs::write(at("dir/new"), "12345").expect("written");
+    std::fs::File::open(at("dir/new")).and_then(|file| file.sync_all()).expect("synced");
+    std::fs::rename(at("dir/new"), at("moved")).expect("renamed");
+    std::fs::remove_file(at("moved")).expect("removed");
+    std::fs::metadata(at("none")).expect_err("there is none");
+    kill_process(Pid::from_child(&tracer), Signal::INT).expect("it runs");
+    let done = tracer.wait_with_output().expect("it ends");
+    let report: Value = serde_json::from_slice(&done.stdout).expect("a report");
+    assert_eq!((&report["method"], report["dropped"].as_object().map(|map| map.len())), (&"fuse".into(), Some(0)));
+    let home = mount.display().to_string();
+    let lines = scratch.records().join("\n").replace(&home, "@");
+    let mut rest = &lines[..];
+    for expected in [
+        "stat @/dir/known  0+0=0 e0",
+        "open @/dir/known  0+0=0 e0",
+        "read @/dir/known  0+4096=6 e0",
+        "open @/dir/new  0+0=0 e0",
+        "write @/dir/new  0+5=5 e0",
+        "fsync @/dir/new  0+0=0 e0",
+        "rename @/dir/new @/moved 0+0=0 e0",
+        "unlink @/moved  0+0=0 e0",
+        "stat @/none  0+0=0 e2",
+    ] {
+        let found = rest.find(expected).unwrap_or_else(|| panic!("no {expected} in\n{rest}\nof\n{lines}"));
+        rest = &rest[found..];
+    }
+    daemon.down().unwrap_or_else(|error| panic!("{error}"));
 }

@@ -172,6 +172,8 @@ pub const GETATTR_FH: u32 = 1 << 0;
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// Code of [`NotifyInvalInodeOut`] in place of an error number.
 pub const NOTIFY_INVAL_INODE: i32 = 2;
+/// Nothing that the kernel knows of names holds any more; nothing follows (Linux 6.16).
+pub const NOTIFY_INC_EPOCH: i32 = 8;
 /// Code of [`NotifyPruneOut`]; the numbers of the inodes follow.
 pub const NOTIFY_PRUNE: i32 = 9;
 /// SETXATTR: an access control list that takes the set-gid bit away.

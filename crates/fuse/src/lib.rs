@@ -16,7 +16,9 @@ mod decode;
 #[cfg(test)]
 mod fuzz;
 mod holes;
+mod log;
 mod mount;
+mod names;
 mod negotiate;
 mod options;
 mod probe;
@@ -31,6 +33,7 @@ mod serve;
 mod sys;
 
 pub use counters::{Counters, OperationCounters};
-pub use mount::{Mount, MountError, detach, is_mounted};
+pub use log::{Heard, Logged, What};
+pub use mount::{Listener, Mount, MountError, detach, is_mounted};
 pub use options::Options;
 pub use report::{Damage, OnDamage};

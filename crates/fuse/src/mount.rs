@@ -1,8 +1,9 @@
 //! Mounting, serving and unmounting.
 
-use crate::abi::{MAJOR, MINOR_MIN, NOTIFY_PRUNE, NotifyPruneOut, OutHeader};
+use crate::abi::{MAJOR, MINOR_MIN, NOTIFY_INC_EPOCH, NOTIFY_PRUNE, NotifyPruneOut, OutHeader};
 use crate::counters::{Counters, Shards};
 use crate::decode::{Message, Operation};
+use crate::log::{Heard, Log};
 use crate::negotiate::{Agreement, negotiate};
 use crate::options::Options;
 use crate::probe::Probe;
@@ -59,6 +60,9 @@ pub(crate) struct State {
     pub(crate) ended: tokio::sync::Notify,
     pub(crate) probe: Probe,
     pub(crate) refusals: Refusals,
+    pub(crate) log: Log,
+    /// For notices to the kernel.
+    notices: Arc<OwnedFd>,
     /// A worker looks for requests without sleeping.
     pub(crate) lingering: AtomicBool,
 }
@@ -104,6 +108,7 @@ impl Mount {
         }
         let number = sys::mounted_device(&at).ok().flatten().map_or(String::new(), |(number, _)| number);
         set_read_ahead(&number, &options);
+        let devices: Vec<_> = devices.into_iter().map(Arc::new).collect();
         let state = Arc::new(State {
             at,
             device: number,
@@ -116,9 +121,10 @@ impl Mount {
             ended: tokio::sync::Notify::new(),
             probe: Probe::new(real.env().random()),
             refusals: Refusals::default(),
+            log: Log::default(),
+            notices: devices[0].clone(),
             lingering: AtomicBool::new(false),
         });
-        let devices: Vec<_> = devices.into_iter().map(Arc::new).collect();
         drop(state.env.spawn(prune_on(state.clone(), devices[0].clone(), fs.clone())));
         let queues: Arc<Vec<_>> = Arc::new_cyclic(|all| {
             let queue = |(worker, device)| {
@@ -150,6 +156,16 @@ impl Mount {
         self.0.counters.sum()
     }
 
+    /// Listens to what is asked from now on. `None` if somebody does already.
+    pub fn listen(&self) -> Option<Listener> {
+        let begun = self.0.log.begin();
+        begun.then(|| {
+            let header = OutHeader { len: size_of::<OutHeader>() as u32, error: NOTIFY_INC_EPOCH, unique: 0 };
+            let knows_all = sys::write(&self.0.notices, header.as_bytes(), &[]).is_ok();
+            Listener { state: self.0.clone(), knows_all }
+        })
+    }
+
     /// Returns when nothing is served any more: after an unmount, by us or by somebody else, or after a panic.
     pub async fn ended(&self) {
         loop {
@@ -176,6 +192,27 @@ impl Mount {
     /// page cache are lost. A mount that was detached before is out of reach; it ends when the process does.
     pub fn abort(&self) -> Result<(), MountError> {
         self.0.unmount(Users::Fail)
+    }
+}
+
+/// Somebody who listens to what is asked of a mount. Dropping it ends that.
+pub struct Listener {
+    state: Arc<State>,
+    /// The kernel looks up again each name that is used; one before 6.16 does not.
+    pub knows_all: bool,
+}
+
+impl Listener {
+    /// What was asked since the last time.
+    pub fn take(&self) -> Heard {
+        let over = self.state.queues.load(Ordering::Acquire) == 0;
+        Heard { over, ..self.state.log.take() }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.state.log.end();
     }
 }
 

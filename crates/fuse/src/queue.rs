@@ -123,13 +123,18 @@ impl<F: FileSystem> Queue<F> {
                 let _ = self.state.unmount(Users::Fail);
             }
         }
+        let took = began.elapsed();
+        if self.state.log.is_on() {
+            let at_ns = self.state.env.now().0.saturating_sub(took.as_nanos() as u64);
+            self.state.log.note(&request, reply, at_ns, took);
+        }
         let shard = self.state.counters.of(self.worker);
         match request.operation {
             Operation::Read(_) => shard.read(reply.data_len() as u64),
             Operation::Write { data, .. } => shard.written(data.len() as u64),
             _ => {}
         }
-        shard.record(request.opcode, reply.error() != 0, began.elapsed().as_nanos() as u64);
+        shard.record(request.opcode, reply.error() != 0, took.as_nanos() as u64);
     }
 
     /// Tells the kernel that it must ask for an inode's attributes again.

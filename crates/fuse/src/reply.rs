@@ -148,6 +148,11 @@ impl Reply {
         self.head.extend_from_slice([0; 8].get(..padding).unwrap_or_default());
     }
 
+    /// The body so far, without pieces.
+    pub fn body(&self) -> &[u8] {
+        &self.head[HEADER_LEN..]
+    }
+
     /// Length of the body so far, without pieces.
     pub fn body_len(&self) -> usize {
         self.head.len() - HEADER_LEN

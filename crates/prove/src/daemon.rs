@@ -107,9 +107,15 @@ impl Daemon {
         if empty("damaged") && empty("inconsistent") { Ok(()) } else { Err(format!("check found {report}")) }
     }
 
-    fn run(&self, arguments: &[&str]) -> Result<String, String> {
+    /// The program, about this pool.
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(arguments).arg("--pool").arg(self.home.join("pool")).stdin(Stdio::null());
+        command.arg("--pool").arg(self.home.join("pool")).args(arguments).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Result<String, String> {
+        let mut command = self.command(arguments);
         let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() {

@@ -54,7 +54,7 @@ pub struct TraceArguments {
     /// A process that runs, with the children that it will have.
     #[arg(short, long, value_name = "PID", conflicts_with_all = ["mount", "strace"])]
     pub pid: Option<u32>,
-    /// What all processes do below this directory. Needs root and BPF.
+    /// What all processes do below this directory. Needs root and BPF; or a mount of ours, see --method.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["strace", "only"])]
     pub mount: Option<PathBuf>,
     /// What `strace -f -ttt -T -o FILE` wrote.
@@ -66,7 +66,8 @@ pub struct TraceArguments {
     /// Keep only calls on what is below this directory.
     #[arg(long, value_name = "DIR")]
     pub only: Option<PathBuf>,
-    /// How to trace; auto takes BPF where the kernel lets us, else strace.
+    /// How to trace; auto takes BPF where the kernel lets us, else strace, or fuse for a mount. fuse: what reaches the server of
+    /// a mount of ours (--pool says which pool), which is not what its page cache answers.
     #[arg(long, value_enum, default_value_t = TraceMethod::Auto)]
     pub method: TraceMethod,
     /// For --strace: where the first process began. Default: the current directory.
@@ -85,6 +86,7 @@ pub enum TraceMethod {
     Auto,
     Bpf,
     Strace,
+    Fuse,
 }
 
 #[derive(Args)]

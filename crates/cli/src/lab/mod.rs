@@ -2,6 +2,7 @@
 
 mod age;
 pub mod arguments;
+mod door;
 mod history;
 mod layout;
 pub mod predict;
@@ -23,7 +24,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// `ashlar lab`. Exit code 1 when something could not be looked at, 2 when there is no answer.
-pub fn run(command: LabCommand, output: &Output) -> Result<ExitCode, Failure> {
+pub fn run(command: LabCommand, pool: Option<&Path>, output: &Output) -> Result<ExitCode, Failure> {
     match command {
         LabCommand::Replay(arguments) => replay::replay(&arguments, output),
         LabCommand::Layout(arguments) => layout::run(&arguments, output),
@@ -33,7 +34,7 @@ pub fn run(command: LabCommand, output: &Output) -> Result<ExitCode, Failure> {
         LabCommand::Run(arguments) => run::run(&arguments, output),
         LabCommand::Tune(arguments) => tune::run(&arguments, output),
         LabCommand::Age(arguments) => age::run(&arguments, output),
-        LabCommand::Trace(arguments) => trace::run(&arguments, output),
+        LabCommand::Trace(arguments) => trace::run(&arguments, pool, output),
         LabCommand::Profile(arguments) => profile::run(&arguments, output),
         LabCommand::Predict(arguments) => predict::run(&arguments, output),
     }

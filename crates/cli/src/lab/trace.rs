@@ -2,6 +2,7 @@
 
 use super::about;
 use super::arguments::{TraceArguments, TraceMethod};
+use super::door;
 use crate::device::on_signal;
 use crate::output::{Failure, Output};
 use ashlar_lab::trace::bpf::Bpf;
@@ -22,7 +23,7 @@ use std::time::Duration;
 struct Report {
     /// The file.
     path: String,
-    /// `bpf`, `strace`, or `strace file`.
+    /// `bpf`, `strace`, `strace file`, or `fuse`.
     method: &'static str,
     /// What was traced.
     subject: String,
@@ -70,21 +71,32 @@ impl fmt::Display for Report {
     }
 }
 
+/// Where calls come from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Live(Method),
+    /// The server of a mount of ours.
+    Door,
+    /// A file that strace wrote.
+    File,
+}
+
 /// What tracing costs, see docs/lab.md.
-fn overhead(method: Option<Method>) -> &'static str {
-    match method {
-        Some(Method::Bpf) => {
+fn overhead(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Live(Method::Bpf) => {
             "about half a microsecond a call, not within latencies but for part of it; on a compile, see docs/lab.md"
         }
-        Some(Method::Strace) => {
+        Origin::Live(Method::Strace) => {
             "tens of microseconds a call, within latencies too; calls of threads wait for each other"
         }
-        None => "that of whoever ran strace: tens of microseconds a call, within latencies too",
+        Origin::Door => "none was seen, see docs/lab.md; latencies are of the server's own work",
+        Origin::File => "that of whoever ran strace: tens of microseconds a call, within latencies too",
     }
 }
 
 /// `ashlar lab trace`. Exit code 1 if the command failed or calls were lost.
-pub fn run(arguments: &TraceArguments, output: &Output) -> Result<ExitCode, Failure> {
+pub fn run(arguments: &TraceArguments, pool: Option<&Path>, output: &Output) -> Result<ExitCode, Failure> {
     if let Some(code) = output.schema::<Report>() {
         return Ok(code);
     }
@@ -107,9 +119,10 @@ pub fn run(arguments: &TraceArguments, output: &Output) -> Result<ExitCode, Fail
     }
     let (subject, said) = subject(arguments, output);
     let mut notes = Vec::new();
-    let method = match &subject {
-        Some(subject) => Some(method(arguments.method, subject, output, &mut notes)?),
-        None => None,
+    let mount = only.as_deref().and_then(|only| Path::new(only).ancestors().find(|at| ashlar_fuse::is_mounted(at)));
+    let origin = match &subject {
+        Some(subject) => origin(arguments.method, subject, mount.is_some(), output, &mut notes)?,
+        None => Origin::File,
     };
     let stop = on_signal()?;
     let bar = progress(output);
@@ -124,8 +137,9 @@ pub fn run(arguments: &TraceArguments, output: &Output) -> Result<ExitCode, Fail
             bar.set_message(counts.of(Cause::Lost).to_string());
         },
     };
-    let traced = match (&subject, method, &arguments.strace) {
-        (Some(subject), Some(method), _) => {
+    let traced = match (&subject, origin, &arguments.strace) {
+        (_, Origin::Door, _) => door::trace(pool, mount, &options, &mut notes),
+        (Some(subject), Origin::Live(method), _) => {
             trace(subject, method, &options).map_err(|error| about(Path::new(&said), error))
         }
         (_, _, Some(file)) => {
@@ -143,17 +157,18 @@ pub fn run(arguments: &TraceArguments, output: &Output) -> Result<ExitCode, Fail
     let failed = exit.is_some_and(|exit| !exit.success()) || counts.of(Cause::Lost) > 0;
     output.print(&Report {
         path: arguments.output.to_string_lossy().into_owned(),
-        method: match method {
-            Some(Method::Bpf) => "bpf",
-            Some(Method::Strace) => "strace",
-            None => "strace file",
+        method: match origin {
+            Origin::Live(Method::Bpf) => "bpf",
+            Origin::Live(Method::Strace) => "strace",
+            Origin::Door => "fuse",
+            Origin::File => "strace file",
         },
         subject: said,
         counts,
         exit_code: exit.and_then(|exit| exit.code()),
         signal: exit.and_then(|exit: ExitStatus| exit.signal()),
         seconds,
-        overhead: overhead(method),
+        overhead: overhead(origin),
         notes,
     });
     Ok(ExitCode::from(u8::from(failed)))
@@ -176,17 +191,35 @@ fn subject(arguments: &TraceArguments, output: &Output) -> (Option<Subject>, Str
     ((!words.is_empty()).then_some(Subject::Command { words, quiet: output.json }), said)
 }
 
-/// Which method, and why not another.
-fn method(wanted: TraceMethod, subject: &Subject, output: &Output, notes: &mut Vec<String>) -> Result<Method, Failure> {
-    if wanted == TraceMethod::Strace && *subject != Subject::Everybody {
-        return Ok(Method::Strace);
+/// Which method, and why not another. `ours`: the directory is on a mount of ours.
+fn origin(
+    wanted: TraceMethod,
+    subject: &Subject,
+    ours: bool,
+    output: &Output,
+    notes: &mut Vec<String>,
+) -> Result<Origin, Failure> {
+    let everybody = *subject == Subject::Everybody;
+    if wanted == TraceMethod::Fuse {
+        let text = "--method fuse traces a mount of ours: name one, or a directory in it, with --mount";
+        return if everybody && ours { Ok(Origin::Door) } else { Err(Failure::new(text).with_code(2)) };
+    }
+    if wanted == TraceMethod::Strace && !everybody {
+        return Ok(Origin::Live(Method::Strace));
     }
     if wanted == TraceMethod::Strace {
-        return Err(Failure::new("--mount needs BPF: strace traces commands and processes").with_code(2));
+        return Err(Failure::new("--mount needs BPF, or fuse: strace traces commands and processes").with_code(2));
     }
     match Bpf::check() {
-        Ok(()) => Ok(Method::Bpf),
-        Err(error) if wanted == TraceMethod::Bpf || *subject == Subject::Everybody => {
+        Ok(()) => Ok(Origin::Live(Method::Bpf)),
+        Err(error) if everybody && wanted != TraceMethod::Bpf && ours => {
+            let note =
+                format!("what reaches the server of this mount, since the kernel takes no BPF programs ({error})");
+            output.say(&note);
+            notes.push(note);
+            Ok(Origin::Door)
+        }
+        Err(error) if wanted == TraceMethod::Bpf || everybody => {
             let text = format!("the kernel takes no BPF programs ({error}); run as root, on Linux 5.8 or newer");
             Err(Failure::new(text).with_code(2))
         }
@@ -194,7 +227,7 @@ fn method(wanted: TraceMethod, subject: &Subject, output: &Output, notes: &mut V
             let note = format!("by strace, which is slow, since the kernel takes no BPF programs ({error})");
             output.say(&note);
             notes.push(note);
-            Ok(Method::Strace)
+            Ok(Origin::Live(Method::Strace))
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::bpf::{Bpf, Room, this_process};
 use super::counts::{Cause, Counts};
+use super::door::Door;
 use super::file::{TraceFile, home};
 use super::flags::CLOSE_ON_EXEC;
 use super::host::{Host, Past, Proc, Seen, State};
@@ -123,6 +124,18 @@ pub(super) trait Source {
     fn stop(&mut self, waited: Duration) -> io::Result<()>;
     /// Ends the trace, and takes what is still there.
     fn finish(&mut self, tracker: &mut Tracker<Started>) -> io::Result<Option<ExitStatus>>;
+}
+
+/// Traces what is asked of a mount of ours, as its server tells: `heard` gives what there is since the last time, and is told
+/// whether to stop.
+pub fn of_door(
+    mount: &Path,
+    heard: impl FnMut(bool) -> io::Result<ashlar_fuse::Heard> + 'static,
+    options: &Options,
+) -> io::Result<Traced> {
+    let file = TraceFile::create(options.to, options.memory)?;
+    let tracker = Tracker::new(Started { first: None }, options.only);
+    run(&mut Door::new(mount, heard), tracker, file, options)
 }
 
 /// Traces.

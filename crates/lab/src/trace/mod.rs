@@ -10,6 +10,7 @@
 pub mod bpf;
 pub mod calls;
 pub mod counts;
+pub mod door;
 pub mod event;
 pub mod file;
 mod files;
