@@ -41,10 +41,12 @@ const IN_MEMORY: [Family; 20] = [
 /// Such a call counts as so many medians at most.
 const MEDIANS: f64 = 100.0;
 
-fn cap(times: &mut [f64]) {
+/// Of single times of calls in memory.
+pub fn in_memory(mut times: Vec<f64>) -> Option<Value> {
     times.sort_by(f64::total_cmp);
     let most = MEDIANS * times.get(times.len() / 2).copied().unwrap_or(0.0);
     times.iter_mut().for_each(|time| *time = time.min(most));
+    Value::of(times)
 }
 
 /// Most results of one kind.
@@ -282,11 +284,9 @@ impl<'a> Bench<'a> {
 
     /// The vector, of all that was kept.
     pub fn into_vector(mut self, name: &str, source: Source) -> Vector {
-        for ((family, size), mut times) in std::mem::take(&mut self.results) {
-            if IN_MEMORY.contains(&family) {
-                cap(&mut times);
-            }
-            if let Some(value) = Value::of(times) {
+        for ((family, size), times) in std::mem::take(&mut self.results) {
+            let value = if IN_MEMORY.contains(&family) { in_memory(times) } else { Value::of(times) };
+            if let Some(value) = value {
                 match family.unit() {
                     crate::vector::Unit::Rate => self.rate(family, size, size as f64, &value),
                     _ => self.vector.set(family, size, value),
@@ -327,4 +327,17 @@ pub fn fill(file: impl AsFd, bytes: u64, from: &[u8]) -> io::Result<()> {
         left -= rustix::io::write(&file, &from[..left.min(from.len())])?.min(left);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_for_the_device_is_no_price_of_a_call_in_memory() {
+        let times = |longest: f64| [vec![1.0; 99], vec![longest]].concat();
+        let mean = |longest: f64| in_memory(times(longest)).expect("there are some").mean;
+        assert_eq!([20.0, 100.0, 10_000.0].map(mean), [1.19, 1.99, 1.99]);
+        assert_eq!(in_memory(Vec::new()), None);
+    }
 }

@@ -1,6 +1,6 @@
 //! Reading and writing what is in memory.
 
-use super::bench::{BUFFER, Bench, Clock, fill, make};
+use super::bench::{BUFFER, Bench, Clock, fill, in_memory, make};
 use super::names::close;
 use crate::vector::{Family as F, Value};
 use ashlar_env::host::{map_file, touch_pages};
@@ -81,7 +81,7 @@ pub fn cached(bench: &mut Bench) -> io::Result<()> {
         bench.end()?;
         rounds += 1;
     }
-    let [tiny_read, read, tiny_write, write, first, next, large, holes] = times.map(Value::of);
+    let [tiny_read, read, tiny_write, write, first, next, large, holes] = times.map(in_memory);
     line(bench, (F::RDO, F::RDC), (tiny_read, 0.0), (read, 64.0));
     line(bench, (F::WRO, F::WRC), (tiny_write, 0.0), (write, 64.0));
     // Small files are what most writes of new blocks are; the rate is that of large ones. The first write of a file costs

@@ -1,6 +1,6 @@
 //! Calls on names and attributes, all in memory.
 
-use super::bench::{Bench, Clock, DIRECTORIES, open};
+use super::bench::{Bench, Clock, DIRECTORIES, in_memory, open};
 use crate::vector::Family as F;
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, StatxFlags, Timestamps, XattrFlags, chmodat, fgetxattr, fsetxattr, fstat, linkat,
@@ -123,12 +123,11 @@ pub fn lookups(bench: &mut Bench) -> io::Result<()> {
         }
         rounds += 1;
     }
-    let value = crate::vector::Value::of;
-    let (short, long) = (value(short), value(long));
+    let (short, long) = (in_memory(short), in_memory(long));
     bench.difference(F::LUS_BC, long.clone(), short.clone(), DEPTH as f64);
     bench.difference(F::LUR_BC, long, short, DEPTH as f64);
-    let negative = value(negative);
-    bench.difference(F::LUS_NN, value(absent), negative, 1.0);
+    let negative = in_memory(negative);
+    bench.difference(F::LUS_NN, in_memory(absent), negative, 1.0);
     // Who makes a name has looked it up.
     for family in [F::CR, F::MKDIR, F::SYMLINK, F::LINK, F::RENAME] {
         bench.subtract(family, F::LUS_NN);
