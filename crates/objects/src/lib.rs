@@ -18,11 +18,14 @@
 
 pub mod conformance;
 mod error;
+mod manifest;
 mod memory;
+mod striped;
 mod types;
 
 pub use error::{Error, Result};
 pub use memory::Memory;
+pub use striped::Striped;
 pub use types::*;
 
 use ashlar_env::BoxFuture;
@@ -94,7 +97,7 @@ pub trait Engine: Send + Sync + 'static {
     /// # Errors
     /// Those of the device; after one, nobody knows what became durable.
     fn sync(&self) -> impl Future<Output = Result<()>> + Send;
-    /// How full the store is.
+    /// How full the store is. Objects of layers (see [`RESERVED`]) are not counted.
     fn usage(&self) -> Usage;
 }
 

@@ -14,6 +14,7 @@ use std::ops::{Bound, Range};
 pub struct Memory {
     env: Env,
     capacity: u64,
+    limits: Limits,
     held: Mutex<Held>,
 }
 
@@ -30,7 +31,18 @@ const LIMITS: Limits = Limits { object: 1 << 32, attributes: 1 << 16, unit: 8 <<
 impl Memory {
     /// An empty store.
     pub fn new(env: Env, capacity: u64) -> Memory {
-        Memory { env, capacity, held: Mutex::default() }
+        Memory { env, capacity, limits: LIMITS, held: Mutex::default() }
+    }
+
+    /// The same, with other limits.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Memory {
+        Memory { limits, ..self }
+    }
+
+    fn admit(&self, size: u64, attributes: &Attributes) -> Result<()> {
+        too_large("an object", size, self.limits.object)?;
+        too_large("a set of attributes", attributes_len(attributes), self.limits.attributes)
     }
 
     /// Makes or replaces an object of what `make` makes of the one that is there, as one step.
@@ -65,11 +77,6 @@ fn too_large(what: &'static str, size: u64, limit: u64) -> Result<()> {
     if size > limit { Err(Error::TooLarge { what, size, limit }) } else { Ok(()) }
 }
 
-fn admit(size: u64, attributes: &Attributes) -> Result<()> {
-    too_large("an object", size, LIMITS.object)?;
-    too_large("a set of attributes", attributes_len(attributes), LIMITS.attributes)
-}
-
 /// The condition comes first: who names a state learns that the object is not in it, also if there is no object.
 fn found_in<'a>(held: &'a Held, name: &Name, condition: Condition) -> Result<&'a (Stat, Bytes)> {
     let version = held.objects.get(name).map(|(stat, _)| stat.version);
@@ -93,11 +100,11 @@ impl Engine for Memory {
         "objects in memory".into()
     }
     fn limits(&self) -> Limits {
-        LIMITS
+        self.limits
     }
 
     async fn put(&self, name: &Name, data: Vec<Bytes>, put: Put) -> Result<Stat> {
-        admit(len_of(&data), &put.attributes)?;
+        self.admit(len_of(&data), &put.attributes)?;
         self.change(name, put.change.condition, |_| Ok((joined(data), put.attributes)))
     }
 
@@ -109,7 +116,7 @@ impl Engine for Memory {
                 At::End => stat.size,
             };
             let end = at.saturating_add(len_of(&data));
-            too_large("an object", end, LIMITS.object)?;
+            too_large("an object", end, self.limits.object)?;
             if end > self.capacity {
                 return Err(Error::NoSpace);
             }
@@ -131,7 +138,7 @@ impl Engine for Memory {
                 }
                 pieces.push(found(held, part)?.1.clone());
             }
-            admit(len_of(&pieces), &put.attributes)?;
+            self.admit(len_of(&pieces), &put.attributes)?;
             for part in parts {
                 let gone = held.objects.remove(part);
                 held.used -= gone.map_or(0, |(stat, _)| stat.size);
@@ -141,7 +148,7 @@ impl Engine for Memory {
     }
 
     async fn set_attributes(&self, name: &Name, attributes: Attributes, change: Change) -> Result<Stat> {
-        admit(0, &attributes)?;
+        self.admit(0, &attributes)?;
         self.change(name, change.condition, |held| Ok((found(held, name)?.1.clone(), attributes)))
     }
 
@@ -179,7 +186,8 @@ impl Engine for Memory {
 
     fn usage(&self) -> Usage {
         let held = self.held.lock();
-        Usage { objects: held.objects.len() as u64, capacity: self.capacity, used: held.used }
+        let objects = held.objects.keys().filter(|name| !name.is_reserved()).count() as u64;
+        Usage { objects, capacity: self.capacity, used: held.used }
     }
 }
 

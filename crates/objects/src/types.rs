@@ -11,6 +11,9 @@ use std::time::Duration;
 /// Longest name of an object, in bytes.
 pub const NAME_MAX: usize = 1024;
 
+/// Names that begin with these bytes belong to layers between engine and users, which keep what they need under them.
+pub const RESERVED: &[u8] = b"\0ashlar/";
+
 /// Name of an object: 1 to [`NAME_MAX`] bytes of any value, ordered as bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Bytes);
@@ -33,6 +36,10 @@ impl Name {
     /// Its bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+    /// Whether it belongs to a layer; see [`RESERVED`].
+    pub fn is_reserved(&self) -> bool {
+        self.0.starts_with(RESERVED)
     }
 }
 
@@ -215,7 +222,47 @@ pub fn checksum_of_both(first: u64, second: u64, len: u64) -> u64 {
     crc_fast::checksum_combine(CHECKSUM, first, second, len)
 }
 
+/// Checksum of so many zeros.
+pub fn checksum_of_zeros(len: u64) -> u64 {
+    // By doubling: the checksum of both halves is that of one, joined with itself.
+    let (mut sum, mut done) = (checksum(&[]), 0);
+    for bit in (0..u64::BITS - len.leading_zeros()).rev() {
+        (sum, done) = (checksum_of_both(sum, sum, done), done * 2);
+        if len >> bit & 1 == 1 {
+            (sum, done) = (checksum_of_both(sum, checksum(&[Bytes::from_static(&[0])]), 1), done + 1);
+        }
+    }
+    sum
+}
+
+/// Checksum of contents with a part replaced by another of the same length: from the checksums of the contents, of both parts,
+/// and the number of bytes behind the part.
+pub fn checksum_with(whole: u64, old: u64, new: u64, behind: u64) -> u64 {
+    // A CRC is linear: what differs goes on through the bytes behind as it would through zeros.
+    whole ^ crc_fast::checksum_combine(CHECKSUM, old ^ new, 0, behind)
+}
+
 /// Length of all pieces together, in bytes.
 pub fn len_of(pieces: &[Bytes]) -> u64 {
     pieces.iter().map(|piece| piece.len() as u64).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksums_follow_from_those_of_parts() {
+        let data: Vec<u8> = (0..5000u32).map(|at| (at * 7 + at / 256) as u8).collect();
+        let sum = |data: &[u8]| checksum(&[Bytes::copy_from_slice(data)]);
+        for len in [0, 1, 2, 3, 7, 255, 256, 4097] {
+            assert_eq!(checksum_of_zeros(len), sum(&vec![0; len as usize]), "{len} zeros");
+        }
+        for (from, to) in [(0, 5000), (0, 1), (4999, 5000), (100, 2300), (7, 7)] {
+            let mut new = data.clone();
+            new[from..to].iter_mut().for_each(|byte| *byte ^= 0x5a);
+            let of_parts = checksum_with(sum(&data), sum(&data[from..to]), sum(&new[from..to]), (5000 - to) as u64);
+            assert_eq!(of_parts, sum(&new), "{from}..{to}");
+        }
+    }
 }

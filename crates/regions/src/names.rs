@@ -1,0 +1,167 @@
+//! The order of names: a Bε-tree of names without values, whose nodes lie in table regions. It follows from the onodes; with
+//! the table it is told again, after a crash, what changed since the last checkpoint.
+
+use crate::disk::{Disk, READ, UPKEEP, Write};
+use crate::format::{Extent, crc};
+use crate::layout::Kind;
+use crate::space::Space;
+use crate::table::BuildSpread;
+use ashlar_block::{Durability, Error, Result, ResultExt};
+use ashlar_index::{Errands, Key, Limits, Message, Node, NodePtr, NodeStore, Semantics, Tree};
+use ashlar_objects::Name;
+use ashlar_units::{BLOCK_LEN, Blocks, Lba};
+use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
+use quick_cache::sync::Cache;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Values mean nothing, and their loss means nothing.
+struct Plain;
+
+impl Semantics for Plain {
+    type Lost = ();
+    fn overlay(&self, _: &[u8], _: &[u8], newer: &[u8], (): &mut ()) -> Bytes {
+        Bytes::copy_from_slice(newer)
+    }
+    fn settle(&self, _: &[u8], value: Bytes) -> Option<Bytes> {
+        Some(value)
+    }
+    fn lose(&self, _: &[u8], _: &[u8], (): &mut ()) {}
+}
+
+#[derive(Clone)]
+struct NodeWeight;
+impl quick_cache::Weighter<u64, Arc<Node>> for NodeWeight {
+    fn weight(&self, _: &u64, node: &Arc<Node>) -> u64 {
+        node.memory() as u64
+    }
+}
+
+/// See the module.
+pub struct Names {
+    tree: Tree<Plain>,
+    cache: Cache<u64, Arc<Node>, NodeWeight, BuildSpread>,
+    memtable_max: usize,
+    birth: AtomicU64,
+}
+
+/// Names, and the disk and the regions that they lie on.
+struct Nodes<'a> {
+    names: &'a Names,
+    disk: &'a Disk,
+    space: &'a Mutex<Space>,
+}
+
+impl NodeStore for Nodes<'_> {
+    fn cached(&self, ptr: &NodePtr) -> Option<Arc<Node>> {
+        self.names.cache.get(&ptr.uid)
+    }
+    async fn load(&self, ptr: NodePtr) -> Result<Arc<Node>> {
+        let place = || format!("node of the index of names at lba {}", ptr.uid);
+        let image = self.disk.read(READ, Lba(ptr.uid), blocks_of(&ptr)).await.within(place)?;
+        let image = image.get(..ptr.len as usize).unwrap_or_default();
+        if crc(image) != ptr.crc {
+            return Err(Error::corrupt("wrong checksum").within(place()));
+        }
+        let node = Arc::new(Node::decode(image).within(place)?);
+        self.names.cache.insert(ptr.uid, node.clone());
+        Ok(node)
+    }
+    async fn append(&self, image: Bytes, node: Node) -> Result<NodePtr> {
+        let len = image.len();
+        let mut whole = BytesMut::from(image);
+        let crc = crc(&whole);
+        whole.resize(len.next_multiple_of(BLOCK_LEN), 0);
+        let blocks = (whole.len() / BLOCK_LEN) as u32;
+        let taken = self.space.lock().take_table(blocks, self.birth());
+        let full = || Error::new(ashlar_block::Kind::NoSpace, "no region is left for the index of names");
+        let (region, block) = taken.ok_or_else(full)?;
+        let at = self.disk.layout.data(region, Kind::Table, block);
+        let write = Write { at, pieces: vec![whole.freeze()] };
+        self.disk.write(UPKEEP, write, Durability::Cached).await?;
+        let raw_len = node.raw_len() as u32;
+        let ptr = NodePtr { uid: at.0, offset: 0, len: len as u32, raw_len, crc, birth: node.birth() };
+        self.names.cache.insert(at.0, Arc::new(node));
+        Ok(ptr)
+    }
+    async fn height(&self, ptr: &NodePtr) -> Result<u8> {
+        let message = format!("the node at lba {} cannot be read, and nothing else tells its height", ptr.uid);
+        Err(Error::corrupt(message))
+    }
+    fn birth(&self) -> u64 {
+        self.names.birth.load(Ordering::Relaxed)
+    }
+}
+
+fn blocks_of(ptr: &NodePtr) -> Blocks {
+    Blocks(u64::from(ptr.len).div_ceil(BLOCK_LEN as u64).max(1))
+}
+
+/// The place of a node in its region.
+pub fn extent_of(disk: &Disk, ptr: &NodePtr) -> Option<(u32, Extent)> {
+    let at = Lba(ptr.uid);
+    let region = disk.layout.region_of(at)?;
+    let block = disk.layout.block_of(region, Kind::Table, at)?;
+    Some((region, Extent { block, count: blocks_of(ptr).0 as u32 }))
+}
+
+impl Names {
+    /// The index with this root, in this much memory.
+    pub fn open(root: Option<NodePtr>, commit: u64, bytes: u64) -> Names {
+        let cache = Cache::with(256, bytes / 2, NodeWeight, BuildSpread::default(), Default::default());
+        let tree = Tree::open(1, root, Arc::new(Plain));
+        Names { tree, cache, memtable_max: (bytes / 4) as usize, birth: AtomicU64::new(commit + 1) }
+    }
+
+    /// Adds a name, which may be there.
+    pub fn add(&self, name: &Name) {
+        self.tree.apply(Key::from_slice(name.as_bytes()), Message::Put(Bytes::new()), &mut ());
+    }
+    /// Removes a name.
+    pub fn remove(&self, name: &Name) {
+        self.tree.apply(Key::from_slice(name.as_bytes()), Message::Delete, &mut ());
+    }
+    /// Whether messages take their share of the memory, and should sink.
+    pub fn is_crowded(&self) -> bool {
+        self.tree.memory().0 > self.memtable_max
+    }
+    /// Whether messages wait in memory.
+    pub fn is_dirty(&self) -> bool {
+        self.tree.is_dirty()
+    }
+
+    /// About `limit` names from `low` on, below `high`; and where the rest begins.
+    pub async fn page(
+        &self,
+        disk: &Disk,
+        space: &Mutex<Space>,
+        low: &[u8],
+        high: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<(Vec<Name>, Option<Key>)> {
+        let nodes = Nodes { names: self, disk, space };
+        let page = self.tree.page(&nodes, low, high, limit).await?;
+        let names = page.entries.into_iter().filter_map(|(key, _)| Name::new(key.to_vec()).ok()).collect();
+        Ok((names, page.next))
+    }
+
+    /// First part of a checkpoint: what comes later is not in it.
+    pub fn freeze(&self) {
+        self.tree.freeze();
+    }
+    /// Second part: writes nodes. The new root, and nodes that it does not need.
+    pub async fn flush(&self, disk: &Disk, space: &Mutex<Space>) -> Result<(Option<NodePtr>, Vec<NodePtr>)> {
+        let nodes = Nodes { names: self, disk, space };
+        let flushed = self.tree.flush(&nodes, Limits::default(), &Errands::default()).await?;
+        Ok((flushed.root, flushed.replaced))
+    }
+    /// Third part: the checkpoint of this number is durable.
+    pub fn install(&self, root: Option<NodePtr>, replaced: &[NodePtr], commit: u64) {
+        self.tree.install(root);
+        self.birth.store(commit + 1, Ordering::Relaxed);
+        for ptr in replaced {
+            self.cache.remove(&ptr.uid);
+        }
+    }
+}

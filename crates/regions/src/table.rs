@@ -1,0 +1,288 @@
+//! The object lookup table: from the hash of a name to the place of the object.
+//!
+//! The base part has a page for each bucket, fixed when the store is made. A bucket that overflows goes on in pages of the
+//! extensible part, in table regions (the thesis's meta file). Pages are in memory as far as it allows; changed ones stay
+//! until a checkpoint has written them. They are written in place, one block each: recovery tells the table again what
+//! changed since the last checkpoint, which does no harm where it knew already.
+
+use crate::disk::{Disk, READ};
+use crate::format::{Entry, Page};
+use ashlar_block::Result;
+use ashlar_units::{Blocks, Lba};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Bytes that a page takes in memory, about.
+pub const PAGE_BYTES: u64 = 6 << 10;
+
+/// Hasher of keys that are spread already, or nearly.
+#[derive(Default)]
+pub struct Spread(u64);
+impl Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0.rotate_left(32) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+    fn write_u128(&mut self, value: u128) {
+        self.write_u64((value >> 64) as u64 ^ value as u64);
+    }
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+}
+/// Builds [`Spread`].
+pub type BuildSpread = BuildHasherDefault<Spread>;
+
+struct Held {
+    page: Page,
+    dirty: bool,
+    /// A checkpoint is writing what it held.
+    writing: bool,
+    /// Used since the clock came by.
+    used: bool,
+}
+
+#[derive(Default)]
+struct Cache {
+    pages: HashMap<u64, Held, BuildSpread>,
+    /// Pages in the order in which the clock looks at them.
+    ring: VecDeque<u64>,
+    dirty: usize,
+}
+
+/// See the module.
+pub struct Table {
+    cache: Mutex<Cache>,
+    pages_max: usize,
+    /// Who loads a page: one at a time for each, so that nobody brings an old one back.
+    loading: Vec<tokio::sync::Mutex<()>>,
+}
+
+/// What a change of the table needs.
+pub enum Grown {
+    /// It is done; what was there before.
+    Done(Option<Entry>),
+    /// The bucket is full: call again with the address of a fresh page.
+    Full,
+}
+
+impl Table {
+    /// With this much memory.
+    pub fn new(bytes: u64) -> Table {
+        let pages_max = (bytes / PAGE_BYTES).max(16) as usize;
+        Table { cache: Mutex::default(), pages_max, loading: (0..16).map(|_| tokio::sync::Mutex::default()).collect() }
+    }
+
+    /// The first page of the bucket of an object.
+    pub fn bucket(disk: &Disk, id: u128) -> Lba {
+        let high = (id >> 64) as u64;
+        disk.layout.page(((u128::from(high) * u128::from(disk.layout.pages)) >> 64) as u64)
+    }
+
+    /// Changed pages take more than half of the memory: a checkpoint should write them.
+    pub fn is_crowded(&self) -> bool {
+        self.cache.lock().dirty * 2 > self.pages_max
+    }
+
+    /// Whether anything is not as on the device.
+    pub fn is_dirty(&self) -> bool {
+        self.cache.lock().dirty > 0
+    }
+
+    /// Does something to a page, which is loaded if need be.
+    async fn with<T>(&self, disk: &Disk, at: Lba, mut work: impl FnMut(&mut Page) -> (T, bool)) -> Result<T> {
+        if let Some(done) = self.cache.lock().with(at, &mut work) {
+            return Ok(done);
+        }
+        let _loading = self.loading[(at.0 % self.loading.len() as u64) as usize].lock().await;
+        if let Some(done) = self.cache.lock().with(at, &mut work) {
+            return Ok(done);
+        }
+        let image = disk.read(READ, at, Blocks(1)).await?;
+        let page = Page::decode(disk.key, disk.store, at, &image)?;
+        let mut cache = self.cache.lock();
+        cache.make_room(self.pages_max);
+        cache.insert(at, page);
+        Ok(cache.with(at, &mut work).expect("it was just put there"))
+    }
+
+    /// Where an object is, if that can be said without I/O.
+    #[allow(clippy::option_option, reason = "outer: known; inner: there is one")]
+    pub fn get_cached(&self, disk: &Disk, id: u128) -> Option<Option<Entry>> {
+        let mut at = Some(Table::bucket(disk, id));
+        let mut cache = self.cache.lock();
+        while let Some(page) = at {
+            let (found, link) = cache.with(page, &mut |page: &mut Page| (look(page, id), false))?;
+            if found.is_some() {
+                return Some(found);
+            }
+            at = link;
+        }
+        Some(None)
+    }
+
+    /// Where an object is.
+    pub async fn get(&self, disk: &Disk, id: u128) -> Result<Option<Entry>> {
+        let mut at = Some(Table::bucket(disk, id));
+        // A bucket has no more pages than there are blocks: damaged links end.
+        let mut steps = disk.layout.capacity;
+        while let Some(page) = at.filter(|_| steps > 0) {
+            let (found, link) = self.with(disk, page, |page| (look(page, id), false)).await?;
+            if found.is_some() {
+                return Ok(found);
+            }
+            (at, steps) = (link, steps - 1);
+        }
+        Ok(None)
+    }
+
+    /// Notes where an object is. A full bucket goes on at `fresh`, a block of a table region that nothing refers to.
+    pub async fn set(&self, disk: &Disk, id: u128, entry: Entry, fresh: Option<Lba>) -> Result<Grown> {
+        let mut room = None;
+        let mut at = Table::bucket(disk, id);
+        loop {
+            let change = |page: &mut Page| {
+                let link = page.link;
+                match page.entries.iter_mut().find(|(known, _)| *known == id) {
+                    Some((_, held)) => ((Some(std::mem::replace(held, entry)), link, true), true),
+                    None => ((None, link, page.entries.len() < crate::format::PAGE_ENTRIES), false),
+                }
+            };
+            let (before, link, has_room) = self.with(disk, at, change).await?;
+            if before.is_some() {
+                return Ok(Grown::Done(before));
+            }
+            if has_room {
+                room.get_or_insert(at);
+            }
+            let Some(link) = link else { break };
+            at = link;
+        }
+        match (room, fresh) {
+            (Some(at), _) => self.with(disk, at, |page| (page.entries.push((id, entry)), true)).await?,
+            (None, None) => return Ok(Grown::Full),
+            (None, Some(fresh)) => {
+                {
+                    let mut cache = self.cache.lock();
+                    cache.insert(fresh, Page::default());
+                    cache.with(fresh, &mut |page: &mut Page| (page.entries.push((id, entry)), true));
+                }
+                self.with(disk, at, |page| (page.link = Some(fresh), true)).await?;
+            }
+        }
+        Ok(Grown::Done(None))
+    }
+
+    /// Forgets an object; tells where it was.
+    pub async fn remove(&self, disk: &Disk, id: u128) -> Result<Option<Entry>> {
+        let mut at = Some(Table::bucket(disk, id));
+        while let Some(page) = at {
+            let change = |page: &mut Page| {
+                let found = page.entries.iter().position(|(known, _)| *known == id);
+                let removed = found.map(|index| page.entries.swap_remove(index).1);
+                ((removed, page.link), removed.is_some())
+            };
+            let (removed, link) = self.with(disk, page, change).await?;
+            if removed.is_some() {
+                return Ok(removed);
+            }
+            at = link;
+        }
+        Ok(None)
+    }
+
+    /// All entries of a bucket's page of the base part, and of those behind it.
+    pub async fn bucket_entries(&self, disk: &Disk, page: u64) -> Result<Vec<(u128, Entry)>> {
+        let mut all = Vec::new();
+        let mut at = Some(disk.layout.page(page));
+        while let Some(page) = at {
+            let (entries, link) = self.with(disk, page, |page| ((page.entries.clone(), page.link), false)).await?;
+            all.extend(entries);
+            at = link;
+        }
+        Ok(all)
+    }
+
+    /// Empties a bucket whose first page cannot be read; what is behind it is let go.
+    pub fn wipe(&self, at: Lba) {
+        let mut cache = self.cache.lock();
+        if !cache.pages.contains_key(&at.0) {
+            cache.insert(at, Page::default());
+        }
+        cache.with(at, &mut |page: &mut Page| (*page = Page::default(), true));
+    }
+
+    /// The changed pages as they are now, for a checkpoint. They stay in memory until [`written`](Self::written).
+    pub fn freeze(&self, disk: &Disk) -> Vec<(Lba, Bytes)> {
+        let mut cache = self.cache.lock();
+        let mut frozen: Vec<(Lba, Bytes)> = Vec::with_capacity(cache.dirty);
+        for (at, held) in cache.pages.iter_mut().filter(|(_, held)| held.dirty) {
+            (held.dirty, held.writing) = (false, true);
+            let at = Lba(*at);
+            frozen.push((at, held.page.encode(disk.key, disk.store, at)));
+        }
+        cache.dirty = 0;
+        frozen.sort_unstable_by_key(|(at, _)| *at);
+        frozen
+    }
+
+    /// A checkpoint has written what it froze, or has failed to.
+    pub fn written(&self, failed: bool) {
+        let mut cache = self.cache.lock();
+        let mut again = 0;
+        for held in cache.pages.values_mut().filter(|held| std::mem::take(&mut held.writing)) {
+            if failed && !held.dirty {
+                held.dirty = true;
+                again += 1;
+            }
+        }
+        cache.dirty += again;
+        cache.make_room(self.pages_max);
+    }
+}
+
+fn look(page: &Page, id: u128) -> (Option<Entry>, Option<Lba>) {
+    (page.entries.iter().find(|(known, _)| *known == id).map(|(_, entry)| *entry), page.link)
+}
+
+impl Cache {
+    /// Does something to a page that is in memory, and notes whether it changed.
+    fn with<T>(&mut self, at: Lba, work: &mut impl FnMut(&mut Page) -> (T, bool)) -> Option<T> {
+        let held = self.pages.get_mut(&at.0)?;
+        held.used = true;
+        let (done, changed) = work(&mut held.page);
+        if changed && !held.dirty {
+            held.dirty = true;
+            self.dirty += 1;
+        }
+        Some(done)
+    }
+
+    fn insert(&mut self, at: Lba, page: Page) {
+        let before = self.pages.insert(at.0, Held { page, dirty: false, writing: false, used: true });
+        match before {
+            None => self.ring.push_back(at.0),
+            Some(before) => self.dirty -= usize::from(before.dirty),
+        }
+    }
+
+    /// Drops pages that were not used lately, until there is room for one more.
+    fn make_room(&mut self, pages_max: usize) {
+        for _ in 0..2 * self.ring.len() {
+            if self.pages.len() < pages_max {
+                return;
+            }
+            let Some(at) = self.ring.pop_front() else { return };
+            let Some(held) = self.pages.get_mut(&at) else { continue };
+            if held.dirty || held.writing || std::mem::take(&mut held.used) {
+                self.ring.push_back(at);
+            } else {
+                self.pages.remove(&at);
+            }
+        }
+    }
+}
