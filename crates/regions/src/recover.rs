@@ -8,7 +8,7 @@ use crate::format::{Batch, Entry, Head, MapEntry, Onode, Place, Record, Superblo
 use crate::layout::{Kind, Shape};
 use crate::rules::Rule;
 use crate::space::{Region, charge, mark};
-use ashlar_block::{Error, Kind as ErrorKind, Result};
+use ashlar_block::{Kind as ErrorKind, Result};
 use ashlar_objects::Name;
 use ashlar_units::{Blocks, Lba};
 use std::collections::{BTreeMap, BTreeSet};

@@ -9,7 +9,7 @@ use crate::space::Space;
 use crate::table::{BuildSpread, Table};
 use ashlar_block::{Error as BlockError, Kind as ErrorKind};
 use ashlar_env::Env;
-use ashlar_objects::{Attributes, Error, Name, Result};
+use ashlar_objects::{Attributes, Name, Result};
 use ashlar_units::Bytes as Size;
 use bytes::Bytes;
 use parking_lot::Mutex;

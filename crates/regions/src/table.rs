@@ -234,8 +234,8 @@ impl Table {
     pub fn written(&self, failed: bool) {
         let mut cache = self.cache.lock();
         let mut again = 0;
-        for held in cache.pages.values_mut().filter(|held| std::mem::take(&mut held.writing)) {
-            if failed && !held.dirty {
+        for held in cache.pages.values_mut() {
+            if std::mem::take(&mut held.writing) && failed && !held.dirty {
                 held.dirty = true;
                 again += 1;
             }

@@ -129,7 +129,7 @@ impl Record {
 fn put_copy(to: &mut BytesMut, place: &Place, generation: u64) {
     to.put_u32_le(place.region);
     to.put_u32_le(place.slot);
-    to.put_u64_le(version);
+    to.put_u64_le(generation);
 }
 
 fn get_copy(rest: &mut &[u8]) -> Result<(Place, u64), TryGetError> {

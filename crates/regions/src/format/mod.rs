@@ -9,7 +9,7 @@ mod page;
 mod superblock;
 
 pub use head::Head;
-pub use log::{BATCH_RECORDS_MAX, Batch, Record};
+pub use log::{Batch, Record};
 pub use map::{MAP_ENTRY_LEN, MAP_HEADER_LEN, MapEntry, decode_map, encode_map};
 pub use onode::{ATTRIBUTES_MAX, EXTENTS_MAX, Extent, Onode, attributes_from, attributes_to, inline_room};
 pub use page::{Entry, PAGE_ENTRIES, Page};

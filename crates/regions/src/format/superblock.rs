@@ -11,6 +11,9 @@ const MAGIC: u32 = u32::from_le_bytes(*b"ASRS");
 /// Key of its own checksum, which is read before the store's key is known.
 const KEY: u64 = 0x6173_686c_6172_0001;
 
+/// Bytes of a pointer to a node.
+const POINTER_LEN: usize = 32;
+
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
@@ -100,7 +103,7 @@ impl Superblock {
             force: false,
         };
         let map_slot = rest.try_get_u8()?;
-        let root = if rest.try_get_u8()? == 1 { Some(take(&mut rest, ashlar_index::POINTER_LEN)?) } else { None };
+        let root = if rest.try_get_u8()? == 1 { Some(take(&mut rest, POINTER_LEN)?) } else { None };
         let capacity = Blocks(capacity);
         let block = Superblock {
             store,
