@@ -97,12 +97,12 @@ impl Shared {
                 };
                 queue.pending.insert(*id, Arc::new(ended));
                 self.names.remove(name);
+                self.count(name, false);
             }
-            self.objects.fetch_sub(put.ends.len() as u64, Ordering::Relaxed);
             self.names.add(name);
         } else {
             self.names.remove(name);
-            self.objects.fetch_sub(1, Ordering::Relaxed);
+            self.count(name, false);
         }
         queue.pending.insert(id, pending.clone());
         queue.order.push(pending.clone());
@@ -196,7 +196,7 @@ impl Regions {
             let attributes = put.attributes.clone();
             let pending = self.queue(name, id, What::Put(put), sync).await?;
             if version.is_none() {
-                shared.objects.fetch_add(1, Ordering::Relaxed);
+                shared.count(name, true);
             }
             let version = pending.number;
             (pending, Stat { name: name.clone(), size, version, modified, checksum, attributes })
@@ -285,7 +285,7 @@ impl Regions {
             let attributes = put.attributes.clone();
             let pending = self.queue(name, id, What::Put(put), durability == Durability::Sync).await?;
             if version.is_none() {
-                shared.objects.fetch_add(1, Ordering::Relaxed);
+                shared.count(name, true);
             }
             let version = pending.number;
             (pending, Stat { name: name.clone(), size, version, modified, checksum, attributes })

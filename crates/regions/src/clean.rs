@@ -154,7 +154,9 @@ impl Shared {
     ) -> Result<Option<Onode>, BlockError> {
         let blocks = onode.crcs.len();
         let pieces = if blocks == 0 { Vec::new() } else { self.payload(onode, kind, 0..blocks, None).await? };
-        let Some((place, extents)) = self.take(kind, blocks as u32, Urgency::Usual).await? else { return Ok(None) };
+        let Some((place, extents)) = self.take(kind, blocks as u32, Urgency::Usual, onode.name.is_reserved()).await? else {
+            return Ok(None);
+        };
         let birth = self.kind_of(place.region).map_or(0, |(_, birth)| birth);
         // What was composed counts by now.
         let moved = Onode { place, extents, birth, generation: self.number(), provisional: false, ..onode.clone() };
@@ -174,7 +176,7 @@ impl Shared {
         }
         for onode in moved {
             let entry = Entry { place: onode.place, generation: onode.generation, version: onode.version };
-            self.publish_copy(writer, onode.id, entry).await?;
+            self.publish_copy(writer, onode.id, entry, onode.name.is_reserved()).await?;
             self.onodes.insert(onode.id, Arc::new(onode));
         }
         self.flush_log(writer).await

@@ -155,7 +155,7 @@ impl Regions {
             let space = shared.space.lock();
             let holds = |kind: Kind| matches!(kind, Kind::Large | Kind::Small);
             let regions = space.regions.iter().filter(|region| holds(region.entry.kind));
-            regions.map(|region| u64::from(region.entry.live)).sum()
+            regions.map(|region| u64::from(region.entry.live.saturating_sub(region.entry.hidden))).sum()
         };
         shared.objects.store(objects, Ordering::Relaxed);
         let room = shared.measure();
@@ -222,7 +222,7 @@ impl Shared {
                         return Err(Error::corrupt("a bucket of the lookup table has lost an entry"));
                     }
                 }
-                _ => self.publish_copy(&mut writer, id, entry).await?,
+                _ => self.publish_copy(&mut writer, id, entry, name.is_reserved()).await?,
             }
         }
         Ok(())

@@ -246,6 +246,7 @@ fn install(region: &mut Region, mut head: Head, shape: &Shape, live: Vec<Onode>)
         bytes += charge(head.kind, onode.crcs.len() as u32, shape.large);
     }
     region.entry.live = count as u32;
+    region.entry.hidden = live.iter().filter(|onode| onode.name.is_reserved()).count() as u32;
     region.entry.free_slots = (head.slots.len() - count) as u32;
     region.entry.free_blocks = (head.blocks.len() - head.blocks.count()) as u32;
     if head.kind != Kind::Table {
@@ -282,6 +283,8 @@ async fn retire_in(
                 onode.extents.iter().for_each(|extent| mark(&mut head.blocks, extent, false));
                 let charged = charge(entry.kind, onode.crcs.len() as u32, disk.layout.shape.large);
                 region.entry.bytes = region.entry.bytes.saturating_sub(charged);
+                let hidden = u32::from(onode.name.is_reserved());
+                region.entry.hidden = region.entry.hidden.saturating_sub(hidden);
             }
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Corrupt => {
@@ -291,9 +294,9 @@ async fn retire_in(
             Err(error) => return Err(error),
         }
     }
-    let bytes = region.entry.bytes;
+    let (bytes, hidden) = (region.entry.bytes, region.entry.hidden);
     install(region, head, &disk.layout.shape, Vec::new());
-    region.entry.bytes = bytes;
+    (region.entry.bytes, region.entry.hidden) = (bytes, hidden);
     Ok(())
 }
 

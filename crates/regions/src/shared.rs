@@ -321,6 +321,15 @@ impl Shared {
         Room { free_regions: space.free_regions(), units, slots, blocks }
     }
 
+    /// Counts an object that came or went, if it is one of users.
+    pub(crate) fn count(&self, name: &Name, came: bool) {
+        match (name.is_reserved(), came) {
+            (true, _) => {}
+            (false, true) => drop(self.objects.fetch_add(1, Ordering::Relaxed)),
+            (false, false) => drop(self.objects.fetch_sub(1, Ordering::Relaxed)),
+        }
+    }
+
     /// A number that nothing else has.
     pub(crate) fn number(&self) -> u64 {
         let mut queue = self.queue.lock();

@@ -161,6 +161,7 @@ impl Space {
             free_slots: slots as u32,
             free_blocks: blocks as u32,
             live: 0,
+            hidden: 0,
             bytes: 0,
             ..region.entry
         };
@@ -182,8 +183,16 @@ impl Space {
     }
 
     /// A place for an object of this kind with `blocks` blocks of payload. A region that takes a kind for it is born at
-    /// `birth`.
-    pub fn take(&mut self, kind: Kind, blocks: u32, birth: u64, urgency: Urgency) -> Taken {
+    /// `birth`. What is `hidden` is not counted for users.
+    pub fn take(&mut self, kind: Kind, blocks: u32, birth: u64, urgency: Urgency, hidden: bool) -> Taken {
+        let taken = self.find(kind, blocks, birth, urgency);
+        if let Taken::At(place, _) = &taken {
+            self.regions[place.region as usize].entry.hidden += u32::from(hidden);
+        }
+        taken
+    }
+
+    fn find(&mut self, kind: Kind, blocks: u32, birth: u64, urgency: Urgency) -> Taken {
         if let Some(taken) = self.take_outstanding(kind, blocks) {
             return taken;
         }
@@ -292,10 +301,11 @@ impl Space {
     }
 
     /// The copy in this place does not count any more; it may not be reused yet.
-    pub fn quarantine(&mut self, place: Place) {
+    pub fn quarantine(&mut self, place: Place, hidden: bool) {
         let region = &mut self.regions[place.region as usize];
         region.quarantined += 1;
         region.entry.live = region.entry.live.saturating_sub(1);
+        region.entry.hidden = region.entry.hidden.saturating_sub(u32::from(hidden));
     }
 
     /// Whether a place can be given back at once; else its region must be loaded.

@@ -115,7 +115,7 @@ impl Shared {
         for (index, pending) in batch.iter().enumerate() {
             last.insert(pending.id, index);
             if let What::Put(put) = &pending.what {
-                put.ends.iter().for_each(|(id, _)| drop(last.insert(*id, index)));
+                last.extend(put.ends.iter().map(|(id, _)| (*id, index)));
             }
         }
         let replaced = |index: usize, pending: &Pending| last.get(&pending.id) != Some(&index);
@@ -176,7 +176,7 @@ impl Shared {
         let large_fits = u64::from(blocks) <= self.disk.layout.shape.large && blocks > 0;
         let kinds = if wanted == Kind::Large || !large_fits { [wanted, Kind::Small] } else { [wanted, Kind::Large] };
         for kind in kinds {
-            let Some((place, extents)) = self.take(kind, blocks, urgency).await? else { continue };
+            let Some((place, extents)) = self.take(kind, blocks, urgency, pending.name.is_reserved()).await? else { continue };
             if kind == Kind::Small {
                 self.counts.fragments.fetch_add(extents.len().max(1) as u64, Ordering::Relaxed);
                 self.counts.placed_small.fetch_add(1, Ordering::Relaxed);
@@ -211,10 +211,11 @@ impl Shared {
         kind: Kind,
         blocks: u32,
         urgency: Urgency,
+        hidden: bool,
     ) -> Result<Option<(Place, Vec<crate::format::Extent>)>, BlockError> {
         loop {
             let birth = self.number();
-            let taken = self.space.lock().take(kind, blocks, birth, urgency);
+            let taken = self.space.lock().take(kind, blocks, birth, urgency, hidden);
             match taken {
                 Taken::At(place, extents) => return Ok(Some((place, extents))),
                 Taken::Full => return Ok(None),
@@ -280,7 +281,7 @@ impl Shared {
                     };
                     let entry =
                         Entry { place: onode.place, generation: onode.generation, version: onode.version };
-                    self.publish_copy(writer, onode.id, entry).await?;
+                    self.publish_copy(writer, onode.id, entry, onode.name.is_reserved()).await?;
                     self.onodes.insert(onode.id, onode.clone());
                     if onode.provisional {
                         writer.records.push(Record::Commit { generation: onode.generation });
@@ -295,7 +296,13 @@ impl Shared {
     }
 
     /// The object is here now; where it was before is given back.
-    pub(crate) async fn publish_copy(&self, writer: &mut Writer, id: u128, entry: Entry) -> Result<(), BlockError> {
+    pub(crate) async fn publish_copy(
+        &self,
+        writer: &mut Writer,
+        id: u128,
+        entry: Entry,
+        hidden: bool,
+    ) -> Result<(), BlockError> {
         let before = match self.table.set(&self.disk, id, entry, None).await? {
             Grown::Done(before) => before,
             Grown::Full => {
@@ -313,7 +320,7 @@ impl Shared {
         };
         if let Some(before) = before {
             writer.records.push(Record::Retire { place: before.place, generation: before.generation });
-            self.retire(writer, id, before).await?;
+            self.retire(writer, id, before, hidden).await?;
         }
         Ok(())
     }
@@ -329,14 +336,20 @@ impl Shared {
         if let Some(before) = self.table.remove(&self.disk, id).await? {
             let last = Some((before.place, before.generation));
             writer.records.push(Record::Delete { id, name: name.clone(), at, last });
-            self.retire(writer, id, before).await?;
+            self.retire(writer, id, before, name.is_reserved()).await?;
             self.onodes.remove(&id);
         }
         Ok(())
     }
 
     /// Puts a copy that does not count any more into quarantine.
-    async fn retire(&self, writer: &mut Writer, id: u128, entry: Entry) -> Result<(), BlockError> {
+    async fn retire(
+        &self,
+        writer: &mut Writer,
+        id: u128,
+        entry: Entry,
+        hidden: bool,
+    ) -> Result<(), BlockError> {
         let Some((kind, _)) = self.kind_of(entry.place.region) else { return Ok(()) };
         let known = match kind {
             Kind::Large => self.load(entry.place.region).await.map(|()| (Vec::new(), 0)),
@@ -349,7 +362,7 @@ impl Shared {
         };
         match known {
             Ok((extents, blocks)) => {
-                self.space.lock().quarantine(entry.place);
+                self.space.lock().quarantine(entry.place, hidden);
                 let retired = Retired { place: entry.place, extents, blocks };
                 if self.keeps(Rule::Quarantine) {
                     writer.retired.push(retired);
@@ -429,11 +442,13 @@ impl Shared {
     async fn revert(&self, pending: &Pending) -> Result<(), BlockError> {
         if self.waiting(pending.id).is_none() && self.table.get(&self.disk, pending.id).await?.is_none() {
             self.names.remove(&pending.name);
-            self.objects.fetch_sub(1, Ordering::Relaxed);
+            self.count(&pending.name, false);
         }
         if let What::Put(put) = &pending.what {
-            put.ends.iter().for_each(|(_, name)| self.names.add(name));
-            self.objects.fetch_add(put.ends.len() as u64, Ordering::Relaxed);
+            for (_, name) in &put.ends {
+                self.names.add(name);
+                self.count(name, true);
+            }
         }
         Ok(())
     }

@@ -27,6 +27,8 @@ pub struct MapEntry {
     pub generation: u64,
     /// Objects in it.
     pub live: u32,
+    /// Those of them that belong to layers above, and are not counted for users.
+    pub hidden: u32,
     /// Onodes or units that are free.
     pub free_slots: u32,
     /// Blocks that are free.
@@ -44,6 +46,7 @@ impl MapEntry {
         birth: 0,
         generation: 0,
         live: 0,
+        hidden: 0,
         free_slots: 0,
         free_blocks: 0,
         bytes: 0,
@@ -66,7 +69,7 @@ pub fn encode_map(key: u64, commit: u64, store: u64, entries: &[MapEntry]) -> By
         image.put_u64_le(entry.birth);
         image.put_u64_le(entry.generation);
         image.put_u64_le(entry.bytes);
-        for count in [entry.live, entry.free_slots, entry.free_blocks, 0] {
+        for count in [entry.live, entry.free_slots, entry.free_blocks, entry.hidden] {
             image.put_u32_le(count);
         }
     }
@@ -101,7 +104,7 @@ fn entry(rest: &mut &[u8]) -> Result<Option<MapEntry>, TryGetError> {
     super::take(rest, 5)?;
     let (birth, generation, bytes) = (rest.try_get_u64_le()?, rest.try_get_u64_le()?, rest.try_get_u64_le()?);
     let (live, free_slots, free_blocks) = (rest.try_get_u32_le()?, rest.try_get_u32_le()?, rest.try_get_u32_le()?);
-    rest.try_get_u32_le()?;
+    let hidden = rest.try_get_u32_le()?;
     let head = head % 2;
     Ok(Kind::from_byte(kind).map(|kind| MapEntry {
         kind,
@@ -110,6 +113,7 @@ fn entry(rest: &mut &[u8]) -> Result<Option<MapEntry>, TryGetError> {
         birth,
         generation,
         live,
+        hidden,
         free_slots,
         free_blocks,
         bytes,
