@@ -19,6 +19,7 @@ pub mod history;
 pub mod layout;
 pub mod mounts;
 mod noise;
+pub mod objects;
 pub mod partial;
 pub mod predict;
 pub mod profile;

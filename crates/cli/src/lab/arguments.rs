@@ -40,10 +40,107 @@ pub enum LabCommand {
     /// Write down the system calls on files, with their latency: of a command, of a process that runs, or of everybody below
     /// a directory. Until its end, or Ctrl-C. Exit code 1 if the command failed or calls were lost.
     Trace(Box<TraceArguments>),
+    /// Measure an object store, new or aged, on an emulated disk in virtual time: the workloads of the OBFS thesis. Exit code 1
+    /// when objects found no room. Emulated.
+    Objectbench(Box<ObjectBenchArguments>),
     /// Measure what each operation costs on a file system: a system vector, for `lab predict`. Needs root for images.
     Profile(Box<ProfileArguments>),
     /// Say what the calls of a trace would take on systems that system vectors stand for, and why. Modelled.
     Predict(Box<PredictArguments>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ObjectWorkload {
+    /// New objects of two sizes.
+    Twovalue,
+    /// New objects: 80 % of 512 KiB, the others of 4 to 512 KiB.
+    Synwrite,
+    /// A fifth of all objects, none twice: 60 % in any order, the others as they were written.
+    Synread,
+    /// 40 % reads, 36 % new objects, 24 % written anew; 60 % of the writes synced.
+    Objectbench,
+}
+
+impl ObjectWorkload {
+    /// As it is said.
+    pub fn name(self) -> &'static str {
+        match self {
+            ObjectWorkload::Twovalue => "twovalue",
+            ObjectWorkload::Synwrite => "synwrite",
+            ObjectWorkload::Synread => "synread",
+            ObjectWorkload::Objectbench => "objectbench",
+        }
+    }
+}
+
+/// An engine for objects on an emulated disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectTarget {
+    /// Bytes of the disk.
+    pub size: Bytes,
+    /// Its model.
+    pub model: String,
+}
+
+impl FromStr for ObjectTarget {
+    type Err = String;
+    fn from_str(text: &str) -> Result<ObjectTarget, String> {
+        let wrong = || {
+            format!(
+                "{text:?} is no engine on a disk: write regions:SIZE or regions:SIZE:MODEL, as in regions:8GB:wd-re3"
+            )
+        };
+        let rest = text.strip_prefix("regions:").ok_or_else(wrong)?;
+        let (size, model) = rest.split_once(':').unwrap_or((rest, "maxtor-d740x"));
+        let size = size.parse().map_err(|error| format!("{}: {error}", wrong()))?;
+        Ok(ObjectTarget { size, model: model.into() })
+    }
+}
+
+#[derive(Args)]
+pub struct ObjectBenchArguments {
+    /// The workload.
+    #[arg(value_enum, default_value_t = ObjectWorkload::Objectbench)]
+    pub workload: ObjectWorkload,
+    /// Engine, size of the disk, and its model (maxtor-d740x, that of the thesis, if none is given).
+    #[arg(long, value_name = "ENGINE:SIZE[:MODEL]", default_value = "regions:8GB", value_parser = ObjectTarget::from_str)]
+    pub on: ObjectTarget,
+    /// Requests that are measured; synread ends by itself.
+    #[arg(long, value_name = "N", default_value_t = 2500)]
+    pub requests: u64,
+    /// Objects that are written before, as in synwrite.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub objects: u64,
+    /// Age it before until this share of the disk is in use, by two streams at once (thesis, section 7.2.1.2).
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub aged: Option<f64>,
+    /// Requests of both streams.
+    #[arg(long, value_name = "N", default_value_t = 300_000)]
+    pub ageing_requests: u64,
+    /// Share of the disk in use at the height of a burst.
+    #[arg(long, value_name = "SHARE", default_value = "0.69", value_parser = share)]
+    pub burst_peak: f64,
+    /// For twovalue: share of objects of 512 KiB.
+    #[arg(long, value_name = "SHARE", default_value = "0.8", value_parser = share)]
+    pub ratio: f64,
+    /// For twovalue: bytes of the other objects.
+    #[arg(long, value_name = "SIZE", default_value = "16KiB")]
+    pub small: Bytes,
+    /// For twovalue and synwrite: each write is synced.
+    #[arg(long)]
+    pub sync: bool,
+    /// Bytes of a region.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub region: Bytes,
+    /// Bytes of a large block; no object may be larger.
+    #[arg(long, value_name = "SIZE", default_value = "512KiB")]
+    pub large_block: Bytes,
+    /// Memory of the store.
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    pub memory: Bytes,
+    /// Decides what is left to chance.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
 }
 
 #[derive(Args)]

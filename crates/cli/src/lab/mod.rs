@@ -5,7 +5,8 @@ pub mod arguments;
 mod door;
 mod history;
 mod layout;
-pub mod predict;
+pub mod objectbench;
+mod predict;
 pub mod profile;
 mod replay;
 mod run;
@@ -35,6 +36,7 @@ pub fn run(command: LabCommand, pool: Option<&Path>, output: &Output) -> Result<
         LabCommand::Tune(arguments) => tune::run(&arguments, output),
         LabCommand::Age(arguments) => age::run(&arguments, output),
         LabCommand::Trace(arguments) => trace::run(&arguments, pool, output),
+        LabCommand::Objectbench(arguments) => objectbench::run(&arguments, output),
         LabCommand::Profile(arguments) => profile::run(&arguments, output),
         LabCommand::Predict(arguments) => predict::run(&arguments, output),
     }

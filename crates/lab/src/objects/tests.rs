@@ -1,0 +1,51 @@
+use super::*;
+use crate::history::synthetic::{Common, Sizes};
+
+const DISK: Size = Size::mib(512);
+
+fn bench() -> Bench {
+    let model = ModelFile::preset("wd-re3").expect("a preset");
+    let config = Config { region: Size::mib(16), ..Config::default() };
+    Bench::new(DISK, &model, config, Memory::default(), 1).expect("a store")
+}
+
+fn streams(target: f64, transformations: u64) -> Streams {
+    let sizes = Sizes::SynWrite;
+    let common = Common { capacity: DISK.0, sizes, directories: 1, sync_share: 0.6, write_unit: 0, seed: 3 };
+    Streams { common, target, transformations, intensity: 2.0, burst_peak: 0.6, bursts: 4, temporal_max: 512 << 10 }
+}
+
+/// What was written can be read when it was aged, and comes from the disk; the same seed gives the same times.
+#[test]
+fn a_store_ages_and_is_measured_the_same_each_time() {
+    let never = AtomicBool::new(false);
+    let run = || {
+        let mut bench = bench();
+        let aged = bench.age(&streams(0.4, 500), &never, &|_| {}).expect("it ages");
+        assert_eq!(aged.refused, 0);
+        let objects = bench.objects();
+        bench.reopen().expect("it opens again");
+        assert_eq!(bench.status().expect("a map").objects, objects);
+        let read = bench.measure(&Mix::SynRead, 0, &never, &|_| {}).expect("it is read");
+        assert_eq!((read.requests, read.written_bytes), (objects / 5, 0));
+        assert!(read.device_bytes >= read.read_bytes && read.device_reads >= read.requests);
+        let mixed = bench.measure(&Mix::ObjectBench, 200, &never, &|_| {}).expect("it is used");
+        assert_eq!(mixed.requests, 200);
+        (aged, read, mixed)
+    };
+    let (one, other) = (run(), run());
+    assert_eq!(one, other);
+    // A 7200 rpm disk gives no object faster than it turns: a fifth of a second for 20 of them is far too quick.
+    assert!(one.1.seconds / one.1.requests as f64 > 0.004, "{:?}", one.1);
+}
+
+#[test]
+fn a_full_store_refuses_and_goes_on() {
+    let never = AtomicBool::new(false);
+    let mut bench = bench();
+    let written = bench.measure(&Mix::SynWrite { sync: false }, 1500, &never, &|_| {}).expect("it is used");
+    assert!(written.refused > 0 && written.written_bytes < DISK.0, "{written:?}");
+    bench.measure(&Mix::SynRead, 0, &never, &|_| {}).expect("what is there can be read");
+    let stopped = bench.measure(&Mix::ObjectBench, 10, &AtomicBool::new(true), &|_| {}).expect_err("Ctrl-C");
+    assert_eq!(stopped.kind(), io::ErrorKind::Interrupted);
+}
