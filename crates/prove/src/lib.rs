@@ -9,9 +9,11 @@ mod files;
 mod fuzz;
 mod pool;
 pub mod schedule;
+mod regions;
 mod seeded;
 pub mod typed;
 
 pub use daemon::{Daemon, DaemonOutcome, explore_daemon};
 pub use files::*;
 pub use pool::{Failure, Options, Outcome, explore};
+pub use regions::{RegionOptions, RegionOutcome, explore_regions};

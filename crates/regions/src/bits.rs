@@ -26,10 +26,6 @@ impl Bits {
     pub fn len(&self) -> u64 {
         self.len
     }
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
     /// Whether a bit is set; no for those behind the end.
     pub fn get(&self, bit: u32) -> bool {
         self.words.get(bit as usize / 64).is_some_and(|word| word >> (bit % 64) & 1 == 1)

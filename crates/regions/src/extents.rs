@@ -141,7 +141,7 @@ mod tests {
                 } else if !held.is_empty() {
                     for extent in held.swap_remove(dice as usize % held.len()) {
                         free.insert(extent);
-                        (extent.block..extent.block + extent.count).for_each(|bit| drop(used.set(bit, false)));
+                        (extent.block..extent.block + extent.count).for_each(|bit| assert!(used.set(bit, false)));
                     }
                 }
                 let runs: Vec<(u32, u32)> = free.by_start.clone().into_iter().collect();

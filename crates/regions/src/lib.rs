@@ -15,6 +15,7 @@
 
 mod bits;
 mod change;
+mod check;
 mod checkpoint;
 mod clean;
 mod disk;
@@ -33,6 +34,8 @@ mod status;
 mod table;
 mod write;
 
+pub use check::Checked;
+pub use clean::Cleaned;
 pub use layout::{Config, Kind, LARGE_BLOCK, Layout, REGION, Shape};
 pub use open::{format, open};
 pub use recover::Recovered;

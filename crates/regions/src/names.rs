@@ -122,13 +122,14 @@ impl Names {
     pub fn remove(&self, name: &Name) {
         self.tree.apply(Key::from_slice(name.as_bytes()), Message::Delete, &mut ());
     }
+    /// Whether a name is in the index.
+    pub async fn contains(&self, disk: &Disk, space: &Mutex<Space>, name: &Name) -> Result<bool> {
+        let nodes = Nodes { names: self, disk, space };
+        Ok(self.tree.get(&nodes, name.as_bytes()).await?.is_some())
+    }
     /// Whether messages take their share of the memory, and should sink.
     pub fn is_crowded(&self) -> bool {
         self.tree.memory().0 > self.memtable_max
-    }
-    /// Whether messages wait in memory.
-    pub fn is_dirty(&self) -> bool {
-        self.tree.is_dirty()
     }
 
     /// About `limit` names from `low` on, below `high`; and where the rest begins.

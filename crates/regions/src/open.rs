@@ -3,7 +3,7 @@
 use crate::Regions;
 use crate::checkpoint::{newest_superblock, write_superblock};
 use crate::disk::{Disk, UPKEEP};
-use crate::format::{MapEntry, Superblock, decode_map, encode_map};
+use crate::format::{MapEntry, Page, Superblock, decode_map, encode_map};
 use crate::layout::{Config, Kind, Layout};
 use crate::names::Names;
 use crate::recover::{Recovered, Redo, read_log, recover};
@@ -52,14 +52,20 @@ pub async fn format(env: &Env, device: &Device, config: Config) -> Result<()> {
         generation: 0,
         names: None,
     };
-    // Pages must read as empty, and nothing of an earlier store may be found.
+    // Nothing of an earlier store may be found.
     let zeros = Bytes::from(vec![0; 256 * BLOCK_LEN]);
     let mut at = 0;
-    while at < layout.region(0).0 {
-        let count = (layout.region(0).0 - at).min(256);
+    while at < layout.page(0).0 {
+        let count = (layout.page(0).0 - at).min(256);
         let piece = zeros.slice(..count as usize * BLOCK_LEN);
         device.write(UPKEEP, ashlar_units::Lba(at), vec![piece], Durability::Cached).await?;
         at += count;
+    }
+    // Pages are empty, which is not the same as gone.
+    for first in (0..layout.pages).step_by(256) {
+        let pages = (first..layout.pages.min(first + 256)).map(|page| layout.page(page));
+        let images = pages.map(|at| Page::default().encode(superblock.key, superblock.store, at)).collect();
+        device.write(UPKEEP, layout.page(first), images, Durability::Cached).await?;
     }
     for at in Layout::superblocks(capacity, 0) {
         device.write(UPKEEP, at, vec![zeros.slice(..BLOCK_LEN)], Durability::Cached).await?;

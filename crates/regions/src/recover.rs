@@ -238,7 +238,7 @@ async fn base_of(
 }
 
 /// Sets what a region holds.
-fn install(region: &mut Region, mut head: Head, shape: &Shape, live: Vec<Onode>) {
+pub fn install(region: &mut Region, mut head: Head, shape: &Shape, live: Vec<Onode>) {
     let (mut bytes, mut count) = (0, head.slots.count());
     for onode in &live {
         count += u64::from(!head.slots.set(onode.place.slot, true));

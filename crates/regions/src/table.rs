@@ -88,11 +88,6 @@ impl Table {
         self.cache.lock().dirty * 2 > self.pages_max
     }
 
-    /// Whether anything is not as on the device.
-    pub fn is_dirty(&self) -> bool {
-        self.cache.lock().dirty > 0
-    }
-
     /// Does something to a page, which is loaded if need be.
     async fn with<T>(&self, disk: &Disk, at: Lba, mut work: impl FnMut(&mut Page) -> (T, bool)) -> Result<T> {
         if let Some(done) = self.cache.lock().with(at, &mut work) {

@@ -69,7 +69,17 @@ impl Shared {
         self.alive()?;
         let batch = std::mem::take(&mut self.queue.lock().order);
         let mut homeless = Vec::new();
-        let outcome = self.process(writer, &batch, force, &mut homeless).await;
+        let mut outcome = Ok(());
+        // What comes after a composition is written when that counts: nothing later may survive what it builds on.
+        let composes = |pending: &Arc<Pending>| matches!(&pending.what, What::Put(put) if !put.ends.is_empty());
+        let mut parts = batch.split_inclusive(composes).peekable();
+        if parts.peek().is_none() {
+            outcome = self.process(writer, &[], force, &mut homeless).await;
+        }
+        while let Some(part) = parts.next().filter(|_| outcome.is_ok()) {
+            let force = if parts.peek().is_none() { force } else { Force::default() };
+            outcome = self.process(writer, part, force, &mut homeless).await;
+        }
         if let Err(error) = &outcome {
             self.fail(error);
         }
@@ -153,12 +163,9 @@ impl Shared {
         }
         self.publish(writer, batch, &placed, &replaced).await?;
 
-        let must = batch.iter().any(|pending| match &pending.what {
-            What::Deleted => pending.sync,
-            What::Put(put) => pending.sync && !put.ends.is_empty(),
-        });
-        let must = must && self.keeps(Rule::FlushOnSync);
-        if must || force.log || writer.records.len() > RETIREMENTS_MAX || composes && sync {
+        let deletes = batch.iter().any(|pending| pending.sync && matches!(pending.what, What::Deleted));
+        let must = deletes && self.keeps(Rule::FlushOnSync);
+        if must || composes || force.log || writer.records.len() > RETIREMENTS_MAX {
             self.flush_log(writer).await?;
         }
         Ok(())

@@ -90,16 +90,6 @@ impl Record {
         }
     }
 
-    /// Bytes that it takes.
-    pub fn len(&self) -> usize {
-        match self {
-            Record::Open { .. } => 14,
-            Record::Retire { .. } => 17,
-            Record::Delete { name, last, .. } => 28 + name.as_bytes().len() + if last.is_some() { 16 } else { 0 },
-            Record::Commit { .. } | Record::Page { .. } => 9,
-        }
-    }
-
     fn get(rest: &mut &[u8]) -> Result<Option<Record>, TryGetError> {
         Ok(Some(match rest.try_get_u8()? {
             1 => {

@@ -52,15 +52,12 @@ impl Page {
         seal(key, image)
     }
 
-    /// Reads one; a block of zeros is a page that was never written.
+    /// Reads one.
     ///
     /// # Errors
     /// Damage, or another address's page.
     pub fn decode(key: u64, store: u64, at: Lba, image: &[u8]) -> Result<Page> {
         const WHAT: &str = "a page of the lookup table";
-        if image.iter().all(|byte| *byte == 0) {
-            return Ok(Page::default());
-        }
         let mut rest = unseal(key, image, WHAT)?;
         magic(&mut rest, MAGIC, WHAT)?;
         let page = Page::fields(store, at, rest).map_err(|_| cut(WHAT))?;

@@ -1,0 +1,336 @@
+//! Checking and repairing regions while the store is in use (section 6.2.4): readers go on, changes wait.
+//!
+//! Nothing in a region is trusted but onodes, one by one. Whether one counts, the table says; where the table has lost its
+//! page, the bitmaps of the other regions say. Only the region that is damaged changes.
+
+use crate::Regions;
+use crate::bits::Bits;
+use crate::format::{Entry, Extent, Head, Onode};
+use crate::layout::Kind;
+use crate::recover::{Recovered, Scan, install};
+use crate::shared::{Shared, Writer};
+use crate::table::Grown;
+use crate::write::Force;
+use ashlar_block::{Error as BlockError, Kind as ErrorKind};
+use ashlar_objects::{Name, Result};
+use std::collections::BTreeSet;
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
+pub struct Checked {
+    /// Regions that were read.
+    pub regions: u64,
+    /// Objects whose contents were compared with their checksums.
+    pub objects: u64,
+    /// What is wrong, in words.
+    pub problems: Vec<String>,
+    /// Objects whose onode is gone: after a repair, nothing is known of them.
+    pub lost: Vec<String>,
+    /// Objects whose contents are damaged: what is left of them can be read.
+    pub damaged: Vec<String>,
+    /// Pages of the lookup table that were made anew from onodes.
+    pub pages_rebuilt: u64,
+    /// Whether problems were mended.
+    pub repaired: bool,
+}
+
+impl Checked {
+    /// Whether nothing is wrong.
+    pub fn is_clean(&self) -> bool {
+        self.problems.is_empty() && self.lost.is_empty() && self.damaged.is_empty()
+    }
+}
+
+/// Names that are looked at together when lost objects are named.
+const NAMES_AT_ONCE: usize = 1000;
+
+impl Regions {
+    /// Checks one region, or all and the lookup table; mends what can be if `repair` is asked for.
+    ///
+    /// # Errors
+    /// There is no such region; those of the device, where they are not damage.
+    pub async fn check(&self, region: Option<u32>, repair: bool) -> Result<Checked> {
+        let me = self.clone();
+        let task = self.0.env.spawn(async move {
+            let mut writer = me.0.writer.lock().await;
+            // Nothing is under way, and nothing in quarantine.
+            me.0.drain(&mut writer, Force { flush: true, log: true }).await?;
+            me.0.check(&mut writer, region, repair).await
+        });
+        let checked = task.await?;
+        if checked.repaired {
+            self.checkpoint().await?;
+        }
+        Ok(checked)
+    }
+}
+
+impl Shared {
+    async fn check(&self, writer: &mut Writer, only: Option<u32>, repair: bool) -> Result<Checked> {
+        let count = self.disk.layout.regions as u32;
+        if let Some(region) = only.filter(|region| *region >= count) {
+            let message = format!("there is no region {region}: there are {count}, from 0 on");
+            return Err(BlockError::misuse(message).into());
+        }
+        let mut checked = Checked::default();
+        if only.is_none() {
+            self.check_table(writer, repair, &mut checked).await?;
+        }
+        let wanted: Vec<u32> = only.map_or_else(|| (0..count).collect(), |region| vec![region]);
+        let mut missing: BTreeSet<u128> = BTreeSet::new();
+        for number in wanted {
+            missing.extend(self.check_region(writer, number, repair, &mut checked).await?);
+            self.space.lock().forget(self.memory.regions(&self.config));
+        }
+        if !missing.is_empty() {
+            self.name_lost(&missing, repair, &mut checked).await?;
+        }
+        checked.repaired = repair && !checked.is_clean();
+        Ok(checked)
+    }
+
+    /// Checks a region; gives the objects that the table has there and that are not there.
+    async fn check_region(
+        &self,
+        writer: &mut Writer,
+        number: u32,
+        repair: bool,
+        checked: &mut Checked,
+    ) -> Result<BTreeSet<u128>, BlockError> {
+        let Some((kind, birth)) = self.kind_of(number) else { return Ok(BTreeSet::new()) };
+        if !matches!(kind, Kind::Large | Kind::Small) {
+            return Ok(BTreeSet::new());
+        }
+        checked.regions += 1;
+        let problems_before = checked.problems.len();
+        let (slots, blocks) = self.disk.layout.shape.bits(kind);
+        let mut head = Head {
+            store: self.disk.store,
+            region: number,
+            kind,
+            birth,
+            generation: 0,
+            commit: 0,
+            slots: Bits::new(slots),
+            blocks: Bits::new(blocks),
+        };
+        let trusted = match self.check_head(number, checked).await? {
+            true => {
+                let space = self.space.lock();
+                let state = space.regions[number as usize].state.as_ref();
+                state.map(|state| (state.slots.clone(), state.blocks.clone()))
+            }
+            false => None,
+        };
+        if let Some((slots, _)) = &trusted {
+            head.slots = slots.clone();
+        }
+        let nothing = BTreeSet::new();
+        let scan = Scan { disk: &self.disk, number, kind, birth, base: 0, head: &head, retired: &nothing };
+        let mut report = Recovered::default();
+        let onodes = scan.onodes(&mut report).await?;
+        checked.problems.append(&mut report.damage);
+
+        let (mut live, mut claimed) = (Vec::new(), Bits::new(blocks));
+        for (onode, _) in onodes {
+            if !self.counts(writer, &onode, trusted.is_some() && head.slots.get(onode.place.slot), repair, checked).await? {
+                continue;
+            }
+            checked.objects += 1;
+            let twice = onode.extents.iter().any(|extent| claim(&mut claimed, extent));
+            if twice {
+                checked.problems.push(format!("region {number}: {} claims blocks of another object", onode.name));
+            }
+            if !scan.is_whole(&onode).await? {
+                checked.damaged.push(onode.name.to_string());
+            }
+            live.push(onode);
+        }
+        let mut found = Bits::new(slots);
+        live.iter().for_each(|onode| assert!(!found.set(onode.place.slot, true), "a slot has one onode"));
+        if trusted.as_ref().is_some_and(|(slots, blocks)| *slots != found || *blocks != claimed) {
+            checked.problems.push(format!("region {number}: its bitmaps are not those of its onodes"));
+        }
+        let here: BTreeSet<u128> = live.iter().map(|onode| onode.id).collect();
+        let missing = self.table_of(number).await?.into_iter().filter(|id| !here.contains(id)).collect();
+        let wrong = checked.problems.len() > problems_before;
+        if repair && (wrong || self.space.lock().regions[number as usize].entry.corrupt) {
+            let mut space = self.space.lock();
+            let region = &mut space.regions[number as usize];
+            let (slots, blocks) = (Bits::new(slots), Bits::new(blocks));
+            install(region, Head { slots, blocks, ..head }, &self.disk.layout.shape, live);
+            region.entry.corrupt = false;
+            region.quarantined = 0;
+        } else if wrong {
+            self.condemn(number);
+        }
+        Ok(missing)
+    }
+
+    /// Whether the bitmaps of a region can be had, and its head on the device is whole.
+    async fn check_head(&self, number: u32, checked: &mut Checked) -> Result<bool, BlockError> {
+        let entry = self.space.lock().regions[number as usize].entry;
+        let head = self.disk.head(number, entry.head).await;
+        // A region that was made since the last checkpoint has no head yet.
+        if let Err(error) = head
+            && entry.generation > 0
+        {
+            if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Failed) {
+                return Err(error);
+            }
+            let fresh = self.space.lock().regions[number as usize].changed;
+            if !fresh {
+                checked.problems.push(error.to_string());
+            }
+        }
+        match self.load(number).await {
+            Ok(()) => Ok(true),
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Failed) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether an onode is the copy of its object that counts. One that the bitmaps have and the table has forgotten is told
+    /// to the table again.
+    async fn counts(
+        &self,
+        writer: &mut Writer,
+        onode: &Onode,
+        in_bitmaps: bool,
+        repair: bool,
+        checked: &mut Checked,
+    ) -> Result<bool, BlockError> {
+        let entry = Entry { place: onode.place, generation: onode.generation, version: onode.version };
+        match self.table.get(&self.disk, onode.id).await {
+            Ok(Some(known)) if known == entry => {
+                if !self.names.contains(&self.disk, &self.space, &onode.name).await? {
+                    checked.problems.push(format!("{} is not in the index of names", onode.name));
+                    if repair {
+                        self.names.add(&onode.name);
+                    }
+                }
+                Ok(true)
+            }
+            Ok(None) if in_bitmaps => {
+                checked.problems.push(format!("{} is not in the lookup table", onode.name));
+                if repair {
+                    self.publish_copy(writer, onode.id, entry, onode.name.is_reserved()).await?;
+                    self.names.add(&onode.name);
+                }
+                Ok(true)
+            }
+            Ok(_) => Ok(false),
+            // The page is told of in the check of the table.
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(in_bitmaps),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The objects that the table has in a region.
+    async fn table_of(&self, number: u32) -> Result<Vec<u128>, BlockError> {
+        let mut ids = Vec::new();
+        for page in 0..self.disk.layout.pages {
+            match self.table.bucket_entries(&self.disk, page).await {
+                Ok(entries) => {
+                    ids.extend(entries.iter().filter(|(_, entry)| entry.place.region == number).map(|(id, _)| *id));
+                }
+                Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Reads every page of the lookup table; makes those that are damaged anew, from the onodes of all regions.
+    async fn check_table(&self, writer: &mut Writer, repair: bool, checked: &mut Checked) -> Result<(), BlockError> {
+        let mut bad = BTreeSet::new();
+        for page in 0..self.disk.layout.pages {
+            if let Err(error) = self.table.bucket_entries(&self.disk, page).await {
+                if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Failed) {
+                    return Err(error);
+                }
+                checked.problems.push(format!("bucket {page} of the lookup table: {error}"));
+                bad.insert(self.disk.layout.page(page));
+            }
+        }
+        if bad.is_empty() || !repair {
+            return Ok(());
+        }
+        bad.iter().for_each(|at| self.table.wipe(*at));
+        checked.pages_rebuilt = bad.len() as u64;
+        for number in 0..self.disk.layout.regions as u32 {
+            let Some((kind, birth)) = self.kind_of(number) else { continue };
+            if !matches!(kind, Kind::Large | Kind::Small) || self.load(number).await.is_err() {
+                continue;
+            }
+            let Some(slots) = self.space.lock().regions[number as usize].state.as_ref().map(|state| state.slots.clone())
+            else {
+                continue;
+            };
+            let blocks = Bits::new(0);
+            let store = self.disk.store;
+            let head = Head { store, region: number, kind, birth, generation: 0, commit: 0, slots, blocks };
+            let nothing = BTreeSet::new();
+            let scan = Scan { disk: &self.disk, number, kind, birth, base: u64::MAX, head: &head, retired: &nothing };
+            for (onode, _) in scan.onodes(&mut Recovered::default()).await? {
+                if !bad.contains(&crate::table::Table::bucket(&self.disk, onode.id)) {
+                    continue;
+                }
+                let entry = Entry { place: onode.place, generation: onode.generation, version: onode.version };
+                let known = self.table.get(&self.disk, onode.id).await?;
+                let newer = |known: Entry| (known.version, known.generation) > (entry.version, entry.generation);
+                if known.is_some_and(newer) {
+                    continue;
+                }
+                if let Grown::Full = self.table.set(&self.disk, onode.id, entry, None).await? {
+                    self.publish_copy(writer, onode.id, entry, onode.name.is_reserved()).await?;
+                }
+                self.names.add(&onode.name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Names objects that are gone, and after a repair forgets them.
+    async fn name_lost(&self, missing: &BTreeSet<u128>, repair: bool, checked: &mut Checked) -> Result<()> {
+        let mut named: BTreeSet<u128> = BTreeSet::new();
+        let mut low = Vec::new();
+        loop {
+            let (names, next) = self.names.page(&self.disk, &self.space, &low, None, NAMES_AT_ONCE).await?;
+            let lost: Vec<Name> = names.into_iter().filter(|name| missing.contains(&self.id(name))).collect();
+            for name in lost {
+                let id = self.id(&name);
+                // A newer change may wait in memory: then nothing is lost.
+                if self.waiting(id).is_some() {
+                    continue;
+                }
+                named.insert(id);
+                checked.lost.push(name.to_string());
+                if repair {
+                    self.names.remove(&name);
+                    self.count(&name, false);
+                }
+            }
+            match next {
+                Some(next) => low = next.to_vec(),
+                None => break,
+            }
+        }
+        for id in missing.difference(&named) {
+            checked.lost.push(format!("an object whose name is gone too (hash {id:032x})"));
+        }
+        if repair {
+            for id in missing {
+                self.table.remove(&self.disk, *id).await?;
+                self.onodes.remove(id);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Notes that blocks are taken; whether one of them was before.
+fn claim(claimed: &mut Bits, extent: &Extent) -> bool {
+    let range = extent.block..extent.block.saturating_add(extent.count);
+    range.fold(false, |twice, block| claimed.set(block, true) | twice)
+}
