@@ -33,6 +33,14 @@ pub(crate) fn shape_of(shared: &Shared, name: &Name, put: &Put) -> (Kind, u32) {
     (if is_large { Kind::Large } else { Kind::Small }, blocks as u32)
 }
 
+impl Shared {
+    /// Most blocks of an object that goes into a small region by its size.
+    pub(crate) fn largest_small(&self) -> u64 {
+        let large = self.disk.layout.shape.large;
+        (large * LARGE_FROM_EIGHTHS).div_ceil(8).max(1)
+    }
+}
+
 impl Room {
     fn add(&mut self, kind: Kind, blocks: u32) {
         if kind == Kind::Large {
@@ -49,7 +57,7 @@ impl Room {
         let regions = |needed: u64, has: u64, each: u64| needed.saturating_sub(has).div_ceil(each.max(1));
         let large = regions(promised.units, self.units, shape.units);
         let small = regions(promised.slots, self.slots, shape.onodes)
-            .max(regions(promised.blocks, self.blocks, shape.small));
+            .max(regions(promised.blocks, self.blocks, shape.small.saturating_sub(shared.largest_small() - 1)));
         large + small <= self.free_regions.saturating_sub(RESERVE)
     }
 }

@@ -317,7 +317,8 @@ impl Shared {
     /// Counts what there is room for.
     pub(crate) fn measure(&self) -> Room {
         let space = self.space.lock();
-        let (units, slots, blocks) = space.room();
+        let (units, slots, _) = space.room();
+        let blocks = space.sure_blocks(self.largest_small());
         Room { free_regions: space.free_regions(), units, slots, blocks }
     }
 
