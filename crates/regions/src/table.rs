@@ -8,12 +8,15 @@
 use crate::disk::{Disk, READ};
 use crate::format::{Entry, Page};
 use ashlar_block::Result;
-use ashlar_units::{Blocks, Lba};
+use ashlar_units::{BLOCK_LEN, Blocks, Lba};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 
+/// Pages of the base part that are read at once.
+const RUN: u64 = 32;
 /// Bytes that a page takes in memory, about.
 pub const PAGE_BYTES: u64 = 6 << 10;
 
@@ -93,16 +96,50 @@ impl Table {
         if let Some(done) = self.cache.lock().with(at, &mut work) {
             return Ok(done);
         }
-        let _loading = self.loading[(at.0 % self.loading.len() as u64) as usize].lock().await;
-        if let Some(done) = self.cache.lock().with(at, &mut work) {
-            return Ok(done);
-        }
-        let image = disk.read(READ, at, Blocks(1)).await?;
+        let run = self.run(disk, at);
+        let _loading = self.loading[(run.start % self.loading.len() as u64) as usize].lock().await;
+        // Whatever is absent now stays so while the lock is held.
+        let absent: Vec<u64> = {
+            let mut cache = self.cache.lock();
+            if let Some(done) = cache.with(at, &mut work) {
+                return Ok(done);
+            }
+            run.clone().filter(|page| !cache.pages.contains_key(page)).collect()
+        };
+        let mut neighbours = Vec::new();
+        // Alone, if neighbours cannot be read.
+        let whole = disk.read(READ, Lba(run.start), Blocks(run.end - run.start)).await;
+        let image = match whole {
+            Ok(whole) => {
+                let of = |page: u64| whole.slice((page - run.start) as usize * BLOCK_LEN..).slice(..BLOCK_LEN);
+                for page in absent.into_iter().filter(|page| *page != at.0) {
+                    // A damaged one is told when it is asked for.
+                    neighbours.extend(Page::decode(disk.key, disk.store, Lba(page), &of(page)).map(|found| (page, found)));
+                }
+                of(at.0)
+            }
+            Err(_) => disk.read(READ, at, Blocks(1)).await?,
+        };
         let page = Page::decode(disk.key, disk.store, at, &image)?;
         let mut cache = self.cache.lock();
+        neighbours.retain(|(at, _)| !cache.pages.contains_key(at));
+        for (at, page) in neighbours {
+            cache.make_room(self.pages_max);
+            cache.insert(Lba(at), page, false);
+        }
         cache.make_room(self.pages_max);
-        cache.insert(at, page);
+        cache.insert(at, page, true);
         Ok(cache.with(at, &mut work).expect("it was just put there"))
+    }
+
+    /// The pages that are read with one: a disk gives a run as soon as a page of it, and the base part is soon in memory.
+    fn run(&self, disk: &Disk, at: Lba) -> Range<u64> {
+        if !disk.layout.is_base(at) || self.pages_max < 4 * RUN as usize {
+            return at.0..at.0 + 1;
+        }
+        let (first, end) = (disk.layout.page(0).0, disk.layout.page(0).0 + disk.layout.pages);
+        let start = first + (at.0 - first) / RUN * RUN;
+        start..(start + RUN).min(end)
     }
 
     /// Where an object is, if that can be said without I/O.
@@ -163,7 +200,7 @@ impl Table {
             (None, Some(fresh)) => {
                 {
                     let mut cache = self.cache.lock();
-                    cache.insert(fresh, Page::default());
+                    cache.insert(fresh, Page::default(), true);
                     cache.with(fresh, &mut |page: &mut Page| (page.entries.push((id, entry)), true));
                 }
                 self.with(disk, at, |page| (page.link = Some(fresh), true)).await?;
@@ -206,7 +243,7 @@ impl Table {
     pub fn wipe(&self, at: Lba) {
         let mut cache = self.cache.lock();
         if !cache.pages.contains_key(&at.0) {
-            cache.insert(at, Page::default());
+            cache.insert(at, Page::default(), true);
         }
         cache.with(at, &mut |page: &mut Page| (*page = Page::default(), true));
     }
@@ -257,8 +294,8 @@ impl Cache {
         Some(done)
     }
 
-    fn insert(&mut self, at: Lba, page: Page) {
-        let before = self.pages.insert(at.0, Held { page, dirty: false, writing: false, used: true });
+    fn insert(&mut self, at: Lba, page: Page, used: bool) {
+        let before = self.pages.insert(at.0, Held { page, dirty: false, writing: false, used });
         match before {
             None => self.ring.push_back(at.0),
             Some(before) => self.dirty -= usize::from(before.dirty),
