@@ -40,6 +40,8 @@ pub enum Command {
     Status,
     /// Verify every byte of a pool, also while it is in use.
     Check(Check),
+    /// The regions of an object store: kind, fill, fragmentation, generation and health of each. See docs/regions.md.
+    Regions(crate::regions::RegionsArguments),
     /// File systems of a pool.
     #[command(subcommand)]
     Fs(FsCommand),
@@ -172,6 +174,18 @@ pub struct Check {
     /// Mend what can be mended. Data that are damaged beyond reading are forgotten: they read as zeros from then on.
     #[arg(long)]
     pub repair: bool,
+    #[command(flatten)]
+    pub of: CheckStore,
+}
+
+#[derive(Args)]
+pub struct CheckStore {
+    /// A region store instead of a pool: the file or block device that it is on. It must not be in use.
+    #[arg(value_name = "STORE")]
+    pub store: Option<PathBuf>,
+    /// Only this region of the store. Nothing else is read or changed.
+    #[arg(long, value_name = "N")]
+    pub region: Option<u32>,
 }
 
 #[derive(Subcommand)]
@@ -290,6 +304,8 @@ pub enum ProveCommand {
     /// Random histories of a file system, compared with a model of POSIX: in process with power cuts, or with --at wherever
     /// something is mounted.
     Files(ProveFiles),
+    /// Random histories of a region store with power cuts, compared with a model. See docs/regions.md.
+    Regions(Prove),
     /// The program itself, killed with SIGKILL under load; what was acknowledged must be there afterwards. Needs root.
     Daemon(ProveLong),
     /// A file system of the kernel and what runs on it, or our own pool, on a disk that loses power. Exit code 1 when

@@ -17,6 +17,7 @@ mod ledger;
 mod output;
 mod plan;
 mod prove;
+mod regions;
 mod request;
 mod schedule;
 mod session;
@@ -57,7 +58,11 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
         Command::Up(up) => up::up(pool.as_deref(), &up, output),
         Command::Down => client::down(&config::pool_directory(pool.as_deref())?, output),
         Command::Status => ask(Request::Status),
+        Command::Check(check) if check.of.store.is_some() || check.of.region.is_some() => {
+            regions::check(&check.of, check.repair, output)
+        }
         Command::Check(check) => ask(Request::Check { repair: check.repair }),
+        Command::Regions(arguments) => regions::run(&arguments, output),
         Command::Fs(command) => ask(match command {
             FsCommand::Create { name } => Request::FsCreate { name },
             FsCommand::List => Request::FsList,

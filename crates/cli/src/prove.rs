@@ -7,7 +7,8 @@ use crate::output::{Failure, Output};
 use crate::schedule;
 use ashlar_pool::Rule;
 use ashlar_prove::{
-    Daemon, FilesOptions, Options, explore, explore_daemon, explore_files, explore_mounted, explore_together,
+    Daemon, FilesOptions, Options, RegionOptions, explore, explore_daemon, explore_files, explore_mounted,
+    explore_regions, explore_together,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use schemars::JsonSchema;
@@ -89,6 +90,7 @@ enum Subject {
     Files(Option<Rule>),
     Mounted(PathBuf),
     Daemon(PathBuf),
+    Regions(Option<ashlar_regions::Rule>),
 }
 
 /// What one history adds to the report.
@@ -111,6 +113,11 @@ impl Subject {
             Subject::Files(without) => format!("ashlar prove files{}", broken(without)),
             Subject::Mounted(at) => format!("ashlar prove files --at {}", at.display()),
             Subject::Daemon(_) => "ashlar prove daemon".into(),
+            Subject::Regions(without) => {
+                let all = ashlar_regions::Rule::ALL;
+                let name = all.iter().find(|(known, ..)| Some(*known) == *without).map(|(_, name, _)| name);
+                format!("ashlar prove regions{}", name.map_or(String::new(), |name| format!(" --without {name}")))
+            }
         }
     }
 
@@ -135,6 +142,11 @@ impl Subject {
                 let outcome = explore_mounted(seed, at, MOUNTED_STEPS)?;
                 (history.operations, history.lacking) = (outcome.operations, outcome.lacking);
             }
+            Subject::Regions(without) => {
+                let options = RegionOptions { without: *without, ..RegionOptions::default() };
+                let outcome = explore_regions(seed, options)?;
+                (history.cuts, history.operations) = (outcome.cuts, outcome.changes);
+            }
             Subject::Daemon(program) => {
                 let outcome = explore_daemon(seed, program, DAEMON_ROUNDS)?;
                 (history.cuts, history.operations) = (outcome.kills, outcome.acknowledged);
@@ -155,7 +167,17 @@ pub fn run(command: ProveCommand, output: &Output) -> Result<ExitCode, Failure> 
         ProveCommand::Replay { trace } => return schedule::replay(&trace, output),
         ProveCommand::Pool(prove) | ProveCommand::Files(ProveFiles { at: None, prove }) if prove.rules => {
             drop(prove);
-            return rules(output);
+            return rules(output, Rule::ALL.iter().map(|(_, name, what)| (*name, *what)));
+        }
+        ProveCommand::Regions(prove) if prove.rules => {
+            return rules(output, ashlar_regions::Rule::ALL.iter().map(|(_, name, what)| (*name, *what)));
+        }
+        ProveCommand::Regions(prove) => {
+            let unknown = |name: &str| {
+                usage(format!("there is no rule {name:?}; `ashlar prove regions --rules` lists them"))
+            };
+            let named = |name: &str| ashlar_regions::Rule::named(name).ok_or_else(|| unknown(name));
+            (Subject::Regions(prove.without.as_deref().map(named).transpose()?), prove.long)
         }
         ProveCommand::Pool(prove) => (Subject::Pool(broken(prove.without.as_deref())?), prove.long),
         ProveCommand::Files(ProveFiles { at: None, prove }) => {
@@ -176,11 +198,14 @@ pub fn run(command: ProveCommand, output: &Output) -> Result<ExitCode, Failure> 
     prove(&subject, &long, output)
 }
 
-fn rules(output: &Output) -> Result<ExitCode, Failure> {
+fn rules(
+    output: &Output,
+    all: impl Iterator<Item = (&'static str, &'static str)>,
+) -> Result<ExitCode, Failure> {
     if let Some(code) = output.schema::<Rules>() {
         return Ok(code);
     }
-    output.print(&Rules(Rule::ALL.iter().map(|(_, name, what)| RuleInfo { name, what }).collect()));
+    output.print(&Rules(all.map(|(name, what)| RuleInfo { name, what }).collect()));
     Ok(ExitCode::SUCCESS)
 }
 

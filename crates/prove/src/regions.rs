@@ -164,7 +164,11 @@ async fn store_of(env: &Env, regions: &Regions, seed: u64) -> Found<Store> {
 }
 
 /// Compares every object with what it may be, and keeps what it is. How many were newer than they had to be.
+///
+/// Under the layer for large objects, a small part of a composition that failed may have another version: it was brought into
+/// the form of a large one before.
 async fn verify(store: &Store, world: &mut World) -> Found<u64> {
+    let layered = store.limits().object > CONFIG.large_block.0;
     let mut found: BTreeMap<Name, (Stat, Vec<u8>)> = BTreeMap::new();
     let mut from = Bound::Unbounded;
     loop {
@@ -193,7 +197,7 @@ async fn verify(store: &Store, world: &mut World) -> Found<u64> {
             (Some(state), Some((stat, data))) => {
                 state.data == *data
                     && state.attributes == stat.attributes
-                    && state.version.is_none_or(|version| version == stat.version)
+                    && (layered || state.version.is_none_or(|version| version == stat.version))
             }
             _ => false,
         };

@@ -158,6 +158,10 @@ impl Shared {
     ) -> Result<(Option<NodePtr>, Vec<NodePtr>), BlockError> {
         let writes = frozen.pages.iter().map(|(at, image)| Write { at: *at, pieces: vec![image.clone()] }).collect();
         self.disk.write_all(UPKEEP, writes, Durability::Cached).await?;
+        if !self.keeps(Rule::FreeAfterSuperblock) {
+            let root: Vec<NodePtr> = self.names.root().into_iter().collect();
+            self.free_nodes(&mut self.space.lock(), &root);
+        }
         let (root, replaced) = self.names.flush(&self.disk, &self.space).await?;
         self.freeze_tables(frozen, &replaced, commit);
         for head in &frozen.heads {
@@ -192,10 +196,7 @@ impl Shared {
 
     /// Table regions as they are after the new nodes were written, without the nodes that the new root does not need.
     fn freeze_tables(&self, frozen: &mut Frozen, replaced: &[NodePtr], commit: u64) {
-        let mut space = self.space.lock();
-        if !self.keeps(Rule::FreeAfterSuperblock) {
-            self.free_nodes(&mut space, replaced);
-        }
+        let space = self.space.lock();
         for number in 0..space.regions.len() {
             let region = &space.regions[number];
             let Some(state) = region.state.as_ref().filter(|_| region.entry.kind == Kind::Table) else { continue };
@@ -250,6 +251,7 @@ pub async fn newest_superblock(device: &ashlar_block::Device) -> Result<Superblo
         match read.and_then(|image| Superblock::decode(&image)) {
             Ok(found) if newest.as_ref().is_none_or(|newest| newest.commit < found.commit) => newest = Some(found),
             Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Failed && newest.is_none() => return Err(error),
             Err(error) => why = Some(error),
         }
     }

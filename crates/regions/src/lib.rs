@@ -21,6 +21,8 @@ mod clean;
 mod disk;
 mod engine;
 mod extents;
+#[cfg(test)]
+mod fuzz;
 mod format;
 mod layout;
 mod names;

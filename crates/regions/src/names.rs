@@ -122,6 +122,10 @@ impl Names {
     pub fn remove(&self, name: &Name) {
         self.tree.apply(Key::from_slice(name.as_bytes()), Message::Delete, &mut ());
     }
+    /// The root as of the last checkpoint.
+    pub fn root(&self) -> Option<NodePtr> {
+        self.tree.root()
+    }
     /// Whether a name is in the index.
     pub async fn contains(&self, disk: &Disk, space: &Mutex<Space>, name: &Name) -> Result<bool> {
         let nodes = Nodes { names: self, disk, space };

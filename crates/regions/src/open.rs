@@ -223,7 +223,10 @@ impl Shared {
             match before {
                 Some(before) if before == entry => {}
                 // Bitmaps of opened regions are right already.
-                Some(before) if opened.contains(&before.place.region) => {
+                Some(before)
+                    if opened.contains(&before.place.region)
+                        || redo.retired.contains(&(before.place, before.generation)) =>
+                {
                     if let Grown::Full = self.table.set(&self.disk, id, entry, None).await? {
                         return Err(Error::corrupt("a bucket of the lookup table has lost an entry"));
                     }

@@ -47,6 +47,8 @@ pub struct Redo {
     pub copies: Vec<(u128, Name, Entry)>,
     /// Pages of the lookup table's extensible part.
     pub pages: Vec<Lba>,
+    /// Copies that the bitmaps do not have any more.
+    pub retired: BTreeSet<(Place, u64)>,
     /// The highest number seen.
     pub number: u64,
 }
@@ -203,6 +205,7 @@ pub async fn recover(
         };
         retire_in(disk, number, region, &copies, &mut report).await?;
     }
+    redo.retired = retired;
     Ok((redo, report))
 }
 

@@ -1,0 +1,198 @@
+//! `ashlar regions` and `ashlar check STORE`: the map of a region store, and its repair.
+
+use crate::arguments::CheckStore;
+use crate::output::{Failure, Output};
+use ashlar_block::Device;
+use ashlar_devices::{FileDevice, OpenOptions};
+use ashlar_env::Env;
+use ashlar_env::real::Real;
+use ashlar_objects::Error;
+use ashlar_regions::{Checked, Config, Health, Memory, Regions, Status, format};
+use ashlar_report::{Axis, Origin, Plot, Series, escape, page};
+use ashlar_units::Bytes;
+use clap::Args;
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// The map of a region store.
+#[derive(Args)]
+pub struct RegionsArguments {
+    /// The file or block device that the store is on. It must not be in use.
+    #[arg(value_name = "STORE")]
+    pub store: PathBuf,
+    /// Write the map as a picture, too: an HTML page.
+    #[arg(long, value_name = "FILE")]
+    pub picture: Option<PathBuf>,
+    /// Make an empty store first. A file that is not there is made of the size that --size says.
+    #[arg(long)]
+    pub format: bool,
+    /// Size of a file that is made.
+    #[arg(long, value_name = "SIZE", requires = "format")]
+    pub size: Option<Bytes>,
+    /// Size of a region.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", requires = "format")]
+    pub region: Bytes,
+    /// Size of a large block.
+    #[arg(long, value_name = "SIZE", default_value = "512KiB", requires = "format")]
+    pub large_block: Bytes,
+    /// Expected mean size of objects, by which the lookup table is sized.
+    #[arg(long, value_name = "SIZE", default_value = "250KiB", requires = "format")]
+    pub object_mean: Bytes,
+    /// With --format: replace the store that is there, with all its objects.
+    #[arg(long, requires = "format")]
+    pub force: bool,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(transparent)]
+struct Map(Status);
+
+impl fmt::Display for Map {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Status { device, region_bytes, large_block_bytes, objects, log_blocks, regions, .. } = &self.0;
+        writeln!(
+            f,
+            "{device}: {objects} objects, {} regions of {}, large blocks of {}, {} of {} blocks of the log in use",
+            regions.len(),
+            Bytes(*region_bytes),
+            Bytes(*large_block_bytes),
+            log_blocks[0],
+            log_blocks[1]
+        )?;
+        writeln!(f, "region  kind    objects  fill  fragmented  generation        health")?;
+        for region in regions {
+            let percent = |share: f64| format!("{:.0}%", share * 100.0);
+            let kind = format!("{:?}", region.kind).to_lowercase();
+            let fragmented = region.fragmentation.map_or("-".into(), percent);
+            let health = if region.health == Health::Good { "good" } else { "damaged" };
+            writeln!(
+                f,
+                "{:>6}  {kind:<6}  {:>7}  {:>4}  {fragmented:>10}  {:<16x}  {health}",
+                region.region,
+                region.objects,
+                percent(region.fill),
+                region.generation
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(transparent)]
+struct Report(Checked);
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Checked { regions, objects, problems, lost, damaged, pages_rebuilt, repaired } = &self.0;
+        writeln!(f, "{regions} regions, {objects} objects")?;
+        problems.iter().try_for_each(|problem| writeln!(f, "wrong: {problem}"))?;
+        damaged.iter().try_for_each(|name| writeln!(f, "damaged contents: {name}"))?;
+        lost.iter().try_for_each(|name| writeln!(f, "lost: {name}"))?;
+        if *pages_rebuilt > 0 {
+            writeln!(f, "{pages_rebuilt} buckets of the lookup table were made anew")?;
+        }
+        match (self.0.is_clean(), repaired) {
+            (true, _) => writeln!(f, "nothing is wrong"),
+            (false, true) => writeln!(f, "mended what can be mended"),
+            (false, false) => writeln!(f, "run it with --repair to mend what can be mended"),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::new(error.to_string())
+    }
+}
+
+fn open(path: &Path, create: Option<Bytes>, env: &Env) -> Result<Device, Failure> {
+    let options = OpenOptions { create, ..OpenOptions::default() };
+    Ok(Arc::new(FileDevice::open(path, &options, env.clone())?))
+}
+
+/// `ashlar regions`.
+pub fn run(arguments: &RegionsArguments, output: &Output) -> Result<ExitCode, Failure> {
+    if let Some(code) = output.schema::<Map>() {
+        return Ok(code);
+    }
+    let real = Real::start(1).map_err(|error| Failure::new(error.to_string()))?;
+    let env = real.env();
+    let device = open(&arguments.store, arguments.size, &env)?;
+    let config = arguments.format.then_some(Config {
+        region: arguments.region,
+        large_block: arguments.large_block,
+        object_mean: arguments.object_mean,
+        force: arguments.force,
+        ..Config::default()
+    });
+    let status = real.block_on(async move {
+        if let Some(config) = config {
+            format(&env, &device, config).await?;
+        }
+        let store = Regions::open(&env, device, Memory::default()).await?;
+        let status = store.status(true).await?;
+        store.close().await?;
+        Ok::<_, Failure>(status)
+    })?;
+    if let Some(file) = &arguments.picture {
+        let html = picture(&status);
+        std::fs::write(file, html).map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
+    }
+    output.print(&Map(status));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The map as a page: how full and how fragmented each region is, by kind.
+fn picture(status: &Status) -> String {
+    let categories: Vec<String> = status.regions.iter().map(|region| region.region.to_string()).collect();
+    let share = Axis::new("share, %").from(0.0);
+    let mut fill = Plot::bars("How full each region is", categories.clone(), share, Origin::Measured);
+    for (name, kind) in [
+        ("large", ashlar_regions::Kind::Large),
+        ("small", ashlar_regions::Kind::Small),
+        ("table", ashlar_regions::Kind::Table),
+    ] {
+        let of_kind = status.regions.iter().map(|region| if region.kind == kind { region.fill * 100.0 } else { 0.0 });
+        fill = fill.with(Series::bars(name, of_kind.collect()));
+    }
+    let values = status.regions.iter().map(|region| region.fragmentation.unwrap_or(0.0) * 100.0);
+    let title = "How fragmented free space is: what of it lies outside its longest extent";
+    let share = Axis::new("share, %").from(0.0);
+    let fragmented = Plot::bars(title, categories, share, Origin::Measured).with(Series::bars("free space", values.collect()));
+    let damaged: Vec<String> = status
+        .regions
+        .iter()
+        .filter(|region| region.health == Health::Damaged)
+        .map(|region| format!("<p>Region {} is damaged.</p>", region.region))
+        .collect();
+    let head = format!("<p>{} objects on {}</p>{}", status.objects, escape(&status.device), damaged.concat());
+    page("Regions", &(head + &fill.figure_html() + &fragmented.figure_html()))
+}
+
+/// `ashlar check STORE`.
+pub fn check(arguments: &CheckStore, repair: bool, output: &Output) -> Result<ExitCode, Failure> {
+    if let Some(code) = output.schema::<Report>() {
+        return Ok(code);
+    }
+    let real = Real::start(1).map_err(|error| Failure::new(error.to_string()))?;
+    let env = real.env();
+    let Some(path) = &arguments.store else {
+        return Err(Failure::new("--region needs the store that the region is of: ashlar check STORE --region N").with_code(2));
+    };
+    let (device, region) = (open(path, None, &env)?, arguments.region);
+    let checked = real.block_on(async move {
+        let (store, recovered) = Regions::open_with_report(&env, device, Memory::default()).await?;
+        let mut checked = store.check(region, repair).await?;
+        checked.problems.splice(..0, recovered.damage);
+        store.close().await?;
+        Ok::<_, Failure>(checked)
+    })?;
+    let wrong = !checked.is_clean() && !checked.repaired || !checked.lost.is_empty() || !checked.damaged.is_empty();
+    output.print(&Report(checked));
+    Ok(ExitCode::from(u8::from(wrong)))
+}
