@@ -173,9 +173,8 @@ pub fn run(command: ProveCommand, output: &Output) -> Result<ExitCode, Failure> 
             return rules(output, ashlar_regions::Rule::ALL.iter().map(|(_, name, what)| (*name, *what)));
         }
         ProveCommand::Regions(prove) => {
-            let unknown = |name: &str| {
-                usage(format!("there is no rule {name:?}; `ashlar prove regions --rules` lists them"))
-            };
+            let unknown =
+                |name: &str| usage(format!("there is no rule {name:?}; `ashlar prove regions --rules` lists them"));
             let named = |name: &str| ashlar_regions::Rule::named(name).ok_or_else(|| unknown(name));
             (Subject::Regions(prove.without.as_deref().map(named).transpose()?), prove.long)
         }
@@ -198,10 +197,7 @@ pub fn run(command: ProveCommand, output: &Output) -> Result<ExitCode, Failure> 
     prove(&subject, &long, output)
 }
 
-fn rules(
-    output: &Output,
-    all: impl Iterator<Item = (&'static str, &'static str)>,
-) -> Result<ExitCode, Failure> {
+fn rules(output: &Output, all: impl Iterator<Item = (&'static str, &'static str)>) -> Result<ExitCode, Failure> {
     if let Some(code) = output.schema::<Rules>() {
         return Ok(code);
     }

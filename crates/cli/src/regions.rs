@@ -42,6 +42,9 @@ pub struct RegionsArguments {
     /// Expected mean size of objects, by which the lookup table is sized.
     #[arg(long, value_name = "SIZE", default_value = "250KiB", requires = "format")]
     pub object_mean: Bytes,
+    /// Small blocks of 4KiB for each onode of a small region: 8 suits objects of 32KiB, 1 tiny ones.
+    #[arg(long, value_name = "N", default_value = "8", requires = "format")]
+    pub blocks_per_onode: u64,
     /// With --format: replace the store that is there, with all its objects.
     #[arg(long, requires = "format")]
     pub force: bool,
@@ -127,6 +130,7 @@ pub fn run(arguments: &RegionsArguments, output: &Output) -> Result<ExitCode, Fa
         region: arguments.region,
         large_block: arguments.large_block,
         object_mean: arguments.object_mean,
+        blocks_per_onode: arguments.blocks_per_onode,
         force: arguments.force,
         ..Config::default()
     });
@@ -163,7 +167,8 @@ fn picture(status: &Status) -> String {
     let values = status.regions.iter().map(|region| region.fragmentation.unwrap_or(0.0) * 100.0);
     let title = "How fragmented free space is: what of it lies outside its longest extent";
     let share = Axis::new("share, %").from(0.0);
-    let fragmented = Plot::bars(title, categories, share, Origin::Measured).with(Series::bars("free space", values.collect()));
+    let fragmented =
+        Plot::bars(title, categories, share, Origin::Measured).with(Series::bars("free space", values.collect()));
     let damaged: Vec<String> = status
         .regions
         .iter()
@@ -182,7 +187,9 @@ pub fn check(arguments: &CheckStore, repair: bool, output: &Output) -> Result<Ex
     let real = Real::start(1).map_err(|error| Failure::new(error.to_string()))?;
     let env = real.env();
     let Some(path) = &arguments.store else {
-        return Err(Failure::new("--region needs the store that the region is of: ashlar check STORE --region N").with_code(2));
+        return Err(
+            Failure::new("--region needs the store that the region is of: ashlar check STORE --region N").with_code(2)
+        );
     };
     let (device, region) = (open(path, None, &env)?, arguments.region);
     let checked = real.block_on(async move {

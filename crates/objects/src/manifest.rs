@@ -131,9 +131,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn manifest() -> impl Strategy<Value = Manifest> {
-        prop::collection::vec((0..4u128, 0..50u64, 0..60u64), 0..12).prop_map(|runs| {
-            Manifest(runs.into_iter().map(|(stripe, skip, len)| Run { stripe, skip, len }).collect())
-        })
+        prop::collection::vec((0..4u128, 0..50u64, 0..60u64), 0..12)
+            .prop_map(|runs| Manifest(runs.into_iter().map(|(stripe, skip, len)| Run { stripe, skip, len }).collect()))
     }
 
     /// Every byte as the byte of a stripe.

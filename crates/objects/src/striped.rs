@@ -433,12 +433,16 @@ impl Striped {
     ) -> Manifest {
         let last = if middle.0.is_empty() { front.0.last() } else { None };
         let goes_on = last.filter(|last| {
-            last.stripe != 0 && last.skip == 0 && last.len % self.piece == 0 && front.0.iter().filter(|run| run.stripe == last.stripe).count() == 1
+            last.stripe != 0
+                && last.skip == 0
+                && last.len.is_multiple_of(self.piece)
+                && front.0.iter().filter(|run| run.stripe == last.stripe).count() == 1
         });
         let len = len_of(&content);
         let whole = len - len % self.piece;
         let mut manifest = Manifest::default();
-        if let Some(last) = goes_on.filter(|last| whole > 0 && !fresh.iter().any(|(run, _)| run.stripe == last.stripe)) {
+        if let Some(last) = goes_on.filter(|last| whole > 0 && !fresh.iter().any(|(run, _)| run.stripe == last.stripe))
+        {
             let run = Run { stripe: last.stripe, skip: last.skip + last.len, len: whole };
             let mut data = Vec::new();
             for _ in 0..whole / self.piece {
@@ -645,7 +649,8 @@ impl Engine for Striped {
         let (mut objects, mut from) = (Vec::new(), request.from);
         let limit = request.limit.max(1);
         loop {
-            let page = self.inner.list(List { prefix: request.prefix.clone(), from, limit: limit - objects.len() }).await?;
+            let page =
+                self.inner.list(List { prefix: request.prefix.clone(), from, limit: limit - objects.len() }).await?;
             let last = page.objects.last().map(|stat| stat.name.clone());
             let users = page.objects.iter().filter(|stat| !stat.name.is_reserved());
             objects.extend(users.map(|stat| striped(stat).unwrap_or_else(|| stat.clone())));

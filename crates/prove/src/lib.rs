@@ -8,8 +8,8 @@ mod files;
 #[cfg(test)]
 mod fuzz;
 mod pool;
-pub mod schedule;
 mod regions;
+pub mod schedule;
 mod seeded;
 pub mod typed;
 

@@ -29,6 +29,7 @@ const CONFIG: Config = Config {
     region: Size::kib(256),
     large_block: Size::kib(16),
     object_mean: Size::kib(64),
+    blocks_per_onode: 8,
     log: Size::kib(256),
     force: false,
 };
@@ -329,10 +330,8 @@ impl Life {
         let joint: Joint = states
             .into_iter()
             .map(|(name, state)| {
-                let history = world.objects.entry(name.clone()).or_insert_with(|| History {
-                    states: vec![None],
-                    durable: 0,
-                });
+                let history =
+                    world.objects.entry(name.clone()).or_insert_with(|| History { states: vec![None], durable: 0 });
                 history.states.push(state);
                 (name, history.states.len() - 1)
             })

@@ -56,8 +56,11 @@ impl Room {
         let shape = &shared.disk.layout.shape;
         let regions = |needed: u64, has: u64, each: u64| needed.saturating_sub(has).div_ceil(each.max(1));
         let large = regions(promised.units, self.units, shape.units);
-        let small = regions(promised.slots, self.slots, shape.onodes)
-            .max(regions(promised.blocks, self.blocks, shape.small.saturating_sub(shared.largest_small() - 1)));
+        let small = regions(promised.slots, self.slots, shape.onodes).max(regions(
+            promised.blocks,
+            self.blocks,
+            shape.small.saturating_sub(shared.largest_small() - 1),
+        ));
         large + small <= self.free_regions.saturating_sub(RESERVE)
     }
 }

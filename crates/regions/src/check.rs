@@ -85,7 +85,7 @@ impl Shared {
         if !missing.is_empty() {
             self.name_lost(&missing, repair, &mut checked).await?;
         }
-        checked.repaired = repair && !checked.is_clean();
+        checked.repaired |= repair && !checked.is_clean();
         Ok(checked)
     }
 
@@ -133,7 +133,10 @@ impl Shared {
 
         let (mut live, mut claimed) = (Vec::new(), Bits::new(blocks));
         for (onode, _) in onodes {
-            if !self.counts(writer, &onode, trusted.is_some() && head.slots.get(onode.place.slot), repair, checked).await? {
+            if !self
+                .counts(writer, &onode, trusted.is_some() && head.slots.get(onode.place.slot), repair, checked)
+                .await?
+            {
                 continue;
             }
             checked.objects += 1;
@@ -161,6 +164,7 @@ impl Shared {
             install(region, Head { slots, blocks, ..head }, &self.disk.layout.shape, live);
             region.entry.corrupt = false;
             region.quarantined = 0;
+            checked.repaired = true;
         } else if wrong {
             self.condemn(number);
         }
@@ -178,10 +182,7 @@ impl Shared {
             if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Failed) {
                 return Err(error);
             }
-            let fresh = self.space.lock().regions[number as usize].changed;
-            if !fresh {
-                checked.problems.push(error.to_string());
-            }
+            checked.problems.push(error.to_string());
         }
         match self.load(number).await {
             Ok(()) => Ok(true),
@@ -263,7 +264,8 @@ impl Shared {
             if !matches!(kind, Kind::Large | Kind::Small) || self.load(number).await.is_err() {
                 continue;
             }
-            let Some(slots) = self.space.lock().regions[number as usize].state.as_ref().map(|state| state.slots.clone())
+            let Some(slots) =
+                self.space.lock().regions[number as usize].state.as_ref().map(|state| state.slots.clone())
             else {
                 continue;
             };

@@ -154,7 +154,8 @@ impl Shared {
     ) -> Result<Option<Onode>, BlockError> {
         let blocks = onode.crcs.len();
         let pieces = if blocks == 0 { Vec::new() } else { self.payload(onode, kind, 0..blocks, None).await? };
-        let Some((place, extents)) = self.take(kind, blocks as u32, Urgency::Usual, onode.name.is_reserved()).await? else {
+        let Some((place, extents)) = self.take(kind, blocks as u32, Urgency::Usual, onode.name.is_reserved()).await?
+        else {
             return Ok(None);
         };
         let birth = self.kind_of(place.region).map_or(0, |(_, birth)| birth);

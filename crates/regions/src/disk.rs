@@ -105,9 +105,7 @@ fn merge(mut writes: Vec<Write>) -> Vec<Write> {
     for write in writes {
         let blocks = blocks_of(&write.pieces).0;
         match merged.last_mut() {
-            Some((last, len))
-                if last.at.0 + *len == write.at.0 && (*len + blocks) * BLOCK_LEN as u64 <= MERGED_MAX =>
-            {
+            Some((last, len)) if last.at.0 + *len == write.at.0 && (*len + blocks) * BLOCK_LEN as u64 <= MERGED_MAX => {
                 last.pieces.extend(write.pieces);
                 *len += blocks;
             }

@@ -83,7 +83,11 @@ impl Engine for Regions {
                 // The checksum of all is not needed to know that of both; it must agree with it.
                 debug_assert_eq!(
                     new.checksum,
-                    checksum_of_both(stat.checksum, checksum(&crate::read::cut(new.data.clone(), at as usize, len as usize)), len)
+                    checksum_of_both(
+                        stat.checksum,
+                        checksum(&crate::read::cut(new.data.clone(), at as usize, len as usize)),
+                        len
+                    )
                 );
             }
             new.expected = new.expected.max(stat.size);

@@ -19,7 +19,7 @@ const STORE: u64 = 42;
 const PLACE: Place = Place { region: 3, slot: 5 };
 
 /// Changes an image behind a checksum that holds.
-fn forged(image: &Bytes, key: u64, edits: &[Edit]) -> Vec<u8> {
+fn forged(image: &[u8], key: u64, edits: &[Edit]) -> Vec<u8> {
     let mut image = image.to_vec();
     edits.iter().for_each(|edit| edit.apply_in_place(&mut image[8..]));
     let check = xxh3_64_with_seed(&image[8..], key);
@@ -85,13 +85,28 @@ fn record() -> impl Strategy<Value = Record> {
 }
 
 fn superblock() -> impl Strategy<Value = Superblock> {
-    (any::<[u64; 8]>(), any::<[u8; 32]>(), 8000..1u64 << 34, 0..2u8).prop_map(|(words, hash_key, capacity, map_slot)| {
-        let [store, key, commit, epoch, log_start, generation, map_commit, _] = words;
-        let region = Blocks((capacity / 64).next_power_of_two().clamp(512, 1 << 16)).to_bytes();
-        let config = Config { region, large_block: Blocks(64).to_bytes(), ..Config::default() };
-        let capacity = Blocks(capacity);
-        Superblock { store, key, hash_key, config, capacity, commit, epoch, map_slot, map_commit, log_start, generation, names: None }
-    })
+    (any::<[u64; 8]>(), any::<[u8; 32]>(), 8000..1u64 << 34, 0..2u8).prop_map(
+        |(words, hash_key, capacity, map_slot)| {
+            let [store, key, commit, epoch, log_start, generation, map_commit, _] = words;
+            let region = Blocks((capacity / 64).next_power_of_two().clamp(512, 1 << 16)).to_bytes();
+            let config = Config { region, large_block: Blocks(64).to_bytes(), ..Config::default() };
+            let capacity = Blocks(capacity);
+            Superblock {
+                store,
+                key,
+                hash_key,
+                config,
+                capacity,
+                commit,
+                epoch,
+                map_slot,
+                map_commit,
+                log_start,
+                generation,
+                names: None,
+            }
+        },
+    )
 }
 
 proptest! {
@@ -144,7 +159,7 @@ proptest! {
 
     #[test]
     fn pages(entries in prop::collection::vec((any::<u128>(), place(), any::<[u64; 2]>()), 0..=101), at in 1..1u64 << 40, edits in edits(), noise in noise(4096)) {
-        let entry = |(id, place, [generation, version])| (id, Entry { place, generation, version });
+        let entry = |(id, place, [generation, version]): (u128, Place, [u64; 2])| (id, Entry { place, generation, version });
         let page = Page { entries: entries.into_iter().map(entry).collect(), link: Some(Lba(at + 9)) };
         let image = page.encode(KEY, STORE, Lba(at));
         prop_assert_eq!(Page::decode(KEY, STORE, Lba(at), &image), Ok(page));
@@ -156,7 +171,7 @@ proptest! {
 
     #[test]
     fn maps(kinds in prop::collection::vec((0..4u8, any::<[u32; 4]>(), any::<[u64; 3]>()), 4..90), edits in edits(), noise in noise(4096)) {
-        let entry = |(kind, [live, hidden, free_slots, free_blocks], [birth, generation, bytes])| MapEntry {
+        let entry = |(kind, [live, hidden, free_slots, free_blocks], [birth, generation, bytes]): (u8, [u32; 4], [u64; 3])| MapEntry {
             kind: Kind::from_byte(kind).expect("one of four"),
             head: kind % 2,
             corrupt: kind == 3,
@@ -173,7 +188,7 @@ proptest! {
 
     #[test]
     fn heads(kind in 1..4u8, set in prop::collection::vec(any::<u32>(), 0..40), edits in edits(), noise in noise(8192)) {
-        let (shape, kind) = (Shape::of(512, 16), Kind::from_byte(kind).expect("one of four"));
+        let (shape, kind) = (Shape::of(512, 16, 8), Kind::from_byte(kind).expect("one of four"));
         let (slots, blocks) = shape.bits(kind);
         let mut head = Head { store: STORE, region: 3, kind, birth: 1, generation: 2, commit: 3, slots: Bits::new(slots), blocks: Bits::new(blocks) };
         for bit in set {

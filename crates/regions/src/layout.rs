@@ -42,6 +42,8 @@ pub struct Config {
     pub large_block: Size,
     /// Expected mean size of objects, by which the lookup table is made so large that about half of it is used.
     pub object_mean: Size,
+    /// Small blocks for each onode of a small region: fewer for stores of small objects.
+    pub blocks_per_onode: u64,
     /// Size of the log of retirements.
     pub log: Size,
     /// Replace whatever the device holds.
@@ -55,6 +57,7 @@ impl Default for Config {
             region: REGION,
             large_block: LARGE_BLOCK,
             object_mean: Size::kib(250),
+            blocks_per_onode: SMALL_BLOCKS_PER_ONODE,
             log: Size::mib(4),
             force: false,
         }
@@ -106,14 +109,14 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The shape of regions of this many blocks with large blocks of this many.
-    pub fn of(blocks: u64, large: u64) -> Shape {
-        let bits = blocks + blocks / SMALL_BLOCKS_PER_ONODE;
+    /// The shape of regions of this many blocks with large blocks of this many, and an onode for this many small blocks.
+    pub fn of(blocks: u64, large: u64, per_onode: u64) -> Shape {
+        let bits = blocks + 128;
         let head = (HEAD_HEADER_LEN as u64 + bits.div_ceil(8) + 16).div_ceil(BLOCK_LEN as u64);
         let body = blocks - 2 * head;
         // The head of a large region has a whole large block, so that its units are aligned.
         let units = (blocks - large.max(2 * head)) / (large + 1);
-        let onodes = body.div_ceil(SMALL_BLOCKS_PER_ONODE + 1);
+        let onodes = body.div_ceil(per_onode + 1);
         Shape { blocks, head, large, units, onodes, small: body - onodes, table: body }
     }
     /// Bits of the bitmap of onodes, and of that of blocks, for a kind.
@@ -155,7 +158,7 @@ impl Layout {
     pub fn new(capacity: Blocks, config: &Config) -> Result<Layout> {
         let blocks = |what: &str, size: Size, low: u64, high: u64| {
             let count = size.0 / BLOCK_LEN as u64;
-            if size.0 % BLOCK_LEN as u64 != 0 || count < low || count > high {
+            if !size.0.is_multiple_of(BLOCK_LEN as u64) || count < low || count > high {
                 let (low, high) = (Blocks(low).to_bytes(), Blocks(high).to_bytes());
                 return Err(Error::misuse(format!("{what} is a multiple of 4KiB from {low} to {high}, not {size}")));
             }
@@ -166,6 +169,9 @@ impl Layout {
         let log_blocks = blocks("the log", config.log, 16, 1 << 18)?;
         if large * 4 > region {
             return Err(Error::misuse("a region holds at least four large blocks: make it larger, or them smaller"));
+        }
+        if !(1..=64).contains(&config.blocks_per_onode) {
+            return Err(Error::misuse("a small region has an onode for 1 to 64 blocks"));
         }
         if config.object_mean.0 < 512 {
             return Err(Error::misuse("the mean size of objects is at least 512 bytes"));
@@ -184,7 +190,14 @@ impl Layout {
                 config.region
             )));
         }
-        Ok(Layout { capacity: capacity.0, map_blocks, log_blocks, pages, regions, shape: Shape::of(region, large) })
+        Ok(Layout {
+            capacity: capacity.0,
+            map_blocks,
+            log_blocks,
+            pages,
+            regions,
+            shape: Shape::of(region, large, config.blocks_per_onode),
+        })
     }
 
     /// Both places of the superblock of this number.
@@ -250,9 +263,8 @@ impl Layout {
     pub fn check(&self, at: Lba, count: Blocks) -> Result<()> {
         let last = Lba(at.0.saturating_add(count.0.max(1) - 1));
         let base = self.is_base(at) && self.is_base(last);
-        let inside = |region: u32| {
-            self.region_of(last) == Some(region) && at.0 >= self.region(region).0 + 2 * self.shape.head
-        };
+        let inside =
+            |region: u32| self.region_of(last) == Some(region) && at.0 >= self.region(region).0 + 2 * self.shape.head;
         if base || self.region_of(at).is_some_and(inside) {
             return Ok(());
         }
@@ -267,7 +279,7 @@ mod tests {
     /// Section 6, check 1 of the digest, with onodes of 4 KiB where the thesis has 512 bytes.
     #[test]
     fn sizes_are_those_of_the_thesis() {
-        let shape = Shape::of(REGION.0 / 4096, LARGE_BLOCK.0 / 4096);
+        let shape = Shape::of(REGION.0 / 4096, LARGE_BLOCK.0 / 4096, SMALL_BLOCKS_PER_ONODE);
         // (256 MiB - 512 KiB) / (512 KiB + 4 KiB)
         assert_eq!(shape.units, 507);
         // One onode for eight blocks: of 65,536 blocks less two heads of three.

@@ -21,9 +21,9 @@ mod clean;
 mod disk;
 mod engine;
 mod extents;
+mod format;
 #[cfg(test)]
 mod fuzz;
-mod format;
 mod layout;
 mod names;
 mod open;

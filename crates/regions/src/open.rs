@@ -30,7 +30,7 @@ const LOCKS: usize = 256;
 /// # Errors
 /// The device holds a store already and `config.force` is not set; sizes that do not fit; those of the device.
 pub async fn format(env: &Env, device: &Device, config: Config) -> Result<()> {
-    let _guard = Guard::of(device)?;
+    let _guard = Guard::of(env, device).await?;
     let capacity = device.geometry().capacity;
     let layout = Layout::new(capacity, &config)?;
     if !config.force && newest_superblock(device).await.is_ok() {
@@ -105,7 +105,7 @@ impl Regions {
     /// # Errors
     /// As [`open`](Regions::open).
     pub async fn open_with_report(env: &Env, device: Device, memory: Memory) -> Result<(Regions, Recovered)> {
-        let guard = Guard::of(&device)?;
+        let guard = Guard::of(env, &device).await?;
         let mut superblock = newest_superblock(&device).await?;
         let layout = Layout::new(superblock.capacity, &superblock.config)?;
         let disk = Disk { env: env.clone(), device, layout, key: superblock.key, store: superblock.store };
@@ -203,9 +203,10 @@ impl Shared {
             }
         }
         for at in &redo.pages {
-            let block = self.disk.layout.region_of(*at).and_then(|region| {
-                self.disk.layout.block_of(region, Kind::Table, *at).map(|block| (region, block))
-            });
+            let block =
+                self.disk.layout.region_of(*at).and_then(|region| {
+                    self.disk.layout.block_of(region, Kind::Table, *at).map(|block| (region, block))
+                });
             if let Some((region, block)) = block {
                 self.space.lock().claim_table(region, block);
             }

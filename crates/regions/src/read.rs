@@ -21,7 +21,8 @@ impl quick_cache::Weighter<u128, Arc<Onode>> for OnodeWeight {
     fn weight(&self, _: &u128, onode: &Arc<Onode>) -> u64 {
         let attributes: usize = onode.attributes.iter().map(|(key, value)| key.len() + value.len() + 96).sum();
         let inline = onode.inline.as_ref().map_or(0, Bytes::len);
-        (256 + onode.name.as_bytes().len() + onode.extents.len() * 8 + onode.crcs.len() * 4 + attributes + inline) as u64
+        (256 + onode.name.as_bytes().len() + onode.extents.len() * 8 + onode.crcs.len() * 4 + attributes + inline)
+            as u64
     }
 }
 

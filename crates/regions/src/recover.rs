@@ -334,9 +334,8 @@ impl Scan<'_> {
             };
             for (slot, image) in (first as u32..).zip(images) {
                 let place = Place { region: self.number, slot };
-                let decoded = image.and_then(|image| {
-                    Onode::decode(self.disk.key, self.disk.store, place, self.birth, &image)
-                });
+                let decoded =
+                    image.and_then(|image| Onode::decode(self.disk.key, self.disk.store, place, self.birth, &image));
                 let reused = self.retired.range((place, 0)..=(place, u64::MAX)).next().is_some();
                 let known = self.head.slots.get(slot);
                 match decoded {

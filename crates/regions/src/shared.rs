@@ -359,6 +359,10 @@ pub(crate) fn nowhere() -> BlockError {
     BlockError::corrupt("the lookup table leads to a place that holds something else")
 }
 
+/// How often a device that is in use is asked for again, and after what time: two seconds in all.
+const GUARD_TRIES: u32 = 100;
+const GUARD_RETRY: Duration = Duration::from_millis(20);
+
 /// Devices on which a store is open in this process.
 static OPEN: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
@@ -366,13 +370,17 @@ static OPEN: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 pub struct Guard(usize);
 
 impl Guard {
-    pub(crate) fn of(device: &ashlar_block::Device) -> Result<Guard, BlockError> {
+    /// Takes a device; waits a little for a store that was let go and still has something under way.
+    pub(crate) async fn of(env: &Env, device: &ashlar_block::Device) -> Result<Guard, BlockError> {
         let address = Arc::as_ptr(device).cast::<()>() as usize;
-        if !OPEN.lock().insert(address) {
-            let message = format!("a store is open on {} already: close it first", device.name());
-            return Err(BlockError::misuse(message));
+        for _ in 0..GUARD_TRIES {
+            if OPEN.lock().insert(address) {
+                return Ok(Guard(address));
+            }
+            env.sleep(GUARD_RETRY).await;
         }
-        Ok(Guard(address))
+        let message = format!("a store is open on {} already: close it first", device.name());
+        Err(BlockError::misuse(message))
     }
 }
 

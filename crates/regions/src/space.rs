@@ -113,7 +113,8 @@ impl Space {
     /// Blocks that small objects of up to `largest` blocks surely find in small regions: as long as some region has so many
     /// free, the next one has a place, so that each may in the end keep one less of them.
     pub fn sure_blocks(&self, largest: u64) -> u64 {
-        let small = self.regions.iter().map(|region| &region.entry).filter(|entry| entry.kind == Kind::Small && !entry.corrupt);
+        let small =
+            self.regions.iter().map(|region| &region.entry).filter(|entry| entry.kind == Kind::Small && !entry.corrupt);
         let with_slots = small.filter(|entry| entry.free_slots > 0);
         with_slots.map(|entry| u64::from(entry.free_blocks).saturating_sub(largest - 1)).sum()
     }

@@ -106,8 +106,9 @@ impl Regions {
         let share = |free: u32, all: u64| if all == 0 { 0.0 } else { 1.0 - f64::from(free) / all as f64 };
         let fill = share(entry.free_slots, slots).max(share(entry.free_blocks, blocks));
         let state = region.state.as_ref().filter(|_| blocks > 0);
-        let fragmentation =
-            state.filter(|_| entry.free_blocks > 0).map(|state| share(state.free.longest(), u64::from(entry.free_blocks)));
+        let fragmentation = state
+            .filter(|_| entry.free_blocks > 0)
+            .map(|state| share(state.free.longest(), u64::from(entry.free_blocks)));
         RegionStatus {
             region: number,
             kind: entry.kind,

@@ -114,7 +114,8 @@ impl Table {
                 let of = |page: u64| whole.slice((page - run.start) as usize * BLOCK_LEN..).slice(..BLOCK_LEN);
                 for page in absent.into_iter().filter(|page| *page != at.0) {
                     // A damaged one is told when it is asked for.
-                    neighbours.extend(Page::decode(disk.key, disk.store, Lba(page), &of(page)).map(|found| (page, found)));
+                    neighbours
+                        .extend(Page::decode(disk.key, disk.store, Lba(page), &of(page)).map(|found| (page, found)));
                 }
                 of(at.0)
             }

@@ -183,7 +183,9 @@ impl Shared {
         let large_fits = u64::from(blocks) <= self.disk.layout.shape.large && blocks > 0;
         let kinds = if wanted == Kind::Large || !large_fits { [wanted, Kind::Small] } else { [wanted, Kind::Large] };
         for kind in kinds {
-            let Some((place, extents)) = self.take(kind, blocks, urgency, pending.name.is_reserved()).await? else { continue };
+            let Some((place, extents)) = self.take(kind, blocks, urgency, pending.name.is_reserved()).await? else {
+                continue;
+            };
             if kind == Kind::Small {
                 self.counts.fragments.fetch_add(extents.len().max(1) as u64, Ordering::Relaxed);
                 self.counts.placed_small.fetch_add(1, Ordering::Relaxed);
@@ -286,8 +288,7 @@ impl Shared {
                     else {
                         continue;
                     };
-                    let entry =
-                        Entry { place: onode.place, generation: onode.generation, version: onode.version };
+                    let entry = Entry { place: onode.place, generation: onode.generation, version: onode.version };
                     self.publish_copy(writer, onode.id, entry, onode.name.is_reserved()).await?;
                     self.onodes.insert(onode.id, onode.clone());
                     if onode.provisional {
@@ -350,13 +351,7 @@ impl Shared {
     }
 
     /// Puts a copy that does not count any more into quarantine.
-    async fn retire(
-        &self,
-        writer: &mut Writer,
-        id: u128,
-        entry: Entry,
-        hidden: bool,
-    ) -> Result<(), BlockError> {
+    async fn retire(&self, writer: &mut Writer, id: u128, entry: Entry, hidden: bool) -> Result<(), BlockError> {
         let Some((kind, _)) = self.kind_of(entry.place.region) else { return Ok(()) };
         let known = match kind {
             Kind::Large => self.load(entry.place.region).await.map(|()| (Vec::new(), 0)),
@@ -435,7 +430,8 @@ impl Shared {
         }
         // A ring: what passes its end goes on at its front. The front first, so that the batch is whole when its head is.
         let until_end = (layout.log_blocks - writer.seq % layout.log_blocks).min(blocks);
-        let (head, tail) = (image.slice(..until_end as usize * BLOCK_LEN), image.slice(until_end as usize * BLOCK_LEN..));
+        let (head, tail) =
+            (image.slice(..until_end as usize * BLOCK_LEN), image.slice(until_end as usize * BLOCK_LEN..));
         let durability = Durability::Forced;
         if !tail.is_empty() {
             self.disk.device.write(UPKEEP, layout.log(writer.seq + until_end), vec![tail], durability).await?;
@@ -462,10 +458,7 @@ impl Shared {
 }
 
 /// Forgets a change that the table knows by now, unless there is a newer one.
-fn forget(
-    pending: &mut HashMap<u128, Arc<Pending>, crate::table::BuildSpread>,
-    done: &Pending,
-) {
+fn forget(pending: &mut HashMap<u128, Arc<Pending>, crate::table::BuildSpread>, done: &Pending) {
     let mut forget = |id: u128| {
         if pending.get(&id).is_some_and(|newest| newest.number == done.number) {
             pending.remove(&id);

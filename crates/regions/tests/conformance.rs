@@ -16,6 +16,7 @@ async fn small_regions(env: Env) -> Store {
         region: Size::mib(2),
         large_block: Size::kib(64),
         object_mean: Size::kib(16),
+        blocks_per_onode: 8,
         log: Size::mib(1),
         force: false,
     };

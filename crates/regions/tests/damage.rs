@@ -19,6 +19,7 @@ const CONFIG: Config = Config {
     region: Size::mib(2),
     large_block: Size::kib(64),
     object_mean: Size::kib(16),
+    blocks_per_onode: 8,
     log: Size::mib(1),
     force: false,
 };
@@ -186,7 +187,8 @@ fn a_wiped_lookup_table_is_made_again_from_regions() {
         // The same entries; a page does not keep them in order.
         let after = scene.device.read(CONTEXT, table.0, Blocks(table.1)).await.expect("a device");
         let entries = |image: &[u8]| {
-            let mut all: Vec<Vec<u8>> = image.chunks(BLOCK_LEN).flat_map(|page| page[40..].chunks_exact(40)).map(<[u8]>::to_vec).collect();
+            let mut all: Vec<Vec<u8>> =
+                image.chunks(BLOCK_LEN).flat_map(|page| page[40..].chunks_exact(40)).map(<[u8]>::to_vec).collect();
             all.sort_unstable();
             all
         };

@@ -7,8 +7,8 @@
 //! contents. If contents and attributes fit into the onode, there is no payload.
 
 use super::{CHECK_LEN, Place, cut, magic, seal, take, unseal};
-use ashlar_block::{Error, Result};
 use crate::layout::LARGE_BLOCKS_MAX;
+use ashlar_block::{Error, Result};
 use ashlar_objects::{Attributes, NAME_MAX, Name};
 use ashlar_units::BLOCK_LEN;
 use bytes::{Buf, BufMut, Bytes, BytesMut, TryGetError};
@@ -93,9 +93,9 @@ pub fn attributes_to(attributes: &Attributes) -> Bytes {
 /// # Errors
 /// Damage.
 pub fn attributes_from(mut rest: &[u8]) -> Result<Attributes> {
-    read_attributes(&mut rest).map_err(|_| cut("a set of attributes"))?.ok_or_else(|| {
-        Error::corrupt("the key of an attribute is no text")
-    })
+    read_attributes(&mut rest)
+        .map_err(|_| cut("a set of attributes"))?
+        .ok_or_else(|| Error::corrupt("the key of an attribute is no text"))
 }
 
 fn read_attributes(rest: &mut &[u8]) -> Result<Option<Attributes>, TryGetError> {

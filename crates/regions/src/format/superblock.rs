@@ -52,7 +52,8 @@ impl Superblock {
         image.put_u16_le(VERSION);
         image.put_u16_le(0);
         let config = &self.config;
-        let sizes = [config.region, config.large_block, config.object_mean, config.log].map(|size| size.0);
+        let sizes =
+            [config.region.0, config.large_block.0, config.object_mean.0, config.log.0, config.blocks_per_onode];
         let counters = [self.commit, self.epoch, self.log_start, self.generation, self.map_commit];
         for word in [self.store, self.key, self.capacity.0].into_iter().chain(counters) {
             image.put_u64_le(word);
@@ -88,11 +89,25 @@ impl Superblock {
 
     fn fields(mut rest: &[u8]) -> Result<(Superblock, Option<&[u8]>), TryGetError> {
         rest.try_get_u16_le()?;
-        let mut words = [0; 12];
+        let mut words = [0; 13];
         for word in &mut words {
             *word = rest.try_get_u64_le()?;
         }
-        let [store, key, capacity, commit, epoch, log_start, generation, map_commit, region, large, mean, log] = words;
+        let [
+            store,
+            key,
+            capacity,
+            commit,
+            epoch,
+            log_start,
+            generation,
+            map_commit,
+            region,
+            large,
+            mean,
+            log,
+            blocks_per_onode,
+        ] = words;
         let mut hash_key = [0; 32];
         hash_key.copy_from_slice(take(&mut rest, 32)?);
         let config = Config {
@@ -100,6 +115,7 @@ impl Superblock {
             large_block: Size(large),
             object_mean: Size(mean),
             log: Size(log),
+            blocks_per_onode,
             force: false,
         };
         let map_slot = rest.try_get_u8()?;
