@@ -22,11 +22,13 @@ mod manifest;
 mod memory;
 mod striped;
 mod types;
+mod upload;
 
 pub use error::{Error, Result};
 pub use memory::Memory;
 pub use striped::Striped;
 pub use types::*;
+pub use upload::{PARTS_MAX, Session, Upload, forget};
 
 use ashlar_env::BoxFuture;
 use bytes::Bytes;
@@ -55,8 +57,9 @@ pub trait Engine: Send + Sync + 'static {
     /// As [`put`](Engine::put), and [`Error::NotFound`].
     fn write(&self, name: &Name, at: At, data: Vec<Bytes>, change: Change)
     -> impl Future<Output = Result<Stat>> + Send;
-    /// Makes the object `name` of the contents of `parts`, one after another, and deletes the parts. A part may be given
-    /// once, and not be `name` itself. It takes no longer for large parts than for small ones, where the engine can.
+    /// Makes the object `name` of the contents of `parts`, one after another, and deletes the parts: up to [`PARTS_MAX`]. A
+    /// part may be given once, and not be `name` itself. With [`Durability::Sync`] the contents survive a crash however the
+    /// parts were written. It takes no longer for large parts than for small ones, where the engine can.
     ///
     /// # Errors
     /// As [`put`](Engine::put), and [`Error::NotFound`] with the name of a part.

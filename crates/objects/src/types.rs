@@ -14,6 +14,9 @@ pub const NAME_MAX: usize = 1024;
 /// Names that begin with these bytes belong to layers between engine and users, which keep what they need under them.
 pub const RESERVED: &[u8] = b"\0ashlar/";
 
+/// First byte of names that doors and layers make for themselves, such as those of parts. Users' names begin with others.
+pub const HIDDEN: u8 = 0;
+
 /// Name of an object: 1 to [`NAME_MAX`] bytes of any value, ordered as bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Bytes);
@@ -36,6 +39,10 @@ impl Name {
     /// Its bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+    /// Whether it is none that users see; see [`HIDDEN`].
+    pub fn is_hidden(&self) -> bool {
+        self.0.first() == Some(&HIDDEN)
     }
     /// Whether it belongs to a layer; see [`RESERVED`].
     pub fn is_reserved(&self) -> bool {
@@ -264,5 +271,11 @@ mod tests {
             let of_parts = checksum_with(sum(&data), sum(&data[from..to]), sum(&new[from..to]), (5000 - to) as u64);
             assert_eq!(of_parts, sum(&new), "{from}..{to}");
         }
+    }
+
+    /// The published check value of CRC-64/NVME.
+    #[test]
+    fn the_checksum_is_crc_64_nvme() {
+        assert_eq!(checksum(&[Bytes::from_static(b"123456789")]), 0xae8b_1486_0a79_9888);
     }
 }
