@@ -40,7 +40,7 @@ pub use tree::{NodeStore, Page, Tree, View};
 pub type Key = smallvec::SmallVec<[u8; 24]>;
 
 /// Longest key in bytes.
-pub const KEY_LEN_MAX: usize = 512;
+pub const KEY_LEN_MAX: usize = 1100;
 
 /// CRC32C, the checksum of what is kept in memory.
 fn crc(data: &[u8]) -> u32 {
