@@ -7,6 +7,7 @@ mod daemon;
 mod files;
 #[cfg(test)]
 mod fuzz;
+mod objects;
 mod pool;
 mod regions;
 pub mod schedule;
@@ -15,5 +16,6 @@ pub mod typed;
 
 pub use daemon::{Daemon, DaemonOutcome, explore_daemon};
 pub use files::*;
+pub use objects::{ObjectsOptions, ObjectsOutcome, ObjectsRule, explore_objects};
 pub use pool::{Failure, Options, Outcome, explore};
 pub use regions::{RegionOptions, RegionOutcome, explore_regions};

@@ -81,7 +81,7 @@ pub fn soak(budget: &str, only: Option<&str>, list: bool) -> Result<(), String> 
     let mut tasks = if program_only { Vec::new() } else { targets()? };
     tasks.extend(SCHEDULES.map(|(harness, scheduler)| Task::Schedule(harness, scheduler)));
     tasks.extend(CHECKS.map(Task::Check));
-    tasks.extend(["pool", "files", "faults"].map(Task::Exploration));
+    tasks.extend(["pool", "files", "objects", "faults"].map(Task::Exploration));
     // Killing the program needs root and /dev/fuse.
     let own = std::fs::metadata("/proc/self").map_err(|error| error.to_string())?;
     if own.uid() == 0 && Path::new("/dev/fuse").exists() {

@@ -1,0 +1,362 @@
+//! Objects on a pool under power cuts.
+//!
+//! A *life* is: open the store, change objects at random beside readers and the cleaner, until the power fails at a random
+//! write or flush; then keep a random subset of what was not flushed, torn and reordered, reopen, and find the state among
+//! those that the model went through, not older than the last that was promised. Names, contents, attributes and versions
+//! must be those of the state; no block may be stored that is no object's; no version may be given out twice.
+
+use crate::pool::{CAPACITY, CREATION, Failure, clean_on, config, run_history};
+use ashlar_block::Device;
+use ashlar_devices::{PowerCut, Tearing};
+use ashlar_env::Env;
+use ashlar_objects::{
+    At, Attributes, Change, Condition, Durability, Engine, Error, List, Name, Object, Put, Stat, checksum,
+};
+use ashlar_objects_pool as objects_pool;
+use ashlar_objects_pool::Objects;
+use ashlar_pool::{Pool, Rule};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Names that histories touch.
+const NAMES: u64 = 12;
+const READERS: usize = 2;
+const VOLUME: &str = "objects";
+
+/// A rule to break: of the store, or of the pool below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectsRule {
+    /// Of the store.
+    Store(objects_pool::Rule),
+    /// Of the pool.
+    Pool(Rule),
+}
+
+impl ObjectsRule {
+    /// All rules, with their names and what they say.
+    pub fn all() -> impl Iterator<Item = (ObjectsRule, &'static str, &'static str)> {
+        let own = objects_pool::Rule::ALL.into_iter().map(|(rule, name, what)| (ObjectsRule::Store(rule), name, what));
+        own.chain(Rule::ALL.into_iter().map(|(rule, name, what)| (ObjectsRule::Pool(rule), name, what)))
+    }
+}
+
+/// How to explore.
+#[derive(Clone, Copy, Debug)]
+pub struct ObjectsOptions {
+    /// Power cuts in one history.
+    pub lives: u64,
+    /// Changes in one life, at most.
+    pub steps: u64,
+    /// A rule to break.
+    pub without: Option<ObjectsRule>,
+}
+
+impl Default for ObjectsOptions {
+    fn default() -> ObjectsOptions {
+        ObjectsOptions { lives: 4, steps: 40, without: None }
+    }
+}
+
+/// What a history came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectsOutcome {
+    /// Power cuts.
+    pub cuts: u64,
+    /// Changes that succeeded.
+    pub changes: u64,
+    /// Fingerprint of the run: the same seed gives the same.
+    pub trace: u64,
+}
+
+type Found<T> = Result<T, String>;
+
+/// An object of the model.
+#[derive(Clone, Debug, PartialEq)]
+struct Known {
+    data: Arc<Vec<u8>>,
+    attributes: Attributes,
+    /// Not known of a change that was not answered.
+    version: Option<u64>,
+}
+
+type World = BTreeMap<Name, Known>;
+
+/// Explores one history.
+///
+/// # Errors
+/// What was found.
+pub fn explore_objects(seed: u64, options: ObjectsOptions) -> Result<ObjectsOutcome, Failure> {
+    let (outcome, trace) = run_history(seed, move |env| history(env, options))?;
+    Ok(ObjectsOutcome { trace, ..outcome })
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+async fn open(env: &Env, medium: &Arc<PowerCut>, options: ObjectsOptions) -> Found<(Pool, Arc<Objects>)> {
+    let (of_pool, of_store) = match options.without {
+        Some(ObjectsRule::Pool(rule)) => (Some(rule), None),
+        Some(ObjectsRule::Store(rule)) => (None, Some(rule)),
+        None => (None, None),
+    };
+    let pool = Pool::open(env, vec![medium.clone() as Device], config(of_pool)).await.map_err(text)?;
+    let volume = pool.volume(VOLUME).ok_or("the volume is gone")?;
+    let settings = objects_pool::Options { without: of_store };
+    let objects = Objects::open(volume, "objects".into(), settings).await.map_err(text)?;
+    Ok((pool, Arc::new(objects)))
+}
+
+async fn history(env: Env, options: ObjectsOptions) -> Found<ObjectsOutcome> {
+    let mut medium = Arc::new(PowerCut::new(CAPACITY, env.clone(), Duration::from_micros(50)));
+    Pool::create(&env, &[medium.clone() as Device], CREATION).await.map_err(text)?;
+    let pool = Pool::open(&env, vec![medium.clone() as Device], config(None)).await.map_err(text)?;
+    let volume = pool.create_volume(VOLUME).await.map_err(text)?;
+    Objects::format(&volume).await.map_err(text)?;
+    pool.close().await.map_err(text)?;
+    let (mut world, mut outcome) = (World::new(), ObjectsOutcome::default());
+    let mut versions = BTreeSet::new();
+    for life in 0..options.lives {
+        let (pool, store) = open(&env, &medium, options).await?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let readers: Vec<_> =
+            (0..READERS).map(|_| env.spawn(read_on(env.clone(), store.clone(), stop.clone()))).collect();
+        let cleaner = env.spawn(clean_on(env.clone(), pool.clone(), stop.clone()));
+        medium.cut_after(env.random() % (options.steps * 5));
+        let mut life_of = Life { env: &env, store: &store, states: vec![world], durable: 0, versions: &mut versions };
+        life_of.work(options.steps).await.map_err(|error| format!("life {life}: {error}"))?;
+        let (states, durable) = (life_of.states, life_of.durable);
+        stop.store(true, Ordering::Relaxed);
+        for reader in readers {
+            if let Some(error) = reader.await.filter(|_| !medium.is_dead()) {
+                return Err(format!("life {life}: a reader met {error}"));
+            }
+        }
+        cleaner.await;
+        outcome.changes += states.len() as u64 - 1;
+        drop((pool, store));
+        medium = Arc::new(medium.after_cut(Tearing::ALL, env.clone()));
+        let after = |error: String| format!("life {life}, after the cut: {error}");
+        let (pool, store) = open(&env, &medium, options).await.map_err(after)?;
+        world = survivor(&store, &states, durable).await.map_err(after)?;
+        let volume = pool.volume(VOLUME).ok_or("the volume is gone")?;
+        let audit = objects_pool::audit(&volume).await.map_err(text)?;
+        if !audit.wrong.is_empty() || audit.building > 0 {
+            return Err(after(format!("{} places are being built; {:?}", audit.building, audit.wrong)));
+        }
+        let checked = pool.check(|_, _| {}).await.map_err(text)?;
+        if !checked.damaged.is_empty() || !checked.miscounted.is_empty() {
+            return Err(after(format!("check found {:?} {:?}", checked.damaged, checked.miscounted)));
+        }
+        outcome.cuts += 1;
+        drop((store, volume));
+        pool.close().await.map_err(text)?;
+    }
+    Ok(outcome)
+}
+
+/// The newest state, not older than `durable`, that the store holds; with the versions that it has.
+async fn survivor(store: &Objects, states: &[World], durable: usize) -> Found<World> {
+    let mut there = World::new();
+    let all = store.list(List { prefix: vec![], from: Bound::Unbounded, limit: 1000 }).await.map_err(text)?;
+    for stat in all.objects {
+        let object = store.get(&stat.name, 0..u64::MAX, Condition::Any).await.map_err(text)?;
+        let data = object.data.concat();
+        if checksum(&object.data) != stat.checksum || data.len() as u64 != stat.size {
+            return Err(format!("{} is not what its description says", stat.name));
+        }
+        let known = Known { data: Arc::new(data), attributes: stat.attributes, version: Some(stat.version) };
+        there.insert(stat.name, known);
+    }
+    let same = |state: &World| {
+        let alike = |(known, found): (&Known, &Known)| {
+            known.data == found.data
+                && known.attributes == found.attributes
+                && (known.version.is_none() || known.version == found.version)
+        };
+        state.keys().eq(there.keys()) && state.values().zip(there.values()).all(alike)
+    };
+    if states.iter().skip(durable).any(same) {
+        return Ok(there);
+    }
+    let names: Vec<&Name> = there.keys().collect();
+    Err(format!("no state from {durable} (the last promised) to {} survived; there are {names:?}", states.len() - 1))
+}
+
+/// Reads until told to stop; gives the first error, or what differs from its description.
+async fn read_on(env: Env, store: Arc<Objects>, stop: Arc<AtomicBool>) -> Option<String> {
+    while !stop.load(Ordering::Relaxed) {
+        match store.get(&name(env.random() % NAMES), 0..u64::MAX, Condition::Any).await {
+            Err(Error::NotFound(_)) => {}
+            Err(error) => return Some(error.to_string()),
+            Ok(Object { stat, data }) => {
+                if checksum(&data) != stat.checksum {
+                    return Some(format!("{} with other bytes than its description", stat.name));
+                }
+            }
+        }
+        env.sleep(Duration::from_micros(env.random() % 300)).await;
+    }
+    None
+}
+
+fn name(number: u64) -> Name {
+    Name::new(format!("dir{}/{number}", number % 3).into_bytes()).expect("a valid name")
+}
+
+/// Noise, so that the pool cannot make it small.
+fn contents(env: &Env) -> Vec<u8> {
+    let len = match env.random() % 12 {
+        0 => 0,
+        1..8 => env.random() % 20_000,
+        8..11 => env.random() % 300_000,
+        _ => 900_000 + env.random() % 400_000,
+    };
+    let mut word = env.random();
+    let mut next = || {
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (word >> 33) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// The time from an opening to a power cut.
+struct Life<'a> {
+    env: &'a Env,
+    store: &'a Objects,
+    /// Every state that may have been reached.
+    states: Vec<World>,
+    /// No state before this one may survive.
+    durable: usize,
+    /// Of all objects, since the beginning.
+    versions: &'a mut BTreeSet<u64>,
+}
+
+impl Life<'_> {
+    fn chance(&self, one_in: u64) -> bool {
+        self.env.random().is_multiple_of(one_in)
+    }
+
+    /// Changes objects until the power fails, or for that many steps.
+    async fn work(&mut self, steps: u64) -> Found<()> {
+        for _ in 0..steps {
+            let mut next = self.states.last().cloned().unwrap_or_default();
+            let durability = if self.chance(3) { Durability::Sync } else { Durability::Async };
+            let done = self.change(&mut next, durability).await;
+            if done == Err(Error::NoSpace) {
+                if next.is_empty() {
+                    return Err("the pool is full of nothing".into());
+                }
+                continue;
+            }
+            let changed = match done {
+                Ok(stat) => stat,
+                // It may have happened or not: the power failed in it.
+                Err(Error::Storage(_)) => {
+                    self.states.push(next);
+                    return Ok(());
+                }
+                Err(error) => return Err(format!("a change was refused: {error}")),
+            };
+            if let Some(stat) = changed {
+                if !self.versions.insert(stat.version) {
+                    return Err(format!("version {} is given out again", stat.version));
+                }
+                if let Some(known) = next.get_mut(&stat.name) {
+                    known.version = Some(stat.version);
+                }
+            }
+            self.states.push(next);
+            if durability == Durability::Sync {
+                self.durable = self.states.len() - 1;
+            }
+            if self.chance(8) {
+                if self.store.sync().await.is_err() {
+                    return Ok(());
+                }
+                self.durable = self.states.len() - 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// One change, to the model too; what the changed object is, if there is one.
+    async fn change(&self, world: &mut World, durability: Durability) -> Result<Option<Stat>, Error> {
+        let change = Change { condition: Condition::Any, durability };
+        let target = name(self.env.random() % NAMES);
+        let there: Vec<Name> = world.keys().filter(|other| **other != target).cloned().collect();
+        let attributes: Attributes =
+            [("stamp".to_string(), Bytes::from(self.env.random().to_le_bytes().to_vec()))].into();
+        let put = Put { change, expected: None, attributes: attributes.clone() };
+        match self.env.random() % 10 {
+            0..4 => {
+                let data = contents(self.env);
+                world.insert(target.clone(), Known { data: Arc::new(data.clone()), attributes, version: None });
+                self.store.put(&target, vec![data.into()], put).await.map(Some)
+            }
+            4..6 if world.contains_key(&target) => {
+                let data = contents(self.env);
+                let known = world.get_mut(&target).expect("it is there");
+                let mut whole = known.data.to_vec();
+                let offset =
+                    if self.chance(2) { whole.len() } else { self.env.random() as usize % (whole.len() + 9000) };
+                if !data.is_empty() {
+                    whole.resize(whole.len().max(offset + data.len()), 0);
+                    whole[offset..offset + data.len()].copy_from_slice(&data);
+                }
+                (known.data, known.version) = (Arc::new(whole), None);
+                self.store.write(&target, At::Offset(offset as u64), vec![data.into()], change).await.map(Some)
+            }
+            6 if world.contains_key(&target) => {
+                let known = world.get_mut(&target).expect("it is there");
+                (known.attributes, known.version) = (attributes.clone(), None);
+                self.store.set_attributes(&target, attributes, change).await.map(Some)
+            }
+            7 if world.contains_key(&target) => {
+                world.remove(&target);
+                self.store.delete(&target, change).await.map(|()| None)
+            }
+            _ if there.len() > 1 => {
+                let parts: Vec<Name> = there.into_iter().filter(|_| self.chance(3)).collect();
+                let data = parts.iter().filter_map(|part| world.remove(part)).flat_map(|known| known.data.to_vec());
+                let data: Vec<u8> = data.collect();
+                world.insert(target.clone(), Known { data: Arc::new(data), attributes, version: None });
+                self.store.compose(&target, &parts, put).await.map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn power_cuts_leave_a_state_that_holds_what_was_promised() {
+        for seed in 0..12 {
+            explore_objects(seed, ObjectsOptions::default()).unwrap_or_else(|failure| panic!("{failure:?}"));
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_run() {
+        let run = || explore_objects(7, ObjectsOptions { lives: 2, ..ObjectsOptions::default() });
+        assert_eq!(run(), run());
+    }
+
+    #[test]
+    fn every_rule_of_the_store_is_missed_when_it_is_broken() {
+        let of_pool = ObjectsRule::Pool(Rule::FlushOnSync);
+        let rules = ObjectsRule::all().filter(|(rule, ..)| matches!(rule, ObjectsRule::Store(_)) || *rule == of_pool);
+        for (rule, name, _) in rules {
+            let options = ObjectsOptions { without: Some(rule), ..ObjectsOptions::default() };
+            let found = (0..100).any(|seed| explore_objects(seed, options).is_err());
+            assert!(found, "nothing notices the absence of {name}");
+        }
+    }
+}
