@@ -1,0 +1,235 @@
+//! Making, replacing and deleting objects.
+
+use super::{Answer, Bucket, Gateway, answer, name_of};
+use crate::described::{self, ETAG, described, keep_checksums, put_checksums, take_checksums};
+use crate::error::{of_body, of_store, precondition};
+use crate::sums::{Expected, Sums, hex};
+use ashlar_objects::{Change, Condition, Error, Name, Put, Upload};
+use bytes::{Bytes, BytesMut};
+use futures_core::Stream;
+use s3s::dto::*;
+use s3s::{S3Request, S3Result, s3_error};
+use std::pin::Pin;
+
+/// Largest body of one request, in bytes, as S3 has it.
+const BODY_MAX: u64 = 5 << 30;
+/// A piece begins with so much room, and grows.
+const ROOM: usize = 64 << 10;
+/// Keys of one request that deletes many, as S3 has it.
+const DELETE_MAX: usize = 1000;
+
+/// A body that was received: what was not yet written of it, and what it is.
+pub(super) struct Received {
+    pub(super) upload: Upload,
+    pub(super) rest: Vec<Bytes>,
+    pub(super) md5: [u8; 16],
+    pub(super) sums: Checksum,
+}
+
+impl Gateway {
+    /// Length of a piece of a stream into a store, in bytes.
+    pub(super) fn piece_of(&self, bucket: &Bucket) -> usize {
+        bucket.store.limits().unit.clamp(1, self.piece) as usize
+    }
+
+    /// Takes a body in: all pieces but the last go into the store, where nobody sees them.
+    pub(super) async fn receive(
+        &self,
+        bucket: &Bucket,
+        body: Option<StreamingBlob>,
+        length: Option<i64>,
+        mut sums: Sums,
+    ) -> S3Result<Received> {
+        let length = match length.map(u64::try_from) {
+            None => None,
+            Some(Ok(length)) if length <= BODY_MAX.min(bucket.store.limits().object) => Some(length),
+            Some(_) => return Err(too_large()),
+        };
+        let piece = self.piece_of(bucket);
+        let mut upload = bucket.session.upload(bucket.store.clone());
+        let mut open = BytesMut::with_capacity(piece.min(length.map_or(ROOM, |length| length as usize)).min(ROOM));
+        let mut received = 0u64;
+        let mut body = body;
+        while let Some(body) = &mut body {
+            let mut next = match next(body).await {
+                None => break,
+                Some(Ok(next)) => next,
+                Some(Err(error)) => return Err(of_body(&error)),
+            };
+            received += next.len() as u64;
+            if received > length.unwrap_or(BODY_MAX) {
+                return Err(
+                    length.map_or_else(too_large, |_| s3_error!(IncompleteBody, "the body is longer than it says"))
+                );
+            }
+            sums.update(&next);
+            while !next.is_empty() {
+                if open.len() == piece {
+                    upload.push(vec![open.split().freeze()]).await.map_err(of_store)?;
+                    open.reserve(ROOM);
+                }
+                let part = next.split_to(next.len().min(piece - open.len()));
+                open.extend_from_slice(&part);
+            }
+        }
+        if length.is_some_and(|length| length != received) {
+            return Err(s3_error!(IncompleteBody, "the body is shorter than it says"));
+        }
+        let (md5, sums) = sums.finish()?;
+        let rest = if open.is_empty() { vec![] } else { vec![open.freeze()] };
+        Ok(Received { upload, rest, md5, sums })
+    }
+
+    pub(super) async fn put(&self, request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {
+        let announced = announced(&request.headers);
+        let S3Request { mut input, trailing_headers, extensions, .. } = request;
+        let bucket = self.bucket(&input.bucket).await?;
+        if input.write_offset_bytes.is_some() {
+            return Err(s3_error!(NotImplemented, "appending with x-amz-write-offset-bytes is not done here"));
+        }
+        not_done_here(input.tagging.as_ref())?;
+        let name = name_of(&input.key)?;
+        let mut attributes = described!(input)?;
+        let condition = self.condition(&bucket, &name, input.if_match.as_ref(), input.if_none_match.as_ref()).await?;
+        let sums = Sums::new(Expected {
+            sums: take_checksums!(input),
+            md5: input.content_md5.take(),
+            algorithm: input.checksum_algorithm.take(),
+            announced,
+            trailers: trailing_headers,
+        })?;
+        let received = self.receive(&bucket, input.body.take(), input.content_length, sums).await?;
+        attributes.insert(ETAG.into(), hex(&received.md5).into_bytes().into());
+        keep_checksums(&mut attributes, &received.sums);
+        let put = Put { change: Change { condition, ..Change::default() }, attributes, expected: None };
+        let stat = received.upload.finish(&name, received.rest, put).await.map_err(of_store)?;
+        drop(extensions);
+        let mut output = PutObjectOutput { e_tag: Some(described::etag(&stat)), ..Default::default() };
+        let sums = described::checksums(&stat);
+        output.checksum_type = sums.checksum_type.clone();
+        put_checksums!(output, sums);
+        answer(output)
+    }
+
+    /// The state that an object must be in for a change, from the headers of a request.
+    pub(super) async fn condition(
+        &self,
+        bucket: &Bucket,
+        name: &Name,
+        matches: Option<&ETagCondition>,
+        differs: Option<&ETagCondition>,
+    ) -> S3Result<Condition> {
+        match (matches, differs) {
+            (None, None) => Ok(Condition::Any),
+            (None, Some(ETagCondition::Any)) => Ok(Condition::Absent),
+            (Some(wanted), None) => {
+                let (store, name) = (bucket.store.clone(), name.clone());
+                let stat = self.on_env(async move { store.stat(&name).await }).await.map_err(of_store)?;
+                match wanted {
+                    ETagCondition::ETag(tag) if !described::etag(&stat).strong_cmp(tag) => Err(precondition()),
+                    _ => Ok(Condition::Version(stat.version)),
+                }
+            }
+            _ => Err(s3_error!(NotImplemented, "a change takes If-Match with a tag or *, or If-None-Match: *")),
+        }
+    }
+
+    pub(super) async fn delete(&self, input: DeleteObjectInput) -> Answer<DeleteObjectOutput> {
+        let bucket = self.bucket(&input.bucket).await?;
+        if input.if_match_last_modified_time.is_some() || input.if_match_size.is_some() {
+            return Err(s3_error!(NotImplemented, "deleting takes the condition If-Match only"));
+        }
+        not_versioned(input.version_id.as_deref())?;
+        let name = name_of(&input.key)?;
+        let condition = self.condition(&bucket, &name, input.if_match.as_ref(), None).await?;
+        match self.delete_one(&bucket, name, condition).await {
+            // Deleting what is not there is done at once.
+            Ok(()) | Err(Error::NotFound(_)) => answer(DeleteObjectOutput::default()),
+            Err(error) => Err(of_store(error)),
+        }
+    }
+
+    async fn delete_one(&self, bucket: &Bucket, name: Name, condition: Condition) -> Result<(), Error> {
+        let store = bucket.store.clone();
+        let change = Change { condition, ..Change::default() };
+        self.on_env(async move { store.delete(&name, change).await }).await
+    }
+
+    pub(super) async fn delete_many(&self, input: DeleteObjectsInput) -> Answer<DeleteObjectsOutput> {
+        let bucket = self.bucket(&input.bucket).await?;
+        let Delete { objects, quiet } = input.delete;
+        if objects.is_empty() || objects.len() > DELETE_MAX {
+            return Err(s3_error!(MalformedXML, "a request deletes 1 to {} objects", DELETE_MAX));
+        }
+        let (mut deleted, mut errors) = (Vec::new(), Vec::new());
+        // All deletions together share what makes them durable.
+        let mut under_way = Vec::new();
+        for object in objects {
+            let outcome = match (not_versioned(object.version_id.as_deref()), name_of(&object.key)) {
+                (Ok(()), Ok(name)) => {
+                    let condition = object.e_tag.map(ETagCondition::ETag);
+                    match self.condition(&bucket, &name, condition.as_ref(), None).await {
+                        Ok(condition) => {
+                            let store = bucket.store.clone();
+                            let change = Change { condition, ..Change::default() };
+                            Ok(self.env.spawn(async move { store.delete(&name, change).await }))
+                        }
+                        Err(error) => Err(error),
+                    }
+                }
+                (Err(error), _) | (_, Err(error)) => Err(error),
+            };
+            under_way.push((object.key, outcome));
+        }
+        for (key, outcome) in under_way {
+            let outcome = match outcome {
+                Ok(task) => match task.await {
+                    Ok(()) | Err(Error::NotFound(_)) => Ok(()),
+                    Err(error) => Err(of_store(error)),
+                },
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Ok(()) if quiet == Some(true) => {}
+                Ok(()) => deleted.push(DeletedObject { key: Some(key), ..Default::default() }),
+                Err(error) => errors.push(s3s::dto::Error {
+                    key: Some(key),
+                    code: Some(error.code().as_str().into()),
+                    message: error.message().map(Into::into),
+                    version_id: None,
+                }),
+            }
+        }
+        answer(DeleteObjectsOutput { deleted: Some(deleted), errors: Some(errors), request_charged: None })
+    }
+}
+
+/// The checksums that follow a body, as its headers announce them.
+pub(super) fn announced(headers: &hyper::HeaderMap) -> Option<String> {
+    Some(headers.get("x-amz-trailer")?.to_str().ok()?.to_string())
+}
+
+/// The next bytes of a body.
+pub(super) async fn next(body: &mut StreamingBlob) -> Option<Result<Bytes, s3s::StdError>> {
+    std::future::poll_fn(|context| Pin::new(&mut *body).poll_next(context)).await
+}
+
+fn too_large() -> s3s::S3Error {
+    s3_error!(EntityTooLarge, "a request carries up to 5 GiB, and no more than the bucket's store takes for an object")
+}
+
+/// Objects have one version each.
+pub(super) fn not_versioned(version: Option<&str>) -> S3Result<()> {
+    match version {
+        None | Some("" | "null") => Ok(()),
+        Some(_) => Err(s3_error!(NoSuchVersion, "objects have no versions here")),
+    }
+}
+
+/// Tags are not kept, and not silently dropped.
+pub(super) fn not_done_here(tagging: Option<&String>) -> S3Result<()> {
+    match tagging {
+        Some(tags) if !tags.is_empty() => Err(s3_error!(NotImplemented, "objects have no tags here; use metadata")),
+        _ => Ok(()),
+    }
+}
