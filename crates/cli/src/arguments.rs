@@ -2,6 +2,7 @@
 
 pub use crate::lab::arguments::LabCommand;
 pub use crate::ledger::arguments::LedgerArguments;
+pub use crate::objects::arguments::{BucketCommand, ObjectsCommand, S3Command};
 pub use crate::plan::arguments::PlanCommand;
 use ashlar_faults::Fault;
 use ashlar_nbd::Address;
@@ -48,6 +49,15 @@ pub enum Command {
     /// Snapshots: file systems as they were.
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
+    /// Buckets: stores of objects. See docs/s3.md.
+    #[command(subcommand)]
+    Bucket(BucketCommand),
+    /// Objects in buckets, without a server.
+    #[command(subcommand)]
+    Objects(ObjectsCommand),
+    /// Buckets for others, over S3.
+    #[command(subcommand)]
+    S3(S3Command),
     /// What do I have? Duplicates, compressibility, sizes, layout or access of a tree, a device, an image or a trace, on any
     /// file system, from a part of it. Exit code 1 when something could not be read or changed, 2 when there is no answer.
     /// See docs/survey.md.
@@ -301,6 +311,8 @@ pub struct Serve {
 pub enum ProveCommand {
     /// Random histories of a pool with power cuts, compared with a model.
     Pool(Prove),
+    /// Random histories of objects on a pool with power cuts, compared with a model.
+    Objects(Prove),
     /// Random histories of a file system, compared with a model of POSIX: in process with power cuts, or with --at wherever
     /// something is mounted.
     Files(ProveFiles),

@@ -3,6 +3,7 @@
 use crate::output::Failure;
 use crate::request::{CheckReport, Damage};
 use ashlar_files::Files;
+use ashlar_objects_pool::is_bucket;
 use ashlar_pool::{Damaged, Pool, VolumeKind};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -69,11 +70,18 @@ async fn audit(pool: &Pool, inconsistent: &mut Vec<String>) -> Result<(), Failur
                 None => continue, // destroyed meanwhile
             },
         };
-        let audit = Files::open(snapshot, read_only()).await?.audit().await;
+        let wrong = match is_bucket(&info.name) {
+            true => ashlar_objects_pool::audit(&snapshot).await.map(|audit| audit.wrong).map_err(Failure::from),
+            false => audit_files(snapshot).await,
+        };
         forget_audited(pool).await?;
-        inconsistent.extend(audit?.wrong.into_iter().map(|sentence| format!("{}: {sentence}", info.name)));
+        inconsistent.extend(wrong?.into_iter().map(|sentence| format!("{}: {sentence}", info.name)));
     }
     Ok(())
+}
+
+async fn audit_files(snapshot: ashlar_pool::Volume) -> Result<Vec<String>, Failure> {
+    Ok(Files::open(snapshot, read_only()).await?.audit().await?.wrong)
 }
 
 /// Also what a check that was cut off left.
@@ -106,6 +114,14 @@ impl Locator<'_> {
         };
         let (offset, len) = (first.to_bytes().0, count.to_bytes().0);
         let mut found = Damage { volume, file: None, offset, len, error };
+        if is_bucket(&found.volume) {
+            if let Some(volume) = self.pool.volume(&found.volume)
+                && let Ok(Some((name, offset))) = ashlar_objects_pool::object_at(&volume, first).await
+            {
+                (found.file, found.offset) = (Some(name.to_string()), offset);
+            }
+            return found;
+        }
         if let Some(files) = self.open(&found.volume).await
             && let Ok(Some((ino, offset))) = files.file_at(first).await
         {

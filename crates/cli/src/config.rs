@@ -79,16 +79,21 @@ pub fn parse(text: &str) -> Result<PoolConfig, toml::de::Error> {
     toml::from_str(text)
 }
 
-/// Replaces the description; after a crash there is the old one or the new one.
+/// Replaces the description.
 pub fn write(directory: &Path, config: &PoolConfig) -> Result<(), Failure> {
-    let (path, draft) = (directory.join(FILE), directory.join("pool.toml.new"));
     let text = toml::to_string_pretty(config).map_err(|error| Failure::new(error.to_string()))?;
+    replace(&directory.join(FILE), &text)
+}
+
+/// Replaces a file; after a crash there is the old one or the new one.
+pub fn replace(path: &Path, text: &str) -> Result<(), Failure> {
+    let draft = path.with_added_extension("new");
     let replace = || {
         let mut file = std::fs::File::create(&draft)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        std::fs::rename(&draft, &path)?;
-        std::fs::File::open(directory)?.sync_all()
+        std::fs::rename(&draft, path)?;
+        std::fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
     };
     replace().map_err(|error: std::io::Error| Failure::new(format!("{}: {error}", path.display())))
 }

@@ -14,6 +14,7 @@ mod framing;
 mod fuzz;
 mod lab;
 mod ledger;
+mod objects;
 mod output;
 mod plan;
 mod prove;
@@ -24,7 +25,7 @@ mod session;
 mod survey;
 mod up;
 
-use crate::arguments::{Arguments, Command, DeviceCommand, FsCommand, PoolCommand, SnapshotCommand};
+use crate::arguments::{Arguments, Command, DeviceCommand, FsCommand, PoolCommand, S3Command, SnapshotCommand};
 use crate::output::{Failure, Output};
 use crate::request::Request;
 use clap::{CommandFactory, Parser};
@@ -80,6 +81,9 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
                 Request::SnapshotMount { name, at }
             }
         }),
+        Command::Bucket(command) => objects::bucket(pool.as_deref(), command, output),
+        Command::Objects(command) => objects::objects(pool.as_deref(), command, output),
+        Command::S3(S3Command::Serve(serve)) => objects::serve(pool.as_deref(), &serve, output),
         Command::Survey(survey) => survey::run(&survey, output),
         Command::Prove(command) => prove::run(command, output),
         Command::Device(DeviceCommand::Models { model }) => device::models(model.as_deref(), output),

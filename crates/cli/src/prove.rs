@@ -7,8 +7,8 @@ use crate::output::{Failure, Output};
 use crate::schedule;
 use ashlar_pool::Rule;
 use ashlar_prove::{
-    Daemon, FilesOptions, Options, RegionOptions, explore, explore_daemon, explore_files, explore_mounted,
-    explore_regions, explore_together,
+    Daemon, FilesOptions, ObjectsOptions, ObjectsRule, Options, RegionOptions, explore, explore_daemon,
+    explore_files, explore_mounted, explore_objects, explore_regions, explore_together,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use schemars::JsonSchema;
@@ -88,6 +88,7 @@ impl fmt::Display for Report {
 enum Subject {
     Pool(Option<Rule>),
     Files(Option<Rule>),
+    Objects(Option<(ObjectsRule, &'static str)>),
     Mounted(PathBuf),
     Daemon(PathBuf),
     Regions(Option<ashlar_regions::Rule>),
@@ -111,6 +112,8 @@ impl Subject {
         match self {
             Subject::Pool(without) => format!("ashlar prove pool{}", broken(without)),
             Subject::Files(without) => format!("ashlar prove files{}", broken(without)),
+            Subject::Objects(None) => "ashlar prove objects".into(),
+            Subject::Objects(Some((_, name))) => format!("ashlar prove objects --without {name}"),
             Subject::Mounted(at) => format!("ashlar prove files --at {}", at.display()),
             Subject::Daemon(_) => "ashlar prove daemon".into(),
             Subject::Regions(without) => {
@@ -137,6 +140,11 @@ impl Subject {
                 if without.is_none() {
                     history.operations += explore_together(seed)?.operations;
                 }
+            }
+            Subject::Objects(without) => {
+                let without = without.map(|(rule, _)| rule);
+                let outcome = explore_objects(seed, ObjectsOptions { without, ..ObjectsOptions::default() })?;
+                (history.cuts, history.operations) = (outcome.cuts, outcome.changes);
             }
             Subject::Mounted(at) => {
                 let outcome = explore_mounted(seed, at, MOUNTED_STEPS)?;
@@ -169,13 +177,21 @@ pub fn run(command: ProveCommand, output: &Output) -> Result<ExitCode, Failure> 
             drop(prove);
             return rules(output, Rule::ALL.iter().map(|(_, name, what)| (*name, *what)));
         }
+        ProveCommand::Objects(prove) if prove.rules => {
+            return rules(output, ObjectsRule::all().map(|(_, name, what)| (name, what)));
+        }
+        ProveCommand::Objects(prove) => {
+            let rule = prove.without.as_deref().map(|name| {
+                let found = ObjectsRule::all().find(|(_, known, _)| *known == name);
+                found.map(|(rule, name, _)| (rule, name)).ok_or_else(|| unknown_rule("objects", name))
+            });
+            (Subject::Objects(rule.transpose()?), prove.long)
+        }
         ProveCommand::Regions(prove) if prove.rules => {
             return rules(output, ashlar_regions::Rule::ALL.iter().map(|(_, name, what)| (*name, *what)));
         }
         ProveCommand::Regions(prove) => {
-            let unknown =
-                |name: &str| usage(format!("there is no rule {name:?}; `ashlar prove regions --rules` lists them"));
-            let named = |name: &str| ashlar_regions::Rule::named(name).ok_or_else(|| unknown(name));
+            let named = |name: &str| ashlar_regions::Rule::named(name).ok_or_else(|| unknown_rule("regions", name));
             (Subject::Regions(prove.without.as_deref().map(named).transpose()?), prove.long)
         }
         ProveCommand::Pool(prove) => (Subject::Pool(broken(prove.without.as_deref())?), prove.long),
@@ -208,9 +224,11 @@ fn rules(output: &Output, all: impl Iterator<Item = (&'static str, &'static str)
 /// The rule to break.
 pub fn broken(without: Option<&str>) -> Result<Option<Rule>, Failure> {
     let Some(name) = without else { return Ok(None) };
-    let unknown =
-        || Failure::new(format!("there is no rule {name:?}; `ashlar prove pool --rules` lists them")).with_code(2);
-    Rule::named(name).map(Some).ok_or_else(unknown)
+    Rule::named(name).map(Some).ok_or_else(|| unknown_rule("pool", name))
+}
+
+fn unknown_rule(of: &str, name: &str) -> Failure {
+    Failure::new(format!("there is no rule {name:?}; `ashlar prove {of} --rules` lists them")).with_code(2)
 }
 
 fn prove(subject: &Subject, arguments: &ProveLong, output: &Output) -> Result<ExitCode, Failure> {

@@ -5,10 +5,12 @@ use crate::config;
 use crate::output::Failure;
 use crate::request::{Answer, Done, Operation, Request, Status, Volume};
 use ashlar_block::{Error, Kind};
+use ashlar_env::Env;
 use ashlar_env::real::Real;
 use ashlar_files::{Files, WriteBehind};
 use ashlar_fuse::{Listener, Mount, Options};
 use ashlar_layers::Stack;
+use ashlar_objects_pool::is_bucket;
 use ashlar_pool::{Config, Pool, VolumeKind};
 use ashlar_units::Bytes;
 use parking_lot::Mutex;
@@ -43,20 +45,25 @@ const POOL: u64 = 10;
 const INODES: u64 = 5;
 const REQUESTS: u64 = 2;
 
+/// Opens the pool in this directory, with so much memory.
+pub async fn open_pool(directory: &Path, env: &Env, memory: Bytes, cut_log: bool) -> Result<Pool, Failure> {
+    let description = config::read(directory)?;
+    let devices = description.stack().build(directory, env)?;
+    let compression = config::compression(&description.compression)?;
+    let settings = Config { memory, compression, cut_log, ..Config::default() };
+    Ok(Pool::open(env, devices, settings).await?)
+}
+
 impl Session {
     /// Opens the pool in this directory.
     ///
     /// `cut_log`: a damaged log is cut instead of refused.
     pub fn open(directory: &Path, memory: Bytes, threads: usize, cut_log: bool) -> Result<Session, Failure> {
-        let description = config::read(directory)?;
+        config::read(directory)?;
         let real = Real::start(threads).map_err(|error| Failure::new(error.to_string()))?;
-        let env = real.env();
-        let devices = description.stack().build(directory, &env)?;
-        let compression = config::compression(&description.compression)?;
-        let settings = Config { memory: share(memory, POOL), compression, cut_log, ..Config::default() };
         let pool = real.block_on({
-            let env = env.clone();
-            async move { Pool::open(&env, devices, settings).await }
+            let (directory, env) = (directory.to_path_buf(), real.env());
+            async move { open_pool(&directory, &env, share(memory, POOL), cut_log).await }
         })?;
         Ok(Session { real, directory: directory.into(), memory, pool, mounted: Mutex::default() })
     }
@@ -71,6 +78,7 @@ impl Session {
 
     /// Mounts a file system, which is made if it is missing.
     pub fn mount(&self, name: &str, at: &Path) -> Result<(), Failure> {
+        refuse_bucket(name)?;
         let is_snapshot = name.contains('@');
         if let Some(other) = self.mounted.lock().iter().find(|mounted| mounted.name == name) {
             return Err(Failure::new(format!("{name} is mounted at {}", other.mount.at().display())));
@@ -242,6 +250,7 @@ impl Session {
     }
 
     fn refuse_mounted(&self, name: &str) -> Result<(), Failure> {
+        refuse_bucket(name)?;
         match self.mounted.lock().iter().find(|mounted| mounted.name == name) {
             Some(mounted) => {
                 let at = mounted.mount.at().display();
@@ -252,7 +261,8 @@ impl Session {
     }
 
     fn volumes(&self, snapshots: bool) -> Vec<Volume> {
-        let listed = self.pool.volumes().into_iter().filter_map(|info| match info.kind {
+        let all = self.pool.volumes().into_iter().filter(|info| !is_bucket(&info.name));
+        let listed = all.filter_map(|info| match info.kind {
             VolumeKind::Snapshot { time, .. } if snapshots => Some(Volume { name: info.name, time: Some(time) }),
             VolumeKind::Live { .. } if !snapshots => Some(Volume { name: info.name, time: None }),
             _ => None,
@@ -293,7 +303,16 @@ impl Session {
     }
 }
 
+/// What holds a bucket is not touched as a file system.
+fn refuse_bucket(name: &str) -> Result<(), Failure> {
+    if is_bucket(name) {
+        return Err(Failure::new(format!("{name} is the volume of a bucket; see `ashlar bucket`")));
+    }
+    Ok(())
+}
+
 async fn make_file_system(pool: &Pool, name: &str) -> Result<ashlar_pool::Volume, Failure> {
+    refuse_bucket(name)?;
     let volume = pool.create_volume(name).await?;
     Files::format(&volume, 0, 0).await?;
     Ok(volume)
