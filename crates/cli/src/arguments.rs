@@ -313,6 +313,9 @@ pub enum ProveCommand {
     Pool(Prove),
     /// Random histories of objects on a pool with power cuts, compared with a model.
     Objects(Prove),
+    /// Random histories of a proximal store with power cuts of its disk, of its staging device, or of both, compared with a
+    /// model.
+    Proximal(Prove),
     /// Random histories of a file system, compared with a model of POSIX: in process with power cuts, or with --at wherever
     /// something is mounted.
     Files(ProveFiles),

@@ -7,8 +7,9 @@ use crate::output::{Failure, Output};
 use crate::schedule;
 use ashlar_pool::Rule;
 use ashlar_prove::{
-    Daemon, FilesOptions, ObjectsOptions, ObjectsRule, Options, RegionOptions, explore, explore_daemon,
-    explore_files, explore_mounted, explore_objects, explore_regions, explore_together,
+    Daemon, FilesOptions, ObjectsOptions, ObjectsRule, Options, ProximalOptions, RegionOptions, explore,
+    explore_daemon, explore_files, explore_mounted, explore_objects, explore_proximal, explore_regions,
+    explore_together,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use schemars::JsonSchema;
@@ -87,6 +88,7 @@ impl fmt::Display for Report {
 /// What is explored.
 enum Subject {
     Pool(Option<Rule>),
+    Proximal(Option<ashlar_proximal::Rule>),
     Files(Option<Rule>),
     Objects(Option<(ObjectsRule, &'static str)>),
     Mounted(PathBuf),
@@ -111,6 +113,11 @@ impl Subject {
         };
         match self {
             Subject::Pool(without) => format!("ashlar prove pool{}", broken(without)),
+            Subject::Proximal(without) => {
+                let rule = ashlar_proximal::Rule::ALL.iter().find(|(known, ..)| Some(*known) == *without);
+                let broken = rule.map_or(String::new(), |(_, name, _)| format!(" --without {name}"));
+                format!("ashlar prove proximal{broken}")
+            }
             Subject::Files(without) => format!("ashlar prove files{}", broken(without)),
             Subject::Objects(None) => "ashlar prove objects".into(),
             Subject::Objects(Some((_, name))) => format!("ashlar prove objects --without {name}"),
@@ -130,6 +137,11 @@ impl Subject {
             Subject::Pool(without) => {
                 let outcome = explore(seed, Options { without: *without, ..Options::default() })?;
                 (history.cuts, history.operations) = (outcome.cuts, outcome.commits);
+            }
+            Subject::Proximal(without) => {
+                let options = ProximalOptions { without: *without, ..ProximalOptions::default() };
+                let outcome = explore_proximal(seed, options)?;
+                (history.cuts, history.operations) = (outcome.cuts, outcome.operations);
             }
             Subject::Files(without) => {
                 // Every other history has a hash of two bits, so that names collide.
@@ -193,6 +205,13 @@ pub fn run(command: ProveCommand, output: &Output) -> Result<ExitCode, Failure> 
         ProveCommand::Regions(prove) => {
             let named = |name: &str| ashlar_regions::Rule::named(name).ok_or_else(|| unknown_rule("regions", name));
             (Subject::Regions(prove.without.as_deref().map(named).transpose()?), prove.long)
+        }
+        ProveCommand::Proximal(prove) if prove.rules => {
+            return rules(output, ashlar_proximal::Rule::ALL.iter().map(|(_, name, what)| (*name, *what)));
+        }
+        ProveCommand::Proximal(prove) => {
+            let named = |name: &str| ashlar_proximal::Rule::named(name).ok_or_else(|| unknown_rule("proximal", name));
+            (Subject::Proximal(prove.without.as_deref().map(named).transpose()?), prove.long)
         }
         ProveCommand::Pool(prove) => (Subject::Pool(broken(prove.without.as_deref())?), prove.long),
         ProveCommand::Files(ProveFiles { at: None, prove }) => {

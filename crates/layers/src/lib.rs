@@ -29,6 +29,7 @@ use ashlar_emulated::Emulated;
 use ashlar_env::Env;
 use ashlar_faults::{Fault, Faulty};
 use ashlar_models::ModelFile;
+use ashlar_proximal::ProximalVolume;
 use ashlar_units::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -102,6 +103,25 @@ pub struct FaultySpec {
     pub seed: u64,
 }
 
+/// A volume on a disk with a staging device (flash): small updates are collected and then placed next to their neighbours;
+/// see docs/proximal.md. The store is opened by the first request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProximalSpec {
+    /// Name of the layer that holds the data: a disk, or an array of disks.
+    pub data: String,
+    /// Name of the layer for staging and pointers: flash, about 1.5 % of the data.
+    pub staging: String,
+    /// How large the volume is, as in "2TiB"; it is thin.
+    pub size: String,
+    /// Most data that are staged, as in "10GiB"; by default half of the staging device.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub staged: Option<String>,
+    /// Make the store if the devices are empty.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub make: bool,
+}
+
 /// A layer and its parameters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -118,6 +138,8 @@ pub enum Spec {
     Emulated(EmulatedSpec),
     /// See [`FaultySpec`].
     Faulty(FaultySpec),
+    /// See [`ProximalSpec`].
+    Proximal(ProximalSpec),
 }
 
 /// Most layers one on top of another: building them takes a frame of the thread's stack for each.
@@ -186,6 +208,7 @@ pub fn layers() -> Vec<LayerInfo> {
         info::<FileSpec>("file"),
         info::<JoinedSpec>("joined"),
         info::<MemorySpec>("memory"),
+        info::<ProximalSpec>("proximal"),
     ]
 }
 
@@ -257,11 +280,7 @@ impl Stack {
                 let options = OpenOptions { buffered: spec.buffered, ..OpenOptions::default() };
                 Arc::new(FileDevice::open(&base.join(&spec.path), &options, env.clone()).within(within)?)
             }
-            Spec::Memory(spec) => {
-                let size: Bytes =
-                    spec.size.parse().map_err(|error| Error::misuse(format!("{error}")).within(within()))?;
-                Arc::new(Memory::new(size.to_blocks_down()))
-            }
+            Spec::Memory(spec) => Arc::new(Memory::new(size(&spec.size).within(within)?.to_blocks_down())),
             Spec::Joined(spec) if spec.of.is_empty() => {
                 return Err(Error::misuse("joins nothing: name at least one layer").within(within()));
             }
@@ -283,6 +302,16 @@ impl Stack {
                     None => device,
                 })
             }
+            Spec::Proximal(spec) => {
+                let data = self.build_layer(&spec.data, above, used, base, env)?;
+                let staging = self.build_layer(&spec.staging, above, used, base, env)?;
+                let staged = spec.staged.as_deref().map(size).transpose().within(within)?;
+                let config =
+                    ashlar_proximal::Config { staged_max: staged.map(Bytes::to_blocks_down), ..Default::default() };
+                let length = size(&spec.size).within(within)?.to_blocks_down();
+                let make = spec.make.then(ashlar_proximal::Creation::default);
+                Arc::new(ProximalVolume::new(env, (data, staging), length, config, make))
+            }
             Spec::Faulty(spec) => {
                 let child = self.build_layer(&spec.of, above, used, base, env)?;
                 Arc::new(Faulty::with_faults(child, spec.seed, &spec.faults, env.clone()).within(within)?)
@@ -291,6 +320,11 @@ impl Stack {
         above.pop();
         Ok(device)
     }
+}
+
+/// A size of a stack file.
+fn size(text: &str) -> Result<Bytes> {
+    text.parse().map_err(|error| Error::misuse(format!("{error}")))
 }
 
 #[cfg(test)]
@@ -306,7 +340,7 @@ mod tests {
     #[test]
     fn stacks_are_built_of_named_layers() {
         let text = r#"
-            devices = ["top", "c"]
+            devices = ["top", "c", "p"]
             layer.top.checked = { of = "slow" }
             layer.slow.emulated = { of = "bad", model = "wd-re3" }
             layer.bad.faulty = { of = "both", seed = 7, faults = ["lse at 0..4KiB", "flip p 1e-6 on read"] }
@@ -314,8 +348,11 @@ mod tests {
             layer.a.memory = { size = "1MiB" }
             layer.b.memory = { size = "2MiB" }
             layer.c.memory = { size = "4MiB" }
+            layer.p.proximal = { data = "d", staging = "f", size = "8MiB", make = true }
+            layer.d.memory = { size = "16MiB" }
+            layer.f.memory = { size = "64MiB" }
         "#;
-        assert_eq!(build(text).expect("a good stack"), 2);
+        assert_eq!(build(text).expect("a good stack"), 3);
     }
 
     #[test]

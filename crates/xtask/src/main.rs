@@ -42,6 +42,8 @@ enum Bench {
     Ageing(bench::AgeingOptions),
     /// How good predictions are: workloads on several systems, run and predicted. Needs root.
     Prediction(bench::PredictionOptions),
+    /// The proximal engine on an emulated disk, in virtual time, beside the paper's tables.
+    Proximal(bench::ProximalOptions),
     /// Surveys of real sets: ranges beside the truth, what a sample costs, and rates beside backup programs.
     Survey(bench::SurveyOptions),
 }
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Task::Bench(Bench::Scale(options)) => bench::scale(&options),
         Task::Bench(Bench::Ageing(options)) => bench::ageing(&options),
         Task::Bench(Bench::Prediction(options)) => bench::prediction(&options),
+        Task::Bench(Bench::Proximal(options)) => bench::proximal(&options),
         Task::Bench(Bench::Survey(options)) => bench::survey(&options),
         Task::Soak { budget, only, list } => soak::soak(&budget, only.as_deref(), list),
     };
