@@ -39,6 +39,19 @@ fn set(bits: &mut [u64], at: u64, value: bool) {
     }
 }
 
+/// The first bit in `from..to` that is not set.
+fn first_clear(bits: &[u64], from: u64, to: u64) -> Option<u64> {
+    let mut at = from;
+    while at < to {
+        let word = bits.get((at / 64) as usize)? | ((1 << (at % 64)) - 1);
+        match u64::from(word.trailing_ones()) {
+            64 => at = (at / 64 + 1) * 64,
+            clear => return Some(at / 64 * 64 + clear).filter(|found| *found < to),
+        }
+    }
+    None
+}
+
 impl Space {
     /// Nothing is in memory yet.
     pub fn new(shape: Shape, capacity: Blocks, areas_max: usize) -> Space {
@@ -125,7 +138,9 @@ impl Space {
         let first = area * self.shape.area_blocks();
         let end = (first + self.shape.area_blocks()).min(self.capacity.0);
         let near = from.clamp(first, end);
-        let found = (near..end).chain(first..near).find(|at| self.is_free(*at));
+        let bits = &self.areas.get(&area)?.taken;
+        let free = |from: u64, to: u64| first_clear(bits, from - first, to - first).map(|at| first + at);
+        let found = free(near, end).or_else(|| free(first, near));
         match found {
             Some(at) => self.mark(at, true),
             None => _ = self.full.insert(area),
