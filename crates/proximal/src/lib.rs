@@ -148,7 +148,7 @@ pub struct Config {
     pub victims: Victims,
     /// Where destaged blocks go.
     pub placement: Placement,
-    /// Bound on caches of pointers and maps and on the pool's memory, beside 120 bytes for each staged block.
+    /// Bound on caches of pointers and maps and on the pool's memory, beside about 100 bytes for each staged block.
     pub memory: Size,
     /// The log of the staging pool between checkpoints; opening reads no more.
     pub log_bytes: Size,
