@@ -450,7 +450,10 @@ impl Engine {
                 let mut txn = Txn::new();
                 inner.extents.write(&mut txn, staged_at(extent, at), &data);
                 match inner.pool.commit(txn).await {
-                    Ok(_) => return Ok(self.note_staged(extent, at, count)),
+                    Ok(_) => {
+                        self.note_staged(extent, at, count);
+                        return Ok(());
+                    }
                     // The pool is fuller than the table, with what it has not cleaned yet: destage more.
                     Err(error) if error.kind() == Kind::NoSpace && tries < 8 => tries += 1,
                     Err(error) => return Err(error.within("staging")),

@@ -10,6 +10,7 @@ use crate::table::{GroupKey, Home, Place};
 use ashlar_block::Result;
 use ashlar_pool::Txn;
 use ashlar_units::Blocks;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
@@ -194,12 +195,14 @@ impl Engine {
     async fn leaf<'a>(&self, leaves: &'a mut Leaves, extent: u32, offset: u64) -> Result<&'a mut Leaf> {
         let inner = &*self.0;
         let number = offset / LEAF;
-        if !leaves.contains_key(&(extent, number)) {
-            let stored = inner.extents.get(&leaf_key(extent, number)).await?;
-            let leaf = stored.map(|stored| Leaf::decode(&stored, inner.capacity())).transpose()?.unwrap_or_default();
-            leaves.insert((extent, number), leaf);
+        match leaves.entry((extent, number)) {
+            Entry::Occupied(leaf) => Ok(leaf.into_mut()),
+            Entry::Vacant(place) => {
+                let stored = inner.extents.get(&leaf_key(extent, number)).await?;
+                let leaf = stored.map(|stored| Leaf::decode(&stored, inner.capacity())).transpose()?;
+                Ok(place.insert(leaf.unwrap_or_default()))
+            }
         }
-        Ok(leaves.entry((extent, number)).or_default())
     }
 
     /// Commits a change. The caller holds the order alone. `forget` changes the table when it is done, and gives pointers that

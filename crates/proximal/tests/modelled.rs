@@ -34,7 +34,7 @@ fn scans_stay_serial_after_random_updates() {
 
 #[test]
 fn scans_of_a_write_anywhere_layout_do_not() {
-    let setup = Setup { extents: 32, staging: None, placement: Placement::Anywhere, ..Setup::default() };
+    let setup = Setup { extents: 48, staging: None, placement: Placement::Anywhere, ..Setup::default() };
     let outcome = run(1, setup);
     let ratio = outcome.aged.mb_s / outcome.fresh.mb_s;
     println!("{ratio:.3} {outcome:?}");
