@@ -21,7 +21,7 @@ const SYNC: IoContext = IoContext::foreground("pool-sync");
 /// Unwritten batches may take this share of the memory budget before writers wait.
 pub(crate) const IN_FLIGHT_SHARE: usize = 8;
 /// Operations of one transaction, in bytes; it must fit a batch's body.
-const OPERATIONS_BYTES_MAX: usize = 512 << 10;
+pub const OPERATIONS_BYTES_MAX: usize = 512 << 10;
 
 /// A write waits this long for each segment that is missing to the low mark.
 const PACE_STEP: std::time::Duration = std::time::Duration::from_micros(500);
@@ -40,6 +40,8 @@ enum Change {
     Put(u64, Key, Bytes),
     Delete(u64, Key),
     DeleteRange(u64, Key, Key),
+    /// A patch of a dictionary value; see [`crate::patches`].
+    Overlay(u64, Key, Bytes),
     /// Holes, or further references to extents.
     Patch(u64, Key, Vec<Run>),
     /// What still refers to the first run refers to the second instead.
@@ -82,6 +84,13 @@ impl Txn {
     }
     pub(crate) fn delete_range(&mut self, tree: u64, low: Key, high: Key) {
         self.changes.push(Change::DeleteRange(tree, low, high));
+    }
+    pub(crate) fn overlay(&mut self, tree: u64, key: Key, patch: Bytes) {
+        self.changes.push(Change::Overlay(tree, key, patch));
+    }
+    /// Bytes of operations, of which a transaction takes [`OPERATIONS_BYTES_MAX`].
+    pub fn operations_len(&self) -> usize {
+        self.changes.iter().map(Change::operation_len).sum()
     }
     pub(crate) fn patch(&mut self, tree: u64, key: Key, runs: Vec<Run>) {
         self.changes.push(Change::Patch(tree, key, runs));
@@ -130,6 +139,7 @@ impl Change {
         let (Change::Put(id, ..)
         | Change::Delete(id, ..)
         | Change::DeleteRange(id, ..)
+        | Change::Overlay(id, ..)
         | Change::Patch(id, ..)
         | Change::Relocate(id, ..)
         | Change::Write(TxnData { tree: id, .. })) = self;
@@ -137,7 +147,7 @@ impl Change {
     }
     fn operation_len(&self) -> usize {
         32 + match self {
-            Change::Put(_, key, value) => key.len() + value.len(),
+            Change::Put(_, key, value) | Change::Overlay(_, key, value) => key.len() + value.len(),
             Change::Patch(_, key, runs) => key.len() + runs.iter().map(Run::encoded_len).sum::<usize>(),
             // At worst every block of it has become a run of its own.
             Change::Relocate(_, key, _, to) => key.len() + (to.count as usize).div_ceil(2) * (to.encoded_len() + 4),
@@ -266,7 +276,7 @@ impl Shared {
     /// The critical section: places extents, logs operations, applies them to memtables.
     pub(crate) fn apply(self: &Arc<Self>, txn: &Txn) -> Result<(Seq, Vec<Sealed>)> {
         let claim = if txn.deletes_only { Claim::Reserve } else { Claim::Ordinary };
-        let operations_len: usize = txn.changes.iter().map(Change::operation_len).sum();
+        let operations_len = txn.operations_len();
         if operations_len > OPERATIONS_BYTES_MAX {
             return Err(Error::misuse(format!("a transaction of {operations_len} bytes of operations is too large")));
         }
@@ -320,6 +330,10 @@ impl Shared {
                 Change::DeleteRange(id, low, high) => {
                     log.stream.body().delete_range(*id, low, high);
                     tree(*id)?.delete_range(low, high, &mut lost);
+                }
+                Change::Overlay(id, key, value) => {
+                    log.stream.body().patch(*id, key, value);
+                    tree(*id)?.apply(key.clone(), Message::Patch(value.clone()), &mut lost);
                 }
                 Change::Patch(id, key, runs) => patch(&mut log, *id, key, runs, &mut lost)?,
                 Change::Relocate(id, key, ..) => {

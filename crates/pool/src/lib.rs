@@ -29,6 +29,7 @@ mod memory_faults;
 mod mend;
 mod open;
 mod pack;
+pub mod patches;
 mod places;
 mod replay;
 mod rules;
@@ -41,7 +42,7 @@ mod volumes;
 
 pub use anatomy::{Holds, Part, Region};
 pub use check::{Checked, Damage, Damaged};
-pub use commit::{Txn, TxnData};
+pub use commit::{OPERATIONS_BYTES_MAX, Txn, TxnData};
 pub use format::VolumeKind;
 pub use memory_faults::InMemory;
 pub use mend::Mended;

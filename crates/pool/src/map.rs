@@ -3,6 +3,7 @@
 //! A chunk's value and a patch to it have the same form, a list of disjoint runs in order of their first block. A run is a
 //! hole or part of an extent. Overlaying a patch cuts the runs below it; what is cut off is lost.
 
+use crate::patches;
 use ashlar_block::{Error, Result};
 use ashlar_index::{Key, Semantics};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -339,7 +340,7 @@ pub struct Lost {
     pub damaged: u64,
 }
 
-/// How values of a volume's tree overlay: chunks by their runs; dictionary values are only put and deleted.
+/// How values of a volume's tree overlay: chunks by their runs, dictionary values as [`patches`] says, or not at all.
 #[derive(Default)]
 pub struct Map;
 
@@ -356,7 +357,13 @@ impl Map {
 impl Semantics for Map {
     type Lost = Lost;
 
-    fn overlay(&self, _key: &[u8], older: &[u8], newer: &[u8], lost: &mut Lost) -> Bytes {
+    fn overlay(&self, key: &[u8], older: &[u8], newer: &[u8], lost: &mut Lost) -> Bytes {
+        if let Some(combined) = patches::overlay(key, older, newer) {
+            return combined.unwrap_or_else(|_| {
+                lost.damaged += 1;
+                Bytes::copy_from_slice(older)
+            });
+        }
         let newer = Map::runs(newer, lost);
         let older = Map::runs(older, lost);
         let mut combined = newer.clone();
@@ -375,7 +382,7 @@ impl Semantics for Map {
 
     fn settle(&self, key: &[u8], value: Bytes) -> Option<Bytes> {
         if key.first() != Some(&MAP_PREFIX) {
-            return Some(value);
+            return (!patches::is_nothing(key, &value)).then_some(value);
         }
         if !has_holes(&value).unwrap_or(true) {
             return Some(value);

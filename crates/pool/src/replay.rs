@@ -168,6 +168,9 @@ impl Shared {
             Operation::Put(_, at, value) => tree.apply(key(at), Message::Put(value.clone()), &mut lost),
             Operation::Delete(_, at) => tree.apply(key(at), Message::Delete, &mut lost),
             Operation::DeleteRange(_, low, high) => tree.delete_range(low, high, &mut lost),
+            Operation::Patch(_, at, value) if crate::patches::check(at, value)? => {
+                tree.apply(key(at), Message::Patch(value.clone()), &mut lost);
+            }
             Operation::Patch(_, at, value) => {
                 for run in decode(value)?.iter().filter(|run| run.form != Form::Hole) {
                     // The extent's segment may hold nothing else that the superblock knows.

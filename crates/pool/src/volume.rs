@@ -55,6 +55,13 @@ impl Volume {
         check_key(key);
         txn.put(self.id(), Key::from_slice(key), value.into());
     }
+    /// Overlays the value of a key that takes patches (see [`crate::patches`]) in `txn`, without reading it.
+    pub fn overlay(&self, txn: &mut Txn, key: &[u8], patch: impl Into<Bytes>) {
+        check_key(key);
+        let patch = patch.into();
+        debug_assert!(matches!(crate::patches::check(key, &patch), Ok(true)), "a patch of its key's kind");
+        txn.overlay(self.id(), Key::from_slice(key), patch);
+    }
     /// Deletes a key in `txn`.
     pub fn delete(&self, txn: &mut Txn, key: &[u8]) {
         check_key(key);
