@@ -1,7 +1,7 @@
 //! Attributes, plain and extended.
 
 use crate::Files;
-use crate::acl::{self, Acl};
+use ashlar_vfs::acl::{self, Acl};
 use crate::data::{BLOCK, blocks_of, clear_setid};
 use crate::inode::Inode;
 use crate::keys;

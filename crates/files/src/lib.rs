@@ -14,7 +14,6 @@
 //!           directories by scanning and changes metadata in its own journal; here metadata are messages of the volume's
 //!           dictionary, in the same transactions as the data.
 
-mod acl;
 mod attributes;
 mod audit;
 mod behind;

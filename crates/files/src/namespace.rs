@@ -1,7 +1,7 @@
 //! Names: looking up, making, removing, moving, listing.
 
 use crate::Files;
-use crate::acl;
+use ashlar_vfs::acl;
 use crate::inode::{Inode, lock_all};
 use crate::keys::{self, Entry, Record};
 use ashlar_pool::Txn;

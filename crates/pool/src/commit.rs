@@ -88,6 +88,12 @@ impl Txn {
     pub(crate) fn overlay(&mut self, tree: u64, key: Key, patch: Bytes) {
         self.changes.push(Change::Overlay(tree, key, patch));
     }
+    /// Adds the changes of another, behind these. Either may be of deletions; the whole is only if both are.
+    pub fn append(&mut self, mut other: Txn) {
+        self.still = self.still.take().or(other.still);
+        self.changes.append(&mut other.changes);
+        self.deletes_only &= other.deletes_only;
+    }
     /// Bytes of operations, of which a transaction takes [`OPERATIONS_BYTES_MAX`].
     pub fn operations_len(&self) -> usize {
         self.changes.iter().map(Change::operation_len).sum()

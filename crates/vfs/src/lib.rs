@@ -4,6 +4,7 @@
 //! asks for, but nothing in it is FUSE: tests drive the same trait in process. Permission checks belong to the door (the
 //! kernel makes them, with `default_permissions`); everything else belongs to the engine.
 
+pub mod acl;
 mod error;
 mod types;
 

@@ -4,13 +4,13 @@
 //! The kernel decides by them; what changes them beside `setfacl` happens here: creation in a directory with a default
 //! list, and `chmod`.
 
-use ashlar_vfs::{Errno, Name, Result};
+use crate::{Errno, Name, Result};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 /// The list that is in force.
-pub(crate) const ACCESS: &Name = b"system.posix_acl_access";
+pub const ACCESS: &Name = b"system.posix_acl_access";
 /// What new files in a directory get.
-pub(crate) const DEFAULT: &Name = b"system.posix_acl_default";
+pub const DEFAULT: &Name = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
 const ENTRY_LEN: usize = 8;
@@ -39,11 +39,11 @@ struct Entry {
 
 /// A valid list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Acl(Vec<Entry>);
+pub struct Acl(Vec<Entry>);
 
 impl Acl {
     /// Reads and checks a list.
-    pub(crate) fn decode(mut bytes: &[u8]) -> Result<Acl> {
+    pub fn decode(mut bytes: &[u8]) -> Result<Acl> {
         if bytes.len() < 4 || !(bytes.len() - 4).is_multiple_of(ENTRY_LEN) {
             return Err(Errno::Invalid.into());
         }
@@ -71,7 +71,8 @@ impl Acl {
         once && self.0.is_sorted_by_key(|entry| entry.tag) && count(Tag::Mask) <= 1 && (!named || count(Tag::Mask) == 1)
     }
 
-    pub(crate) fn encode(&self) -> Bytes {
+    /// The list as Linux passes it.
+    pub fn encode(&self) -> Bytes {
         let mut bytes = BytesMut::with_capacity(4 + self.0.len() * ENTRY_LEN);
         bytes.put_u32_le(VERSION);
         for entry in &self.0 {
@@ -84,7 +85,7 @@ impl Acl {
     }
 
     /// Whether permission bits say as much.
-    pub(crate) fn is_plain(&self) -> bool {
+    pub fn is_plain(&self) -> bool {
         self.0.len() == 3
     }
 
@@ -101,18 +102,18 @@ impl Acl {
     }
 
     /// The nine permission bits that go with it.
-    pub(crate) fn mode(&self) -> u32 {
+    pub fn mode(&self) -> u32 {
         self.clone().bits().fold(0, |mode, (permissions, shift)| mode | *permissions << shift)
     }
 
     /// As `chmod` changes it.
-    pub(crate) fn with_mode(mut self, mode: u32) -> Acl {
+    pub fn with_mode(mut self, mode: u32) -> Acl {
         self.bits().for_each(|(permissions, shift)| *permissions = mode >> shift & 7);
         self
     }
 
     /// As a new file inherits it, created with these permission bits.
-    pub(crate) fn inherited(self, mode: u32) -> Acl {
+    pub fn inherited(self, mode: u32) -> Acl {
         let mode = self.mode() & mode;
         self.with_mode(mode)
     }

@@ -1,0 +1,500 @@
+//! Contents of files: a block range of the volume, and over it pieces in the dictionary.
+//!
+//! A small file is only pieces. One that outgrows [`crate::Zones::inline`] gets a range, and whole blocks go there; what is less
+//! than a block goes over it as a piece, and nothing is read for it.
+
+use crate::Betr;
+use crate::inode::{Inode, State};
+use crate::keys::{self, Place, RANGE_BLOCKS};
+use crate::record::Record;
+use ashlar_pool::Txn;
+use ashlar_pool::patches::{Piece, piece, pieces};
+use ashlar_units::{BLOCK_LEN, Blocks};
+use ashlar_vfs::{Errno, FileKind, Ino, Result, SeekWhat, WriteMode};
+use bytes::{Bytes, BytesMut};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) const BLOCK: u64 = BLOCK_LEN as u64;
+/// Longest file: a range.
+pub(crate) const SIZE_MAX: u64 = RANGE_BLOCKS * BLOCK;
+/// Longest change of a part of a block that becomes a piece; with more of it the block is written anew.
+const PIECE_LEN_MAX: usize = 1024;
+/// Blocks of pieces that are written into the range in one transaction.
+const SETTLED_BLOCKS: usize = 32;
+const S_ISUID: u32 = 0o4000;
+const S_ISGID: u32 = 0o2000;
+const S_IXGRP: u32 = 0o0010;
+/// Access times are updated at least this often, as with `relatime`.
+const RELATIME: Duration = Duration::from_secs(24 * 3600);
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+
+/// Blocks of a file of this size.
+pub(crate) fn blocks_of(size: u64) -> u64 {
+    size.div_ceil(BLOCK)
+}
+pub(crate) fn blocks(count: u64) -> Blocks {
+    Blocks(count)
+}
+
+/// Clears set-id bits as a write by somebody without privilege must.
+pub(crate) fn clear_setid(record: &mut Record) {
+    if !record.is_directory() {
+        let setgid = if record.permissions & S_IXGRP != 0 { S_ISGID } else { 0 };
+        record.permissions &= !(S_ISUID | setgid);
+    }
+}
+
+pub(crate) fn check_file(record: &Record) -> Result<()> {
+    match record.kind {
+        FileKind::File => Ok(()),
+        FileKind::Directory => Err(Errno::IsDirectory.into()),
+        _ => Err(Errno::Invalid.into()),
+    }
+}
+
+/// Parts of blocks in the dictionary.
+type Over = BTreeMap<u64, Vec<Piece>>;
+
+impl Betr {
+    /// The pieces of the blocks `first..last`.
+    async fn pieces_in(&self, place: &Place, record: &Record, first: u64, last: u64) -> Result<Over> {
+        let mut over = Over::new();
+        if record.overlaid {
+            let note = |key: &[u8], value: &Bytes| {
+                over.insert(keys::last_number(key)?, pieces(value)?);
+                Ok(ControlFlow::Continue(()))
+            };
+            let (low, high) = (keys::data(place, record.ino, first), keys::data(place, record.ino, last));
+            self.visit(&low, &high, note).await?;
+        }
+        Ok(over)
+    }
+
+    /// The blocks `first..last` as they are, one after the other.
+    pub(crate) async fn read_blocks(&self, place: &Place, record: &Record, first: u64, last: u64) -> Result<Vec<Bytes>> {
+        let over = self.pieces_in(place, record, first, last).await?;
+        let base = match record.range {
+            0 => Vec::new(),
+            _ => self.volume.read(record.base() + Blocks(first), Blocks(last - first)).await?,
+        };
+        if over.is_empty() && record.range != 0 {
+            return Ok(base);
+        }
+        if record.range == 0 {
+            return Ok((first..last).flat_map(|block| alone(over.get(&block))).collect());
+        }
+        let mut whole = BytesMut::with_capacity(((last - first) * BLOCK) as usize);
+        base.iter().for_each(|part| whole.extend_from_slice(part));
+        for (block, pieces) in over {
+            let start = ((block - first) * BLOCK) as usize;
+            pieces.iter().for_each(|piece| whole[start + piece.offset..start + piece.end()].copy_from_slice(&piece.bytes));
+        }
+        Ok(vec![whole.freeze()])
+    }
+
+    /// One block as it is; zeros behind the end of the file.
+    async fn read_block(&self, place: &Place, record: &Record, block: u64) -> Result<BytesMut> {
+        let mut whole = BytesMut::with_capacity(BLOCK_LEN);
+        if block < blocks_of(record.size) {
+            self.read_blocks(place, record, block, block + 1).await?.iter().for_each(|part| whole.extend_from_slice(part));
+        }
+        whole.resize(BLOCK_LEN, 0);
+        Ok(whole)
+    }
+
+    pub(crate) async fn read_data(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<Bytes>> {
+        let inode = self.inode(ino)?;
+        let _shared = inode.lock.read().await;
+        let record = {
+            let mut state = inode.state();
+            check_file(&state.record)?;
+            if !self.options.read_only {
+                let now = self.now();
+                let Record { accessed, modified, changed, .. } = state.record;
+                let old = now.seconds.saturating_sub(accessed.seconds) > RELATIME.as_secs() as i64;
+                if accessed <= modified || accessed <= changed || old {
+                    state.record.accessed = now;
+                    state.dirty = true;
+                }
+            }
+            state.record.clone()
+        };
+        let end = offset.saturating_add(len as u64).min(record.size);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
+        let mut parts = self.read_blocks(&inode.place(), &record, first, last).await?;
+        trim(&mut parts, (offset - first * BLOCK) as usize, (end - offset) as usize);
+        Ok(parts)
+    }
+
+    pub(crate) async fn write_data(&self, ino: Ino, offset: u64, data: Bytes, how: WriteMode) -> Result<()> {
+        self.admit_change()?;
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= SIZE_MAX).ok_or(Errno::FileTooBig)?;
+        let inode = self.inode(ino)?;
+        check_file(&inode.state().record)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        // Compression and checksums come before the lock, where the range can be known without it.
+        let range = inode.state().record.range;
+        let prepared = (range != 0 && offset.is_multiple_of(BLOCK)).then(|| {
+            let mut txn = Txn::new();
+            let whole = data.len() / BLOCK_LEN * BLOCK_LEN;
+            self.volume.write(&mut txn, keys::range_base(range) + Blocks(offset / BLOCK), &data.slice(..whole));
+            (range, txn)
+        });
+        {
+            let _exclusive = inode.lock.write().await;
+            let place = inode.place();
+            let mut record = inode.record();
+            let mut txn = Txn::new();
+            if record.range == 0 && end.max(record.size) > self.zones.inline.0 {
+                self.give_range(&mut txn, &place, &mut record).await?;
+            }
+            let before = inode.record();
+            if record.range == 0 {
+                self.write_pieces(&mut txn, &place, &mut record, offset, &data);
+            } else {
+                let prepared = prepared.filter(|(range, _)| *range == record.range).map(|(_, txn)| txn);
+                self.write_range(&mut txn, &place, &mut record, offset, &data, prepared).await?;
+            }
+            if end > record.size {
+                record.sparse |= offset / BLOCK > blocks_of(record.size);
+                record.size = end;
+            }
+            if how.clear_setid {
+                clear_setid(&mut record);
+            }
+            if !how.writeback {
+                let now = self.now();
+                (record.modified, record.changed) = (now, now);
+            }
+            let only_times = Record { modified: before.modified, changed: before.changed, ..record.clone() } == before;
+            if only_times {
+                // They are written back later.
+                let seq = self.volume.commit(txn).await?;
+                let mut state = inode.state();
+                state.dirty |= record != before;
+                state.record = record;
+                state.stored_changed();
+                state.seq = state.seq.max(seq);
+            } else {
+                self.commit_record(txn, &inode, record).await?;
+            }
+        }
+        if how.sync { self.make_durable(&inode).await } else { Ok(()) }
+    }
+
+    /// Puts `data` into the dictionary.
+    fn write_pieces(&self, txn: &mut Txn, place: &Place, record: &mut Record, offset: u64, data: &Bytes) {
+        let (mut at, mut rest) = (offset, data.clone());
+        while !rest.is_empty() {
+            let within = (at % BLOCK) as usize;
+            let part = rest.split_to((BLOCK_LEN - within).min(rest.len()));
+            let end = at + part.len() as u64;
+            let key = keys::data(place, record.ino, at / BLOCK);
+            // Behind the end of the file are zeros, so this is all of the block.
+            if within == 0 && (part.len() == BLOCK_LEN || end >= record.size) {
+                self.volume.put(txn, &key, piece(0, &part));
+            } else {
+                self.volume.overlay(txn, &key, piece(within, &part));
+            }
+            at = end;
+        }
+        record.overlaid = true;
+    }
+
+    /// Writes to a file that has a range. `prepared`: the whole blocks, if they begin where the data do.
+    async fn write_range(
+        &self,
+        txn: &mut Txn,
+        place: &Place,
+        record: &mut Record,
+        offset: u64,
+        data: &Bytes,
+        prepared: Option<Txn>,
+    ) -> Result<()> {
+        let end = offset + data.len() as u64;
+        let (first, last) = (offset.div_ceil(BLOCK), end / BLOCK);
+        let slice = |from: u64, to: u64| data.slice((from - offset) as usize..(to - offset) as usize);
+        if first < last {
+            match prepared {
+                Some(prepared) => txn.append(prepared),
+                None => {
+                    let whole = slice(first * BLOCK, last * BLOCK);
+                    self.volume.write(txn, record.base() + Blocks(first), &whole);
+                }
+            }
+            self.clear_pieces(txn, place, record, first, last);
+        }
+        let mut edges: Vec<(u64, u64)> = Vec::new();
+        if !offset.is_multiple_of(BLOCK) {
+            edges.push((offset, end.min(first * BLOCK)));
+        }
+        if !end.is_multiple_of(BLOCK) && last >= first {
+            edges.push((last * BLOCK, end));
+        }
+        for (from, to) in edges {
+            let (block, part) = (from / BLOCK, slice(from, to));
+            let within = (from % BLOCK) as usize;
+            // A file that grows bit by bit shall lie in its range in the end.
+            let inside = to <= record.size && part.len() <= PIECE_LEN_MAX;
+            if inside {
+                self.volume.overlay(txn, &keys::data(place, record.ino, block), piece(within, &part));
+                record.overlaid = true;
+                continue;
+            }
+            let mut whole = match within == 0 && to >= record.size {
+                true => BytesMut::new(),
+                false => self.read_block(place, record, block).await?,
+            };
+            whole.resize(whole.len().max(within + part.len()), 0);
+            whole[within..within + part.len()].copy_from_slice(&part);
+            self.volume.write(txn, record.base() + Blocks(block), &whole.freeze());
+            self.clear_pieces(txn, place, record, block, block + 1);
+        }
+        Ok(())
+    }
+
+    /// Drops the pieces of the blocks `first..last`, in `txn`.
+    fn clear_pieces(&self, txn: &mut Txn, place: &Place, record: &Record, first: u64, last: u64) {
+        if !record.overlaid || first >= last {
+            return;
+        }
+        let key = |block: u64| keys::data(place, record.ino, block);
+        if last - first == 1 {
+            self.volume.delete(txn, &key(first));
+        } else {
+            self.volume.delete_range(txn, &key(first), &key(last));
+        }
+    }
+
+    /// Gives a file that is all in the dictionary a range, and brings its contents there, in `txn`.
+    pub(crate) async fn give_range(&self, txn: &mut Txn, place: &Place, record: &mut Record) -> Result<()> {
+        // All numbers come from one counter, so its own is nobody else's.
+        let ranged = Record { range: record.ino, ..record.clone() };
+        for (block, pieces) in self.pieces_in(place, record, 0, blocks_of(record.size)).await? {
+            let whole = alone(Some(&pieces)).concat();
+            self.volume.write(txn, ranged.base() + Blocks(block), &whole.into());
+        }
+        if record.overlaid {
+            let (low, high) = keys::contents(place, record.ino);
+            self.volume.delete_range(txn, &low, &high);
+        }
+        *record = Record { overlaid: false, ..ranged };
+        Ok(())
+    }
+
+    /// Brings everything in the dictionary into the file's range. The caller holds the lock for writing.
+    pub(crate) async fn settle(&self, inode: &Arc<Inode>) -> Result<()> {
+        let (place, mut record) = (inode.place(), inode.record());
+        if record.range == 0 {
+            let mut txn = Txn::new();
+            self.give_range(&mut txn, &place, &mut record).await?;
+            return self.commit_record(txn, inode, record).await;
+        }
+        if !record.overlaid {
+            return Ok(());
+        }
+        let blocks: Vec<u64> =
+            self.pieces_in(&place, &record, 0, blocks_of(record.size)).await?.into_keys().collect();
+        for lot in blocks.chunks(SETTLED_BLOCKS) {
+            let mut txn = Txn::new();
+            for block in lot {
+                let whole = self.read_block(&place, &record, *block).await?;
+                self.volume.write(&mut txn, record.base() + Blocks(*block), &whole.freeze());
+                self.clear_pieces(&mut txn, &place, &record, *block, block + 1);
+            }
+            let seq = self.volume.commit(txn).await?;
+            let mut state = inode.state();
+            state.seq = state.seq.max(seq);
+        }
+        let mut txn = Txn::new();
+        let (low, high) = keys::contents(&place, record.ino);
+        self.volume.delete_range(&mut txn, &low, &high);
+        self.commit_record(txn, inode, Record { overlaid: false, ..record }).await
+    }
+
+    /// Changes the size; `record` is the inode's with other changes applied. The caller holds the lock for writing.
+    pub(crate) async fn resize(&self, mut txn: Txn, inode: &Arc<Inode>, mut record: Record, size: u64) -> Result<()> {
+        check_file(&record)?;
+        if size > SIZE_MAX {
+            return Err(Errno::FileTooBig.into());
+        }
+        let old = record.size;
+        if size > old {
+            record.sparse |= blocks_of(size) > blocks_of(old);
+        } else {
+            txn = txn.deleting();
+            self.zero(&mut txn, &inode.place(), &mut record, size, old);
+        }
+        record.size = size;
+        self.commit_record(txn, inode, record).await
+    }
+
+    /// Zeros from byte `start` to `end`, which may be the end of the file, in `txn`: whole blocks become holes, parts of blocks
+    /// pieces of zeros. Nothing is read. The caller holds the lock for writing.
+    pub(crate) fn zero(&self, txn: &mut Txn, place: &Place, record: &mut Record, start: u64, end: u64) {
+        let end = end.min(record.size);
+        if start >= end || (record.range == 0 && !record.overlaid) {
+            return;
+        }
+        let to_the_end = end == record.size;
+        let (first, last) = (start.div_ceil(BLOCK), if to_the_end { blocks_of(end) } else { end / BLOCK });
+        if first < last {
+            if record.range != 0 {
+                self.volume.discard(txn, record.base() + Blocks(first), Blocks(last - first));
+            }
+            self.clear_pieces(txn, place, record, first, last);
+        }
+        let mut edge = |block: u64, from: u64, to: u64| {
+            let zeros = &ZEROS[..(to - from) as usize];
+            self.volume.overlay(txn, &keys::data(place, record.ino, block), piece((from - block * BLOCK) as usize, zeros));
+            record.overlaid = true;
+        };
+        if !start.is_multiple_of(BLOCK) {
+            edge(start / BLOCK, start, end.min(first * BLOCK));
+        }
+        if !to_the_end && !end.is_multiple_of(BLOCK) && last >= first {
+            edge(last, last * BLOCK, end);
+        }
+    }
+
+    pub(crate) async fn find_data(&self, ino: Ino, offset: u64, what: SeekWhat) -> Result<u64> {
+        let inode = self.inode(ino)?;
+        let _shared = inode.lock.read().await;
+        let record = inode.record();
+        check_file(&record)?;
+        if offset >= record.size {
+            return Err(Errno::NoSuchAddress.into());
+        }
+        let (place, end) = (inode.place(), blocks_of(record.size));
+        let mut at = offset / BLOCK;
+        let found = loop {
+            match what {
+                SeekWhat::Data => break self.next_data(&place, &record, at, end).await?,
+                // A hole is one in the range where there are no pieces either.
+                SeekWhat::Hole => {
+                    let Some(hole) = self.next_hole(&record, at, end).await? else { break None };
+                    let over = self.pieces_in(&place, &record, hole, (hole + 256).min(end)).await?;
+                    let free = (hole..(hole + 256).min(end)).find(|block| !over.contains_key(block));
+                    match free {
+                        Some(block) if block == hole => break Some(block),
+                        Some(block) => at = block,
+                        None => at = (hole + 256).min(end),
+                    }
+                    if at >= end {
+                        break None;
+                    }
+                }
+            }
+        };
+        match (found, what) {
+            (Some(block), _) => Ok((block * BLOCK).max(offset).min(record.size)),
+            (None, SeekWhat::Hole) => Ok(record.size),
+            (None, SeekWhat::Data) => Err(Errno::NoSuchAddress.into()),
+        }
+    }
+
+    /// The first stored block from `at` on, in the range or the dictionary.
+    async fn next_data(&self, place: &Place, record: &Record, at: u64, end: u64) -> Result<Option<u64>> {
+        let below = match record.range {
+            0 => None,
+            _ => self.volume.seek(record.base() + Blocks(at), record.base() + Blocks(end), false).await?,
+        };
+        let below = below.map(|block| (block - record.base()).0);
+        let mut over = None;
+        if record.overlaid {
+            let note = |key: &[u8], _: &Bytes| {
+                over = Some(keys::last_number(key)?);
+                Ok(ControlFlow::Break(()))
+            };
+            self.visit(&keys::data(place, record.ino, at), &keys::data(place, record.ino, end), note).await?;
+        }
+        Ok(below.into_iter().chain(over).min())
+    }
+
+    /// The first block from `at` on that the range does not have.
+    async fn next_hole(&self, record: &Record, at: u64, end: u64) -> Result<Option<u64>> {
+        if record.range == 0 {
+            return Ok((at < end).then_some(at));
+        }
+        let found = self.volume.seek(record.base() + Blocks(at), record.base() + Blocks(end), true).await?;
+        Ok(found.map(|block| (block - record.base()).0))
+    }
+
+    /// Makes an inode durable. The caller holds the shape.
+    pub(crate) async fn make_durable(&self, inode: &Arc<Inode>) -> Result<()> {
+        if inode.state().dirty {
+            self.write_record(inode).await?;
+        }
+        let seq = inode.state().seq;
+        Ok(self.pool().sync(seq).await?)
+    }
+
+    /// Bytes that a file takes, holes left out, as far as that is known.
+    pub(crate) fn allocated_known(state: &State) -> Option<u64> {
+        let record = &state.record;
+        match record.kind {
+            FileKind::File if record.sparse => state.counted.map(|counted| counted * BLOCK),
+            FileKind::File => Some(blocks_of(record.size) * BLOCK),
+            _ => Some(0),
+        }
+    }
+
+    /// Counts the bytes that a sparse file takes: a walk over its part of the map, and its pieces.
+    pub(crate) async fn count_allocated(&self, inode: &Arc<Inode>) -> Result<u64> {
+        let (record, version) = {
+            let state = inode.state();
+            (state.record.clone(), state.version)
+        };
+        let end = blocks_of(record.size);
+        let below = match record.range {
+            0 => 0,
+            _ => self.volume.stored_blocks(record.base(), Blocks(end)).await?.0,
+        };
+        let over = if record.overlaid { self.overlaid_blocks(&inode.place(), record.ino).await? } else { 0 };
+        // Where both have a block it counts once or twice, but a file takes no more than its size.
+        let counted = (below + over).min(end);
+        let mut state = inode.state();
+        if state.version == version {
+            state.counted = Some(counted);
+        }
+        Ok(counted * BLOCK)
+    }
+}
+
+/// A block of pieces with nothing below.
+fn alone(pieces: Option<&Vec<Piece>>) -> Vec<Bytes> {
+    let mut parts = Vec::new();
+    let mut at = 0;
+    for piece in pieces.into_iter().flatten() {
+        if piece.offset > at {
+            parts.push(Bytes::from_static(&ZEROS[..piece.offset - at]));
+        }
+        parts.push(piece.bytes.clone());
+        at = piece.end();
+    }
+    if at < BLOCK_LEN {
+        parts.push(Bytes::from_static(&ZEROS[..BLOCK_LEN - at]));
+    }
+    parts
+}
+
+/// Cuts `skip` bytes off the front, and everything behind `len` bytes.
+fn trim(parts: &mut Vec<Bytes>, mut skip: usize, mut len: usize) {
+    parts.retain_mut(|part| {
+        let front = skip.min(part.len());
+        skip -= front;
+        *part = part.slice(front..);
+        let keep = len.min(part.len());
+        len -= keep;
+        part.truncate(keep);
+        !part.is_empty()
+    });
+}

@@ -1,0 +1,524 @@
+//! Betr: POSIX files in the order of their paths, in the dictionary of a volume.
+//!
+//! Invariants
+//!  1. Every change of names is one transaction: a crash leaves all of it or nothing.
+//!  2. A zone is a file, or a directory and what lies below it but for zones in it. What moves with a directory that is no
+//!     zone's root is bounded: sums over it are kept in the same transactions, and beyond [`Zones::largest`] it becomes a zone.
+//!  3. What is built in several transactions is noted before, and nothing names it until the last one.
+//!  4. Contents are what lies in the file's block range, under the pieces that lie in the dictionary. Behind the end of the file
+//!     both are zeros.
+//!  5. Contents of a file without names stay where they were; before what lies around them moves, they are brought away.
+//!
+//! Layout    the module `keys`.
+//! Costs     creating or removing a name: one transaction of some small messages, one more for each directory up to the
+//!           zone's root. Overwriting less than a block: one message, nothing is read. Removing a file: one message for the
+//!           name, one range delete for contents in the dictionary, one for those in blocks.
+//! Departs   BetrFS 0.2 (Yuan et al., FAST '16) keeps all contents in its data tree and avoids writing them twice by binding
+//!           log entries late; here the log is where contents stay, and only small files and small changes are in the
+//!           dictionary. Its keys hold names; ours hold the positions of names, so that they are short and are cookies.
+
+mod attributes;
+mod audit;
+mod data;
+mod fs;
+mod inode;
+mod keys;
+mod namespace;
+mod record;
+mod rename;
+mod shift;
+mod zones;
+
+pub use audit::Audit;
+
+use crate::inode::{Inode, Spot, State, Table};
+use crate::keys::Place;
+use crate::record::{Entry, Record, Stored};
+use ashlar_block::Kind;
+use ashlar_env::Env;
+use ashlar_pool::{Pool, Txn, Volume};
+use ashlar_units::Bytes as Size;
+use ashlar_vfs::{FileKind, FileSystem, Ino, ROOT, Result, Time};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Times that changed in memory alone are written after this long.
+const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(5);
+/// Numbers are reserved in the dictionary in lots of this many.
+const NUMBER_LOT: u64 = 4096;
+/// Records written in one transaction.
+const RECORDS_PER_COMMIT: usize = 512;
+/// Keys read at once.
+const PAGE: usize = 1024;
+
+/// Memory of an inode with its name and its share of the table.
+pub const INODE_MEMORY: Size = Size(768);
+
+/// How a file system divides into zones; fixed when it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Zones {
+    /// A zone below this size is merged with the one above (`C0` of the paper).
+    pub smallest: Size,
+    /// What is not a zone's root and beyond this size becomes one (`C1` of the paper).
+    pub largest: Size,
+    /// Files up to this size are kept in the dictionary.
+    pub inline: Size,
+}
+
+impl Default for Zones {
+    fn default() -> Zones {
+        Zones { smallest: Size(512 << 10), largest: Size(512 << 10), inline: Size(16 << 10) }
+    }
+}
+
+/// A rule of order that an exploration may break on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// What is built in several transactions is noted before.
+    NoteBeforeBuilding,
+    /// A file that loses its last name is noted in the same transaction while somebody uses it.
+    NoteOrphans,
+    /// Contents of files without names are brought away before what lies around them moves.
+    EvacuateBeforeMoving,
+    /// The sums of the directories above change in the transaction that changes what they count.
+    SumsWithChange,
+}
+
+impl Rule {
+    /// All rules, with their names and what they say.
+    pub const ALL: [(Rule, &'static str, &'static str); 4] = [
+        (Rule::NoteBeforeBuilding, "note-before-building", "what is built in several transactions is noted before"),
+        (Rule::NoteOrphans, "note-orphans", "a used file that loses its last name is noted in the same transaction"),
+        (
+            Rule::EvacuateBeforeMoving,
+            "evacuate-before-moving",
+            "contents of files without names are brought away before what lies around them moves",
+        ),
+        (Rule::SumsWithChange, "sums-with-change", "sums change in the transaction that changes what they count"),
+    ];
+
+    /// A rule by its name.
+    pub fn named(name: &str) -> Option<Rule> {
+        Rule::ALL.iter().find(|(_, known, _)| *known == name).map(|(rule, ..)| *rule)
+    }
+}
+
+/// How an open file system behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Change nothing; for snapshots.
+    pub read_only: bool,
+    /// Bits of the name hash that count; fewer than 55 provoke collisions, for tests.
+    pub hash_bits: u32,
+    /// With more inodes in memory the door is asked to give some back. Each takes [`INODE_MEMORY`].
+    pub inodes_max: usize,
+    /// Bytes of one transaction of a move, at most; less makes moves take several, for tests.
+    pub part_len_max: usize,
+    /// A rule to break.
+    pub without: Option<Rule>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let part_len_max = ashlar_pool::OPERATIONS_BYTES_MAX / 2;
+        Options { read_only: false, hash_bits: 55, inodes_max: 1 << 20, part_len_max, without: None }
+    }
+}
+
+/// An open file system.
+pub struct Betr {
+    volume: Volume,
+    env: Env,
+    options: Options,
+    zones: Zones,
+    hash_seed: u64,
+    table: Table,
+    /// Where everything is: held for writing while places change, for reading by all others.
+    shape: tokio::sync::RwLock<()>,
+    next_number: AtomicU64,
+    /// Numbers below this one are reserved; the lock is held while more are.
+    reserved: tokio::sync::Mutex<u64>,
+    reserved_until: AtomicU64,
+    /// Inodes without names that somebody uses, with where their contents are.
+    orphans: Mutex<BTreeMap<Ino, Place>>,
+    /// Directories and files that may have outgrown their zone.
+    grown: Mutex<BTreeSet<Ino>>,
+    /// Roots of zones that may have become too small for one.
+    shrunk: Mutex<BTreeSet<Ino>>,
+    /// Changes of sums that wait for another transaction, where [`Rule::SumsWithChange`] is broken.
+    late: Mutex<Vec<(Vec<u8>, [i64; 2])>>,
+    splits: AtomicU64,
+    merges: AtomicU64,
+    closed: AtomicBool,
+}
+
+/// How zones have changed since the file system was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Directories and files that became zones.
+    pub splits: u64,
+    /// Zones that were merged with the one above.
+    pub merges: u64,
+    /// Files without names that are in use.
+    pub orphans: u64,
+}
+
+fn encode_format(seed: u64, zones: Zones) -> Bytes {
+    let mut format = BytesMut::new();
+    format.put_u8(keys::VERSION);
+    [seed, zones.smallest.0, zones.largest.0, zones.inline.0].iter().for_each(|number| format.put_u64_le(*number));
+    format.freeze()
+}
+
+fn decode_format(mut format: Bytes) -> Result<(u64, Zones)> {
+    let short = |_| keys::damaged("the format record is cut short");
+    let version = format.try_get_u8().map_err(short)?;
+    if version != keys::VERSION {
+        let message = format!("the file system has format {version}; this engine knows {}", keys::VERSION);
+        return Err(ashlar_block::Error::new(Kind::Unsupported, message).into());
+    }
+    let mut next = || format.try_get_u64_le().map_err(short);
+    let seed = next()?;
+    let zones = Zones { smallest: Size(next()?), largest: Size(next()?), inline: Size(next()?) };
+    Ok((seed, zones))
+}
+
+impl Betr {
+    /// Whether this engine made what is on a volume.
+    pub async fn made(volume: &Volume) -> Result<bool> {
+        let format = match volume.get(keys::FORMAT).await {
+            Ok(format) => format,
+            Err(_) => volume.get(keys::FORMAT_COPY).await?,
+        };
+        Ok(format.is_some_and(|format| format.first() == Some(&keys::VERSION)))
+    }
+
+    /// Makes an empty file system on an empty volume, whose root belongs to this user and group.
+    ///
+    /// # Errors
+    /// `Invalid` where a file that is kept in the dictionary would not fit into a zone.
+    pub async fn format(volume: &Volume, uid: u32, gid: u32, zones: Zones) -> Result<()> {
+        if zones.inline > zones.largest || zones.inline > Size(128 << 10) {
+            let message = format!(
+                "files of {} in the dictionary do not fit into zones of {}, or are more than 128 KiB",
+                zones.inline, zones.largest
+            );
+            return Err(ashlar_block::Error::misuse(message).into());
+        }
+        let env = volume.pool().env();
+        let root = Record::new(ROOT, FileKind::Directory, Time::from(env.wall()));
+        let root = Record { permissions: 0o755, uid, gid, parent: ROOT, ..root };
+        let format = encode_format(env.random(), zones);
+        let mut txn = Txn::new();
+        volume.put(&mut txn, keys::FORMAT, format.clone());
+        volume.put(&mut txn, keys::FORMAT_COPY, format);
+        volume.put(&mut txn, keys::NEXT_NUMBER, keys::number(ROOT + 1));
+        volume.put(
+            &mut txn,
+            &keys::of(keys::META, &Place::root_of(keys::ROOT_ZONE)),
+            Entry::nameless(root).encode(),
+        );
+        let seq = volume.commit(txn).await?;
+        volume.pool().sync(seq).await?;
+        Ok(())
+    }
+
+    /// Opens a file system, and finishes what a crash interrupted.
+    pub async fn open(volume: Volume, options: Options) -> Result<Arc<Betr>> {
+        let format = match volume.get(keys::FORMAT).await {
+            Err(error) => volume.get(keys::FORMAT_COPY).await.ok().flatten().ok_or(error)?,
+            Ok(format) => format.ok_or_else(|| {
+                ashlar_block::Error::misuse("the volume holds no file system; make one with `ashlar fs create`")
+            })?,
+        };
+        let (hash_seed, zones) = decode_format(format)?;
+        let next = volume.get(keys::NEXT_NUMBER).await?.ok_or_else(|| keys::damaged("the counter is gone"))?;
+        let next = keys::read_number(&next)?;
+        if next > keys::NUMBER_MAX + NUMBER_LOT {
+            return Err(keys::damaged("the counter is out of range").into());
+        }
+        let betr = Arc::new(Betr {
+            env: volume.pool().env().clone(),
+            options,
+            zones,
+            hash_seed,
+            table: Table::default(),
+            shape: tokio::sync::RwLock::default(),
+            next_number: AtomicU64::new(next),
+            reserved: tokio::sync::Mutex::new(next),
+            reserved_until: AtomicU64::new(next),
+            orphans: Mutex::default(),
+            grown: Mutex::default(),
+            shrunk: Mutex::default(),
+            late: Mutex::default(),
+            splits: AtomicU64::new(0),
+            merges: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            volume,
+        });
+        let root = betr.zone_root(keys::ROOT_ZONE).await?.ok_or_else(|| keys::damaged("the root is gone"))?;
+        betr.table.insert(State::new(root, Spot::Root(keys::ROOT_ZONE, None), betr.pool().newest()));
+        if !options.read_only {
+            betr.forget_unfinished().await?;
+            betr.reap_orphans().await?;
+            let weak = Arc::downgrade(&betr);
+            drop(betr.env.spawn(write_back_on(betr.env.clone(), weak)));
+        }
+        Ok(betr)
+    }
+
+    /// Writes everything, durably, and stops.
+    pub async fn close(&self) -> Result<()> {
+        self.closed.store(true, Ordering::Release);
+        if self.options.read_only { Ok(()) } else { self.syncfs().await }
+    }
+
+    /// The pool below.
+    pub fn pool(&self) -> &Pool {
+        self.volume.pool()
+    }
+    /// The volume below.
+    pub fn volume(&self) -> &Volume {
+        &self.volume
+    }
+    /// How the file system divides into zones.
+    pub fn zones(&self) -> Zones {
+        self.zones
+    }
+    /// How zones have changed.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            splits: self.splits.load(Ordering::Relaxed),
+            merges: self.merges.load(Ordering::Relaxed),
+            orphans: self.orphans.lock().len() as u64,
+        }
+    }
+    /// Inodes in memory.
+    pub fn inodes_in_memory(&self) -> usize {
+        self.table.len()
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        Time::from(self.env.wall())
+    }
+
+    /// Refuses changes of a snapshot.
+    pub(crate) fn admit_change(&self) -> Result<()> {
+        if self.options.read_only { Err(ashlar_vfs::Errno::ReadOnly.into()) } else { Ok(()) }
+    }
+
+    pub(crate) fn keeps(&self, rule: Rule) -> bool {
+        self.options.without != Some(rule)
+    }
+
+    /// A number that no inode, zone or range has had.
+    pub(crate) async fn new_number(&self) -> Result<u64> {
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        if number >= keys::NUMBER_MAX {
+            return Err(ashlar_vfs::Errno::NoSpace.into());
+        }
+        while number >= self.reserved_until.load(Ordering::Acquire) {
+            let mut reserved = self.reserved.lock().await;
+            if number >= *reserved {
+                let until = number + NUMBER_LOT;
+                let mut txn = Txn::new();
+                self.volume.put(&mut txn, keys::NEXT_NUMBER, keys::number(until));
+                self.volume.commit(txn).await?;
+                *reserved = until;
+                self.reserved_until.store(until, Ordering::Release);
+            }
+        }
+        Ok(number)
+    }
+
+    /// Attributes of the root of a zone.
+    pub(crate) async fn zone_root(&self, zone: u64) -> Result<Option<Record>> {
+        let value = self.volume.get(&keys::of(keys::META, &Place::root_of(zone))).await?;
+        Ok(value.map(|value| Entry::decode(&value)?.record()).transpose()?)
+    }
+
+    /// Stores an inode's record where it belongs. The caller holds the shape.
+    pub(crate) fn put_record(&self, txn: &mut Txn, inode: &Arc<Inode>, record: &Record) {
+        let spot = inode.state().spot.clone();
+        let (key, entry) = match spot {
+            Spot::Named(above) => {
+                let key = keys::of(keys::META, &above.directory.place().child(above.position));
+                (key, Entry { name: above.name, stored: Stored::Record(record.clone()) })
+            }
+            Spot::Root(zone, _) => {
+                (keys::of(keys::META, &Place::root_of(zone)), Entry::nameless(record.clone()))
+            }
+            Spot::Orphan(place) => return self.note_orphan(txn, &place, record),
+        };
+        self.volume.put(txn, &key, entry.encode());
+    }
+
+    /// Notes a file without names in `txn`.
+    pub(crate) fn note_orphan(&self, txn: &mut Txn, place: &Place, record: &Record) {
+        if self.keeps(Rule::NoteOrphans) {
+            let mut value = BytesMut::new();
+            value.put_u16_le(place.bytes().len() as u16);
+            value.put_slice(place.bytes());
+            value.put_slice(&Entry::nameless(record.clone()).encode());
+            self.volume.put(txn, &keys::numbered(keys::ORPHAN, record.ino), value.freeze());
+        }
+    }
+
+    /// Commits `txn` together with a changed record, which becomes the inode's. The caller holds the shape and the inode's lock.
+    pub(crate) async fn commit_record(&self, mut txn: Txn, inode: &Arc<Inode>, record: Record) -> Result<()> {
+        self.put_record(&mut txn, inode, &record);
+        self.count_change(&mut txn, inode, &record);
+        let seq = self.volume.commit(txn).await?;
+        {
+            let mut state = inode.state();
+            (state.record, state.dirty) = (record, false);
+            state.stored_changed();
+            state.seq = state.seq.max(seq);
+        }
+        self.look_at_sums(inode).await
+    }
+
+    /// Writes a record that is newer in memory. The caller holds the shape.
+    pub(crate) async fn write_record(&self, inode: &Arc<Inode>) -> Result<()> {
+        let _lock = inode.lock.write().await;
+        let record = {
+            let state = inode.state();
+            if !state.dirty || state.reaped {
+                return Ok(());
+            }
+            state.record.clone()
+        };
+        self.commit_record(Txn::new(), inode, record).await
+    }
+
+    /// Writes all records that are newer in memory.
+    pub(crate) async fn write_back(&self) -> Result<()> {
+        let _shape = self.shape.read().await;
+        for lot in self.table.dirty().chunks(RECORDS_PER_COMMIT) {
+            let inodes: Vec<&Arc<Inode>> = lot.iter().collect();
+            let _locks = inode::lock_all(&inodes).await;
+            let mut txn = Txn::new();
+            for inode in lot {
+                let record = {
+                    let state = inode.state();
+                    (state.dirty && !state.reaped).then(|| state.record.clone())
+                };
+                record.iter().for_each(|record| self.put_record(&mut txn, inode, record));
+            }
+            let seq = self.volume.commit(txn).await?;
+            for inode in lot {
+                let mut state = inode.state();
+                state.dirty = false;
+                state.seq = state.seq.max(seq);
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything of a file without names goes, in `txn`.
+    fn forget_file(&self, txn: &mut Txn, place: &Place, record: &Record) {
+        self.volume.delete(txn, &keys::numbered(keys::ORPHAN, record.ino));
+        if record.has_xattrs {
+            let (low, high) = (keys::xattr(record.ino, &[]), keys::xattr(record.ino + 1, &[]));
+            self.volume.delete_range(txn, &low, &high);
+        }
+        if record.overlaid {
+            let (low, high) = keys::contents(place, record.ino);
+            self.volume.delete_range(txn, &low, &high);
+        }
+        if record.range != 0 {
+            self.volume.discard(txn, record.base(), data::blocks(data::blocks_of(record.size)));
+        }
+    }
+
+    /// Forgets an inode without names. Several may let go of it, one after another. The caller holds the shape.
+    pub(crate) async fn reap(&self, inode: &Arc<Inode>) -> Result<()> {
+        let _lock = inode.lock.write().await;
+        let record = {
+            let state = inode.state();
+            if state.reaped || state.is_used() {
+                return Ok(());
+            }
+            state.record.clone()
+        };
+        let mut txn = Txn::new().deleting();
+        self.forget_file(&mut txn, &inode.place(), &record);
+        self.volume.commit(txn).await?;
+        self.orphans.lock().remove(&inode.ino);
+        let mut state = inode.state();
+        (state.dirty, state.reaped) = (false, true);
+        Ok(())
+    }
+
+    /// Inodes that lost their last name before a crash.
+    async fn reap_orphans(&self) -> Result<()> {
+        for (_, value) in self.all_under(keys::ORPHAN).await? {
+            let (place, record) = decode_orphan(value)?;
+            let mut txn = Txn::new().deleting();
+            self.forget_file(&mut txn, &place, &record);
+            self.volume.commit(txn).await?;
+        }
+        Ok(())
+    }
+
+    /// All entries whose keys begin with this byte: of kinds of which there are few.
+    pub(crate) async fn all_under(&self, prefix: u8) -> Result<Vec<(Bytes, Bytes)>> {
+        let mut all = Vec::new();
+        let note = |key: &[u8], value: &Bytes| {
+            all.push((Bytes::copy_from_slice(key), value.clone()));
+            Ok(ControlFlow::Continue(()))
+        };
+        self.visit(&[prefix], &[prefix + 1], note).await?;
+        Ok(all)
+    }
+
+    /// Visits the keys from `low` on and below `high` in order, until a visit breaks off.
+    pub(crate) async fn visit(
+        &self,
+        low: &[u8],
+        high: &[u8],
+        mut visit: impl FnMut(&[u8], &Bytes) -> Result<ControlFlow<()>> + Send,
+    ) -> Result<()> {
+        let mut low = low.to_vec();
+        loop {
+            let page = self.volume.page(&low, Some(high), PAGE).await?;
+            for (key, value) in &page.entries {
+                if visit(key, value)?.is_break() {
+                    return Ok(());
+                }
+            }
+            match page.next {
+                Some(next) => low = next.to_vec(),
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+/// Place and attributes of a file without names, as they are noted.
+pub(crate) fn decode_orphan(mut value: Bytes) -> Result<(Place, Record)> {
+    let short = || keys::damaged("a note of a file without names is cut short");
+    let len = usize::from(value.try_get_u16_le().map_err(|_| short())?);
+    if len > value.len() {
+        return Err(short().into());
+    }
+    let place = Place::decode(&value.split_to(len))?;
+    Ok((place, Entry::decode(&value)?.record()?))
+}
+
+/// Writes back times every few seconds, and merges zones that have become small.
+async fn write_back_on(env: Env, betr: std::sync::Weak<Betr>) {
+    loop {
+        env.sleep(WRITE_BACK_INTERVAL).await;
+        let Some(betr) = betr.upgrade() else { return };
+        if betr.closed.load(Ordering::Acquire) || betr.write_back().await.is_err() || betr.merge_small().await.is_err()
+        {
+            return; // the pool is poisoned: every caller learns it
+        }
+    }
+}

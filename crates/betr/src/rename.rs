@@ -1,0 +1,276 @@
+//! Moving names, and adding them.
+
+use crate::Betr;
+use crate::inode::{Inode, Spot};
+use crate::keys::{self, DEPTH_MAX};
+use crate::namespace::LINKS_MAX;
+use crate::record::{Entry, Record};
+use ashlar_pool::Txn;
+use ashlar_vfs::{Attr, Errno, FileKind, Ino, Name, RenameMode, Result};
+use std::sync::Arc;
+
+/// A name, and what has it.
+struct Named {
+    directory: Arc<Inode>,
+    position: u64,
+    entry: Entry,
+    inode: Arc<Inode>,
+}
+
+/// Whether `inode` is `directory` or lies above it.
+fn is_above(inode: &Arc<Inode>, directory: &Arc<Inode>) -> bool {
+    let mut at = Some(directory.clone());
+    while let Some(here) = at {
+        if Arc::ptr_eq(&here, inode) {
+            return true;
+        }
+        at = here.state().above().map(|above| above.directory.clone());
+    }
+    false
+}
+
+impl Betr {
+    /// What has a name, if anything has. The caller holds the shape for writing.
+    async fn named(&self, directory: &Arc<Inode>, name: &Name) -> Result<Option<Named>> {
+        let found = self.find(&directory.place(), name).await?;
+        let Some((position, entry)) = found.entry else { return Ok(None) };
+        let (_, inode) = self.resolve(directory, name).await?;
+        Ok(Some(Named { directory: directory.clone(), position, entry, inode }))
+    }
+
+    /// Moves a name. The caller holds the shape for writing.
+    pub(crate) async fn move_name(&self, from: (Ino, &Name), to: (Ino, &Name), mode: RenameMode) -> Result<()> {
+        self.admit_change()?;
+        Self::check_name(from.1)?;
+        Self::check_name(to.1)?;
+        let (source_dir, target_dir) = (self.inode(from.0)?, self.inode(to.0)?);
+        Self::check_directory(&source_dir)?;
+        let source = self.named(&source_dir, from.1).await?.ok_or(Errno::NotFound)?;
+        Self::check_directory(&target_dir)?;
+        let target = self.named(&target_dir, to.1).await?;
+        let inode = target.as_ref().map(|target| target.inode.clone());
+        let moved = self.change(&source, &target_dir, to.1, target, mode).await;
+        self.let_go(source.inode).await;
+        if let Some(inode) = inode {
+            self.let_go(inode).await;
+        }
+        moved
+    }
+
+    async fn change(
+        &self,
+        source: &Named,
+        target_dir: &Arc<Inode>,
+        name: &Name,
+        target: Option<Named>,
+        mode: RenameMode,
+    ) -> Result<()> {
+        let is_directory = source.inode.record().is_directory();
+        // Which error comes first is as in Linux.
+        match (&target, mode) {
+            (Some(_), RenameMode::NoReplace) => return Err(Errno::Exists.into()),
+            (None, RenameMode::Exchange) => return Err(Errno::NotFound.into()),
+            // Two names of one inode: nothing changes.
+            (Some(target), _) if target.inode.ino == source.inode.ino => return Ok(()),
+            _ => {}
+        }
+        if is_directory && is_above(&source.inode, target_dir) {
+            return Err(Errno::Invalid.into());
+        }
+        if let (Some(target), RenameMode::Exchange) = (&target, mode) {
+            return self.exchange(source, target).await;
+        }
+        if let Some(target) = &target {
+            match (is_directory, target.inode.record().is_directory()) {
+                (true, false) => return Err(Errno::NotDirectory.into()),
+                (false, true) if is_above(&target.inode, &source.directory) => return Err(Errno::NotEmpty.into()),
+                (false, true) => return Err(Errno::IsDirectory.into()),
+                (true, true) if !self.is_empty(&target.inode.place()).await? => return Err(Errno::NotEmpty.into()),
+                _ => {}
+            }
+        }
+        self.own_name(source);
+        let position = match &target {
+            Some(target) => target.position,
+            None => self.find(&target_dir.place(), name).await?.vacant,
+        };
+        if is_directory && !source.inode.state().is_root_of_zone() {
+            let depth = target_dir.place().depth() + 1 + self.depth_below(&source.inode.place()).await?;
+            // Nothing may be built where a directory still is, and nothing may lie too deep.
+            if target.is_some() || depth > DEPTH_MAX {
+                self.split(&source.inode).await?;
+            }
+        }
+        let mut txn = Txn::new();
+        let loss = target.as_ref().map(|target| {
+            self.lose_name(&mut txn, target_dir, target.position, &target.entry, &target.inode)
+        });
+        let now = self.now();
+        let replaced_directory = target.as_ref().is_some_and(|target| target.inode.record().is_directory());
+        let leaves = u32::from(is_directory);
+        let arrives = leaves - u32::from(replaced_directory && is_directory);
+        let dirs = self.touch(&mut txn, (&source.directory, leaves), (target_dir, arrives));
+        let mut record = Record { changed: now, ..source.inode.record() };
+        if is_directory {
+            record.parent = target_dir.ino;
+        }
+        let above = Betr::name_at(target_dir, position, name);
+        let spot = match &source.inode.state().spot {
+            Spot::Root(zone, _) => Spot::Root(*zone, Some(above)),
+            _ => Spot::Named(above),
+        };
+        if let Err(error) = self.relocate(&source.inode, spot, txn, record).await {
+            if let (Some(loss), Some(target)) = (&loss, &target) {
+                loss.undo(&target.inode);
+            }
+            return Err(error);
+        }
+        let seq = source.inode.state().seq;
+        self.adopt(dirs, seq);
+        if let (Some(loss), Some(target)) = (loss, target) {
+            self.adopt_loss(&target.inode, loss, seq);
+        }
+        self.look_at_sums(target_dir).await
+    }
+
+    /// Of several names of an inode, this one is now the one that memory knows: it will move.
+    fn own_name(&self, named: &Named) {
+        let mut state = named.inode.state();
+        if let Spot::Root(zone, _) = state.spot {
+            let above = Betr::name_at(&named.directory, named.position, &named.entry.name);
+            state.spot = Spot::Root(zone, Some(above));
+        }
+    }
+
+    /// Directories of which one loses and one gets so many subdirectories: their records go into `txn`.
+    fn touch(
+        &self,
+        txn: &mut Txn,
+        (source, leaves): (&Arc<Inode>, u32),
+        (target, arrives): (&Arc<Inode>, u32),
+    ) -> Vec<(Arc<Inode>, Record)> {
+        let now = self.now();
+        let mut changed = vec![(source.clone(), source.record())];
+        changed[0].1.links = changed[0].1.links.wrapping_sub(leaves);
+        if !Arc::ptr_eq(source, target) {
+            changed.push((target.clone(), target.record()));
+        }
+        if let Some((_, record)) = changed.last_mut() {
+            record.links = record.links.wrapping_add(arrives);
+        }
+        for (directory, record) in &mut changed {
+            (record.modified, record.changed) = (now, now);
+            self.put_record(txn, directory, record);
+        }
+        changed
+    }
+
+    /// The records of directories were committed.
+    fn adopt(&self, changed: Vec<(Arc<Inode>, Record)>, seq: ashlar_pool::Seq) {
+        for (directory, record) in changed {
+            let mut state = directory.state();
+            (state.record, state.dirty, state.seq) = (record, false, state.seq.max(seq));
+        }
+    }
+
+    /// Swaps two names. Both become roots of zones first: then it is two pointers.
+    async fn exchange(&self, source: &Named, target: &Named) -> Result<()> {
+        let (source_is_directory, target_is_directory) =
+            (source.inode.record().is_directory(), target.inode.record().is_directory());
+        if target_is_directory && is_above(&target.inode, &source.directory) {
+            return Err(Errno::Invalid.into());
+        }
+        for named in [source, target] {
+            self.own_name(named);
+            if !named.inode.state().is_root_of_zone() {
+                self.split(&named.inode).await?;
+                self.shrunk.lock().insert(named.inode.ino);
+            }
+        }
+        let mut txn = Txn::new();
+        let now = self.now();
+        let (leaves, arrives) = (u32::from(source_is_directory), u32::from(target_is_directory));
+        let change = leaves.wrapping_sub(arrives);
+        let dirs = match Arc::ptr_eq(&source.directory, &target.directory) {
+            true => self.touch(&mut txn, (&source.directory, 0), (&target.directory, 0)),
+            false => self.touch(&mut txn, (&source.directory, change), (&target.directory, change)),
+        };
+        let mut placed = Vec::new();
+        for (named, at) in [(source, target), (target, source)] {
+            let mut record = Record { changed: now, ..named.inode.record() };
+            if record.is_directory() {
+                record.parent = at.directory.ino;
+            }
+            let Spot::Root(zone, _) = named.inode.state().spot else { continue };
+            let above = Betr::name_at(&at.directory, at.position, &at.entry.name);
+            let spot = Spot::Root(zone, Some(above));
+            self.put_spot(&mut txn, &spot, &record);
+            placed.push((named.inode.clone(), spot, record));
+        }
+        let seq = self.volume.commit(txn).await?;
+        self.adopt(dirs, seq);
+        for (inode, spot, record) in placed {
+            let mut state = inode.state();
+            (state.record, state.spot, state.dirty) = (record, spot, false);
+            state.seq = state.seq.max(seq);
+        }
+        Ok(())
+    }
+
+    /// Gives an inode another name, or its first. It has a zone of its own from then on. The caller holds the shape for
+    /// writing.
+    pub(crate) async fn add_link(&self, ino: Ino, parent: Ino, name: &Name) -> Result<Attr> {
+        self.admit_change()?;
+        Self::check_name(name)?;
+        let (inode, directory) = (self.inode(ino)?, self.inode(parent)?);
+        Self::check_directory(&directory)?;
+        let found = self.find(&directory.place(), name).await?;
+        if found.entry.is_some() {
+            return Err(Errno::Exists.into());
+        }
+        let mut record = inode.record();
+        match record.kind {
+            FileKind::Directory => return Err(Errno::NotPermitted.into()),
+            _ if record.links >= LINKS_MAX => return Err(Errno::TooManyLinks.into()),
+            _ => {}
+        }
+        let spot = inode.state().spot.clone();
+        match spot {
+            Spot::Named(_) => self.split(&inode).await?,
+            Spot::Orphan(place) if place.depth() > 0 => {
+                let to = keys::Place::root_of(self.new_number().await?);
+                self.move_orphan(&inode, to).await?;
+            }
+            _ => {}
+        }
+        // The directory may be the one that held the only name: its place is as before, what it counts is not.
+        let mut txn = Txn::new();
+        let spot = inode.state().spot.clone();
+        let above = Betr::name_at(&directory, found.vacant, name);
+        let zone = match &spot {
+            Spot::Root(zone, _) => *zone,
+            Spot::Orphan(place) => place.zone(),
+            Spot::Named(_) => return Err(keys::damaged("a file with several names is in no zone of its own").into()),
+        };
+        if record.links == 0 {
+            self.volume.delete(&mut txn, &keys::numbered(keys::ORPHAN, ino));
+        }
+        record.links += 1;
+        record.changed = self.now();
+        let spot = Spot::Root(zone, Some(above));
+        self.put_spot(&mut txn, &spot, &record);
+        self.count(&mut txn, &directory, self.stored_in(&spot, &record).weight(self.zones.inline.0));
+        let dirs = self.touch(&mut txn, (&directory, 0), (&directory, 0));
+        let seq = self.volume.commit(txn).await?;
+        self.adopt(dirs, seq);
+        self.orphans.lock().remove(&ino);
+        {
+            let mut state = inode.state();
+            (state.record, state.spot, state.dirty) = (record, spot, false);
+            state.seq = state.seq.max(seq);
+            state.lookups += 1;
+        }
+        self.look_at_sums(&directory).await?;
+        Ok(Betr::attr(&inode))
+    }
+}

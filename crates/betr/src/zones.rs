@@ -1,0 +1,394 @@
+//! Zones: sums, moving, splitting, merging.
+//!
+//! A move copies everything below a place to another, in as many transactions as it takes, and exchanges the name in the
+//! last. Until then nothing leads to the copies; a note of them makes the next opening forget them after a crash. The shape is
+//! held for writing, so that nothing changes meanwhile.
+
+use crate::inode::{Above, Inode, Spot};
+use crate::keys::{self, Place, Range};
+use crate::record::Record;
+use crate::{Betr, Rule};
+use ashlar_pool::{Txn, patches};
+use ashlar_vfs::{Ino, Result};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// How much of [`crate::Zones::largest`] may be added before sums are looked at, and the rest is the bound that is then applied: so
+/// that nothing that is no zone's root is ever larger.
+const SLACK: u64 = 8;
+
+/// A move in the making: transactions of copies, and what the last one deletes.
+struct Move<'a> {
+    betr: &'a Betr,
+    parts: Vec<Txn>,
+}
+
+impl Move<'_> {
+    fn put(&mut self, key: &[u8], value: Bytes) {
+        let full = |part: &Txn| part.operations_len() >= self.betr.options.part_len_max;
+        if self.parts.last().is_none_or(full) {
+            self.parts.push(Txn::new());
+        }
+        if let Some(part) = self.parts.last_mut() {
+            self.betr.volume.put(part, key, value);
+        }
+    }
+
+    /// Copies the keys of a range, with what `name` makes of each.
+    async fn copy(&mut self, range: &Range, name: impl Fn(&[u8]) -> Vec<u8>) -> Result<()> {
+        let (mut low, high) = range.clone();
+        loop {
+            let page = self.betr.volume.page(&low, Some(&high), crate::PAGE).await?;
+            for (key, value) in page.entries {
+                // A copy: a slice would keep the whole index node in memory, as part of the memtable.
+                self.put(&name(&key), Bytes::copy_from_slice(&value));
+            }
+            match page.next {
+                Some(next) => low = next.to_vec(),
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+impl Betr {
+    /// Adds to the sums of a directory and those above it in its zone, in `txn`, and notes how much they have grown.
+    pub(crate) fn count(&self, txn: &mut Txn, directory: &Arc<Inode>, delta: [i64; 2]) {
+        if delta == [0, 0] {
+            return;
+        }
+        for at in directory.up_to_zone() {
+            let key = keys::of(keys::SUMS, &at.place());
+            if self.keeps(Rule::SumsWithChange) {
+                self.volume.overlay(txn, &key, patches::sums(delta));
+            } else {
+                self.late.lock().push((key, delta));
+            }
+            let mut state = at.state();
+            state.grown = state.grown.saturating_add(delta.iter().map(|number| (*number).max(0) as u64).sum());
+            if delta.iter().any(|number| *number < 0) && state.is_root_of_zone() {
+                drop(state);
+                self.shrunk.lock().insert(at.ino);
+            }
+        }
+    }
+
+    /// Counts what a changed record of an inode weighs more or less, for the directories above it.
+    pub(crate) fn count_change(&self, txn: &mut Txn, inode: &Arc<Inode>, record: &Record) {
+        let inline = self.zones.inline.0;
+        let (before, spot) = {
+            let state = inode.state();
+            (state.record.weight(inline), state.spot.clone())
+        };
+        if let Spot::Named(above) = spot {
+            let after = record.weight(inline);
+            self.count(txn, &above.directory, [after[0] - before[0], after[1] - before[1]]);
+        }
+    }
+
+    /// Contents and metadata below a directory in its zone.
+    pub(crate) async fn sums(&self, place: &Place) -> Result<[i64; 2]> {
+        let value = self.volume.get(&keys::of(keys::SUMS, place)).await?;
+        Ok(value.map_or(Ok([0, 0]), |value| patches::read_sums(&value))?)
+    }
+
+    /// Whether something of this weight must be a zone.
+    fn is_large(&self, weight: [i64; 2]) -> bool {
+        let bound = self.zones.largest.0 - self.zones.largest.0 / SLACK;
+        weight.iter().any(|number| *number > bound as i64)
+    }
+
+    /// Notes what may have outgrown its zone after a change of this inode. The caller holds the shape.
+    pub(crate) async fn look_at_sums(&self, inode: &Arc<Inode>) -> Result<()> {
+        if !self.keeps(Rule::SumsWithChange) {
+            let mut txn = Txn::new();
+            let late = std::mem::take(&mut *self.late.lock());
+            late.iter().for_each(|(key, delta)| self.volume.overlay(&mut txn, key, patches::sums(*delta)));
+            self.volume.commit(txn).await?;
+        }
+        let all = inode.up_to_zone();
+        for at in &all[..all.len() - 1] {
+            let (directory, grown, weight) = {
+                let mut state = at.state();
+                let due = state.grown >= self.zones.largest.0 / SLACK;
+                state.grown = if due { 0 } else { state.grown };
+                (state.record.is_directory(), due, state.record.weight(self.zones.inline.0))
+            };
+            let large = match directory {
+                true => grown && self.is_large(self.sums(&at.place()).await?),
+                false => self.is_large(weight),
+            };
+            if large {
+                self.grown.lock().insert(at.ino);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes zones of what has outgrown its own. The caller holds nothing.
+    pub(crate) async fn maintain(&self) -> Result<()> {
+        while !self.grown.lock().is_empty() {
+            let _shape = self.shape.write().await;
+            let Some(ino) = self.grown.lock().pop_last() else { return Ok(()) };
+            let Some(inode) = self.table.get(ino) else { continue };
+            // From below: what is a zone no longer counts above.
+            let mut all = inode.up_to_zone();
+            all.pop();
+            for at in all {
+                let record = at.record();
+                let weight = match record.is_directory() {
+                    true => self.sums(&at.place()).await?,
+                    false => record.weight(self.zones.inline.0),
+                };
+                if self.is_large(weight) {
+                    self.split(&at).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an inode that has one name the root of a zone. The caller holds the shape for writing.
+    pub(crate) async fn split(&self, inode: &Arc<Inode>) -> Result<()> {
+        let Some(above) = inode.state().above().cloned() else { return Ok(()) };
+        let zone = self.new_number().await?;
+        self.relocate(inode, Spot::Root(zone, Some(above)), Txn::new(), inode.record()).await?;
+        self.splits.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Merges zones that have become small with those above. The caller holds nothing.
+    pub(crate) async fn merge_small(&self) -> Result<()> {
+        let candidates = std::mem::take(&mut *self.shrunk.lock());
+        for ino in candidates {
+            let _shape = self.shape.write().await;
+            let Some(inode) = self.table.get(ino) else { continue };
+            self.merge(&inode).await?;
+        }
+        Ok(())
+    }
+
+    /// Merges a zone with the one above, if it is small and nothing above becomes large by it.
+    async fn merge(&self, inode: &Arc<Inode>) -> Result<()> {
+        let (above, record) = {
+            let state = inode.state();
+            let Spot::Root(_, Some(above)) = &state.spot else { return Ok(()) };
+            (above.clone(), state.record.clone())
+        };
+        if record.links == 0 || (!record.is_directory() && record.links > 1) {
+            return Ok(());
+        }
+        let own = record.weight(self.zones.inline.0);
+        let sums = self.sums(&inode.place()).await?;
+        let moved = [own[0] + sums[0], own[1] + sums[1]];
+        let large = self.is_large(if record.is_directory() { sums } else { own });
+        if moved.iter().any(|number| *number >= self.zones.smallest.0 as i64) || large {
+            return Ok(());
+        }
+        let above_it = above.directory.up_to_zone();
+        for at in &above_it[..above_it.len() - 1] {
+            let sums = self.sums(&at.place()).await?;
+            if self.is_large([sums[0] + moved[0], sums[1] + moved[1]]) {
+                return Ok(());
+            }
+        }
+        let to = above.directory.place().child(above.position);
+        if to.depth() + self.depth_below(&inode.place()).await? > keys::DEPTH_MAX {
+            return Ok(());
+        }
+        self.relocate(inode, Spot::Named(above), Txn::new(), record).await?;
+        self.merges.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Names on the longest way down from a place in its zone.
+    pub(crate) async fn depth_below(&self, place: &Place) -> Result<usize> {
+        let (low, high) = keys::below(keys::META, place);
+        let mut longest = place.depth();
+        let note = |key: &[u8], _: &Bytes| {
+            longest = longest.max(Place::decode(&key[1..])?.depth());
+            Ok(std::ops::ControlFlow::Continue(()))
+        };
+        self.visit(&low, &high, note).await?;
+        Ok(longest - place.depth())
+    }
+
+    /// Moves an inode and what lies below it in its zone to another spot, and stores `record` there; in the last transaction,
+    /// which begins with `last`. The caller holds the shape for writing. What has the new name must be gone in `last`.
+    pub(crate) async fn relocate(&self, inode: &Arc<Inode>, to: Spot, mut last: Txn, record: Record) -> Result<()> {
+        let inline = self.zones.inline.0;
+        let (from, from_spot) = (inode.place(), inode.state().spot.clone());
+        let target = match &to {
+            Spot::Named(above) => above.directory.place().child(above.position),
+            Spot::Root(zone, _) => Place::root_of(*zone),
+            Spot::Orphan(place) => place.clone(),
+        };
+        let mut inside = [0, 0];
+        let mut noted = false;
+        if target != from {
+            let mut moving = Move { betr: self, parts: Vec::new() };
+            if record.is_directory() {
+                self.evacuate(&from).await?;
+                inside = self.sums(&from).await?;
+                let below = [keys::META, keys::DATA, keys::SUMS].map(|prefix| keys::below(prefix, &from));
+                for range in &below {
+                    let moved = |key: &[u8]| [&key[..1], &Place::moved(&key[1..], &from, &target)].concat();
+                    moving.copy(range, moved).await?;
+                    self.volume.delete_range(&mut last, &range.0, &range.1);
+                }
+                self.volume.delete(&mut last, &keys::of(keys::SUMS, &from));
+                if inside != [0, 0] {
+                    self.volume.put(&mut last, &keys::of(keys::SUMS, &target), patches::sums(inside));
+                }
+            }
+            if record.overlaid {
+                let contents = keys::contents(&from, inode.ino);
+                let tail = |key: &[u8]| [&keys::of(keys::DATA, &target), &key[key.len() - keys::DATA_TAIL..]].concat();
+                moving.copy(&contents, tail).await?;
+                self.volume.delete_range(&mut last, &contents.0, &contents.1);
+            }
+            noted = self.build(moving.parts, &mut last, &target).await?;
+        }
+        // The old name, and the new one.
+        match &from_spot {
+            Spot::Named(above) | Spot::Root(_, Some(above)) => {
+                let key = keys::of(keys::META, &above.directory.place().child(above.position));
+                self.volume.delete(&mut last, &key);
+                let stored = self.stored_in(&from_spot, &inode.record()).weight(inline);
+                let sums = if matches!(from_spot, Spot::Named(_)) { inside } else { [0, 0] };
+                self.count(&mut last, &above.directory, [-stored[0] - sums[0], -stored[1] - sums[1]]);
+            }
+            Spot::Orphan(_) => self.volume.delete(&mut last, &keys::numbered(keys::ORPHAN, inode.ino)),
+            Spot::Root(_, None) => {}
+        }
+        if let (Spot::Root(..), true) = (&from_spot, target != from) {
+            self.volume.delete(&mut last, &keys::of(keys::META, &from));
+        }
+        self.put_spot(&mut last, &to, &record);
+        if let Spot::Named(above) | Spot::Root(_, Some(above)) = &to {
+            let stored = self.stored_in(&to, &record).weight(inline);
+            let sums = if matches!(to, Spot::Named(_)) { inside } else { [0, 0] };
+            self.count(&mut last, &above.directory, [stored[0] + sums[0], stored[1] + sums[1]]);
+        }
+        if let Spot::Orphan(place) = &to {
+            self.note_orphan(&mut last, place, &record);
+        }
+        let committed = self.volume.commit(last).await;
+        let seq = match committed {
+            Ok(seq) => seq,
+            Err(error) => {
+                if noted {
+                    // If this fails too, the next opening does it.
+                    drop(self.forget_built(&target).await);
+                }
+                return Err(error.into());
+            }
+        };
+        let mut state = inode.state();
+        (state.record, state.spot, state.dirty) = (record, to, false);
+        state.seq = state.seq.max(seq);
+        Ok(())
+    }
+
+    /// Commits the copies of a move: a single part as part of the last transaction, several before it, after a note of the place.
+    /// Whether there is a note.
+    async fn build(&self, mut parts: Vec<Txn>, last: &mut Txn, target: &Place) -> Result<bool> {
+        if parts.len() == 1 && let Some(part) = parts.pop() {
+            let mut whole = part;
+            whole.append(std::mem::take(last));
+            *last = whole;
+            return Ok(false);
+        }
+        if parts.is_empty() {
+            return Ok(false);
+        }
+        let note = keys::of(keys::BUILDING, target);
+        if self.keeps(Rule::NoteBeforeBuilding) {
+            let mut txn = Txn::new();
+            self.volume.put(&mut txn, &note, Bytes::new());
+            self.volume.commit(txn).await?;
+        }
+        for part in parts {
+            if let Err(error) = self.volume.commit(part).await {
+                drop(self.forget_built(target).await);
+                return Err(error.into());
+            }
+        }
+        self.volume.delete(last, &note);
+        Ok(true)
+    }
+
+    /// Forgets what was built below a place to which nothing leads yet.
+    async fn forget_built(&self, place: &Place) -> Result<()> {
+        let mut txn = Txn::new().deleting();
+        for (low, high) in [keys::META, keys::DATA, keys::SUMS].map(|prefix| keys::below(prefix, place)) {
+            self.volume.delete_range(&mut txn, &low, &high);
+        }
+        self.volume.delete(&mut txn, &keys::of(keys::SUMS, place));
+        // Contents of a file at the place itself, whatever its number.
+        let (low, high) = (keys::data(place, 0, 0), keys::data(place, keys::NUMBER_MAX + 1, 0));
+        self.volume.delete_range(&mut txn, &low, &high);
+        self.volume.delete(&mut txn, &keys::of(keys::BUILDING, place));
+        self.volume.commit(txn).await?;
+        Ok(())
+    }
+
+    /// Finishes what a crash interrupted: forgets what was being built.
+    pub(crate) async fn forget_unfinished(&self) -> Result<()> {
+        for (key, _) in self.all_under(keys::BUILDING).await? {
+            self.forget_built(&Place::decode(&key[1..])?).await?;
+        }
+        for (key, _) in self.all_under(keys::FILLING).await? {
+            let range = keys::last_number(&key)?;
+            let mut txn = Txn::new().deleting();
+            self.volume.discard(&mut txn, keys::range_base(range), keys::RANGE_ALL);
+            self.volume.delete(&mut txn, &key);
+            self.volume.commit(txn).await?;
+        }
+        Ok(())
+    }
+
+    /// Brings the contents of files without names away from below a place: what lies there will move.
+    async fn evacuate(&self, place: &Place) -> Result<()> {
+        if !self.keeps(Rule::EvacuateBeforeMoving) {
+            return Ok(());
+        }
+        let inside: Vec<Ino> = {
+            let orphans = self.orphans.lock();
+            orphans.iter().filter(|(_, at)| at.is_below(place)).map(|(ino, _)| *ino).collect()
+        };
+        for ino in inside {
+            let Some(inode) = self.table.get(ino) else { continue };
+            let to = Place::root_of(self.new_number().await?);
+            self.move_orphan(&inode, to).await?;
+        }
+        Ok(())
+    }
+
+    /// Moves the contents of a file without names to a place that is nobody else's. The caller holds the shape for writing.
+    pub(crate) async fn move_orphan(&self, inode: &Arc<Inode>, to: Place) -> Result<()> {
+        Box::pin(self.relocate(inode, Spot::Orphan(to.clone()), Txn::new(), inode.record())).await?;
+        self.orphans.lock().insert(inode.ino, to);
+        Ok(())
+    }
+
+    /// Where a name would be.
+    pub(crate) fn name_at(directory: &Arc<Inode>, position: u64, name: &[u8]) -> Above {
+        Above { directory: directory.clone(), position, name: Bytes::copy_from_slice(name) }
+    }
+
+    /// Stored blocks of the dictionary for a file.
+    pub(crate) async fn overlaid_blocks(&self, place: &Place, ino: Ino) -> Result<u64> {
+        let (low, high) = keys::contents(place, ino);
+        let mut count = 0;
+        let note = |_: &[u8], _: &Bytes| {
+            count += 1;
+            Ok(std::ops::ControlFlow::Continue(()))
+        };
+        self.visit(&low, &high, note).await?;
+        Ok(count)
+    }
+}
+
+
