@@ -138,6 +138,7 @@ impl FileSystem for Betr {
     }
     async fn syncfs(&self) -> Result<()> {
         self.write_back().await?;
+        drop(self.merge_small().await);
         Ok(self.pool().sync_all().await?)
     }
     async fn readdir(

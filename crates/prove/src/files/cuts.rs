@@ -12,13 +12,16 @@ use super::generator::{Caller, Generator};
 use super::history::{Found, Tally, examine, judge};
 use super::model::Model;
 use super::operation::{Op, Subject};
+use super::tested::{BetrSetting, FilesSetting, OWNER, Tested, text};
 use crate::pool::{Failure, run_history};
 use ashlar_block::Device;
 use ashlar_devices::{PowerCut, Tearing};
 use ashlar_env::Env;
+use ashlar_betr::Betr;
 use ashlar_files::{Files, WriteBehind};
 use ashlar_pool::{Config, Creation, Pool, Rule};
 use ashlar_units::{Blocks, Bytes as Size};
+use ashlar_vfs::FileSystem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +30,7 @@ const SEGMENT: Blocks = Blocks(256);
 /// Room that write-behind wants.
 const ROOM: Size = Size(2 << 20);
 /// Whom the files belong to.
-const CALLER: Caller = Caller { uid: 0, gid: 0 };
+const CALLER: Caller = Caller { uid: OWNER.0, gid: OWNER.1 };
 
 /// How to explore.
 #[derive(Clone, Copy, Debug)]
@@ -42,11 +45,13 @@ pub struct FilesOptions {
     pub without: Option<Rule>,
     /// Write-behind lets everybody see what is pending as it was before: the exploration must notice.
     pub careless: bool,
+    /// The engine: the first one, or the write-optimized one so made and opened.
+    pub betr: Option<BetrSetting>,
 }
 
 impl Default for FilesOptions {
     fn default() -> FilesOptions {
-        FilesOptions { lives: 4, steps: 150, hash_bits: 55, without: None, careless: false }
+        FilesOptions { lives: 4, steps: 150, hash_bits: 55, without: None, careless: false, betr: None }
     }
 }
 
@@ -65,31 +70,30 @@ pub struct FilesOutcome {
 
 /// Explores one history.
 pub fn explore_files(seed: u64, options: FilesOptions) -> Result<FilesOutcome, Failure> {
-    let (outcome, trace) = run_history(seed, move |env| history(env, options))?;
+    let (outcome, trace) = match options.betr {
+        Some(setting) => run_history(seed, move |env| history::<Betr>(env, options, setting))?,
+        None => run_history(seed, move |env| history::<Files>(env, options, FilesSetting(options.hash_bits)))?,
+    };
     Ok(FilesOutcome { trace, ..outcome })
 }
 
 /// A pool on a device that can lose power, with a file system.
-pub(super) struct House {
+pub(super) struct House<F: Tested> {
     pub(super) env: Env,
     pub(super) device: Arc<PowerCut>,
     config: Config,
-    hash_bits: u32,
+    setting: F::Setting,
 }
 
-pub(super) fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
-}
-
-impl House {
-    pub(super) async fn build(env: &Env, memory: Size, hash_bits: u32, without: Option<Rule>) -> Found<House> {
+impl<F: Tested> House<F> {
+    pub(super) async fn build(env: &Env, memory: Size, setting: F::Setting, without: Option<Rule>) -> Found<House<F>> {
         let config = Config { memory, log_bytes: Size(2 << 20), without, ..Config::default() };
         let device = Arc::new(PowerCut::new(CAPACITY, env.clone(), Duration::from_micros(50)));
-        let house = House { env: env.clone(), device, config, hash_bits };
+        let house = House { env: env.clone(), device, config, setting };
         Pool::create(env, &house.devices(), Creation { segment: Some(SEGMENT), force: false }).await.map_err(text)?;
         let pool = Pool::open(env, house.devices(), config).await.map_err(text)?;
         let volume = pool.create_volume("v").await.map_err(text)?;
-        Files::format(&volume, CALLER.uid, CALLER.gid).await.map_err(text)?;
+        F::format(&volume, setting).await?;
         drop(volume);
         pool.close().await.map_err(text)?;
         Ok(house)
@@ -99,11 +103,10 @@ impl House {
         vec![self.device.clone() as Device]
     }
 
-    pub(super) async fn open(&self) -> Found<(Pool, Arc<Files>)> {
+    pub(super) async fn open(&self) -> Found<(Pool, Arc<F>)> {
         let pool = Pool::open(&self.env, self.devices(), self.config).await.map_err(text)?;
         let volume = pool.volume("v").ok_or("the volume is gone")?;
-        let options = ashlar_files::Options { hash_bits: self.hash_bits, ..ashlar_files::Options::default() };
-        let files = Files::open(volume, options).await.map_err(text)?;
+        let files = F::start(volume, self.setting).await?;
         Ok((pool, files))
     }
 
@@ -114,10 +117,10 @@ impl House {
 }
 
 /// Names and inodes fit together, and the pool's accounts are exact.
-pub(super) async fn check(pool: &Pool, files: &Files) -> Found<()> {
-    let audit = files.audit().await.map_err(text)?;
-    if !audit.wrong.is_empty() {
-        return Err(format!("the audit says {:?}", audit.wrong));
+pub(super) async fn check<F: Tested>(pool: &Pool, files: &F) -> Found<()> {
+    let wrong = files.audit().await?;
+    if !wrong.is_empty() {
+        return Err(format!("the audit says {wrong:?}"));
     }
     let checked = pool.check(|_, _| {}).await.map_err(text)?;
     if !checked.damaged.is_empty() || !checked.miscounted.is_empty() {
@@ -126,8 +129,8 @@ pub(super) async fn check(pool: &Pool, files: &Files) -> Found<()> {
     Ok(())
 }
 
-async fn history(env: Env, options: FilesOptions) -> Found<FilesOutcome> {
-    let mut house = House::build(&env, Size(2 << 20), options.hash_bits, options.without).await?;
+async fn history<F: Tested>(env: Env, options: FilesOptions, setting: F::Setting) -> Found<FilesOutcome> {
+    let mut house = House::<F>::build(&env, Size(2 << 20), setting, options.without).await?;
     let mut model = Model::new(CALLER.uid, CALLER.gid);
     let mut generator = Generator::new(env.random(), CALLER);
     let (mut tally, mut cuts) = (Tally::default(), 0);
@@ -146,9 +149,9 @@ async fn history(env: Env, options: FilesOptions) -> Found<FilesOutcome> {
         let mut engine = Engine::new(files.clone());
         model = survivor(&mut engine, states, durable).await.map_err(in_life)?;
         engine.close().await;
-        check(&pool, &files).await.map_err(in_life)?;
+        check(&pool, &*files).await.map_err(in_life)?;
         cuts += 1;
-        files.close().await.map_err(text)?;
+        files.close().await?;
         let left = files.inodes_in_memory();
         if left > 1 {
             return Err(format!("life {life}: {left} inodes stay in memory, though nobody refers to them"));
@@ -162,8 +165,8 @@ async fn history(env: Env, options: FilesOptions) -> Found<FilesOutcome> {
 }
 
 /// A life with write-behind, which ends with a sync and a power cut.
-async fn life_behind(
-    house: &mut House,
+async fn life_behind<F: Tested>(
+    house: &mut House<F>,
     mut model: Model,
     generator: &mut Generator,
     options: FilesOptions,
@@ -191,18 +194,18 @@ async fn life_behind(
     let mut engine = Engine::new(files.clone());
     survivor(&mut engine, vec![model], 0).await?;
     engine.close().await;
-    check(&pool, &files).await
+    check(&pool, &*files).await
 }
 
 /// The time from an opening to a power cut.
-struct Life<'a> {
+struct Life<'a, F> {
     generator: &'a mut Generator,
-    engine: &'a mut Engine<Files>,
+    engine: &'a mut Engine<F>,
     device: &'a PowerCut,
     tally: &'a mut Tally,
 }
 
-impl Life<'_> {
+impl<F: FileSystem> Life<'_, F> {
     /// Works until the power fails; gives every state that may have been reached, and the first that may survive.
     async fn run(self, start: Model, steps: u64) -> Found<(Vec<Model>, usize)> {
         let (mut states, mut durable) = (vec![start], 0);
@@ -244,7 +247,7 @@ fn last_change(states: &[Model], node: usize) -> usize {
 }
 
 /// The newest state, not older than `durable`, that the file system holds.
-async fn survivor(engine: &mut Engine<Files>, states: Vec<Model>, durable: usize) -> Found<Model> {
+async fn survivor<F: FileSystem>(engine: &mut Engine<F>, states: Vec<Model>, durable: usize) -> Found<Model> {
     let mut story = String::new();
     for index in (durable..states.len()).rev() {
         let mut state = states[index].clone();
@@ -268,6 +271,17 @@ mod tests {
             let hash_bits = if seed % 2 == 0 { 55 } else { 1 };
             let options = FilesOptions { hash_bits, ..FilesOptions::default() };
             explore_files(seed, options).unwrap_or_else(|failure| panic!("{failure:?}"));
+        }
+    }
+
+    fn betr(seed: u64) -> FilesOptions {
+        FilesOptions { betr: Some(BetrSetting::of_seed(seed)), ..FilesOptions::default() }
+    }
+
+    #[test]
+    fn betr_agrees_with_the_model_and_survives_power_cuts() {
+        for seed in 0..24 {
+            explore_files(seed, betr(seed)).unwrap_or_else(|failure| panic!("{failure:?}"));
         }
     }
 

@@ -12,6 +12,7 @@ mod history;
 mod model;
 mod mounted;
 mod operation;
+mod tested;
 mod together;
 
 pub use cuts::{FilesOptions, FilesOutcome, explore_files};
@@ -19,4 +20,5 @@ pub use directory::Directory;
 pub use model::Model;
 pub use mounted::{Mounted, MountedOutcome, explore_mounted};
 pub use operation::{Answer, Data, Op, Place, Refusal, Stat, Subject, Target};
+pub use tested::BetrSetting;
 pub use together::{TogetherOutcome, explore_together};

@@ -1,6 +1,6 @@
 //! Histories in a directory of a mounted file system: tmpfs as control of the model, ours through FUSE, or any other.
 
-use super::cuts::text;
+use super::tested::text;
 use super::directory::Directory;
 use super::generator::{Caller, Generator};
 use super::history::{Found, Tally, examine, step};

@@ -13,10 +13,12 @@ use super::engine::Engine;
 use super::history::{Found, Tally, examine, judge};
 use super::model::Model;
 use super::operation::{Answer, Data, Op, Place, Refusal, Subject, Target};
+use super::tested::{BetrSetting, FilesSetting, Tested, text};
 use crate::pool::{Failure, run_scheduled};
 use crate::seeded::Dice;
 use ashlar_env::sim::Schedule;
 use ashlar_env::{BoxFuture, Env};
+use ashlar_betr::Betr;
 use ashlar_files::Files;
 use ashlar_pool::{Pool, Txn};
 use ashlar_units::Bytes as Size;
@@ -59,12 +61,17 @@ pub struct TogetherOutcome {
     pub trace: u64,
 }
 
-/// Explores one history.
-pub fn explore_together(seed: u64) -> Result<TogetherOutcome, Failure> {
+/// Explores one history, on the first engine or on the write-optimized one.
+pub fn explore_together(seed: u64, betr: Option<BetrSetting>) -> Result<TogetherOutcome, Failure> {
     // Every other history under priorities, which keep a task waiting for long.
     let pct = Schedule::Pct { depth: 1 + CHANGES, steps: HISTORY_STEPS };
     let schedule = if seed.is_multiple_of(2) { Schedule::Random } else { pct };
-    let (outcome, trace) = run_scheduled(seed, schedule, history)?;
+    let (outcome, trace) = match betr {
+        Some(setting) => run_scheduled(seed, schedule, move |env| history::<Betr>(env, move |_| setting))?,
+        None => run_scheduled(seed, schedule, |env| {
+            history::<Files>(env, |dice| FilesSetting(if dice.is_multiple_of(2) { 55 } else { 1 }))
+        })?,
+    };
     Ok(TogetherOutcome { trace, ..outcome })
 }
 
@@ -89,15 +96,14 @@ impl Moments {
     }
 }
 
-async fn history(env: Env) -> Found<TogetherOutcome> {
-    let hash_bits = if env.random().is_multiple_of(2) { 55 } else { 1 };
-    let mut house = House::build(&env, MEMORY, hash_bits, None).await?;
+async fn history<F: Tested>(env: Env, setting: impl FnOnce(u64) -> F::Setting) -> Found<TogetherOutcome> {
+    let mut house = House::<F>::build(&env, MEMORY, setting(env.random()), None).await?;
     let mut model = Model::new(0, 0);
     let mut outcome = TogetherOutcome::default();
     let (mut pool, mut files) = house.open().await?;
-    fill(&pool).await.map_err(super::cuts::text)?;
+    fill(&pool).await.map_err(text)?;
     for round in 0..ROUNDS {
-        push_out(&env, &pool).await.map_err(super::cuts::text)?;
+        push_out(&env, &pool).await.map_err(text)?;
         let cuts = env.random().is_multiple_of(2);
         if cuts {
             house.device.cut_after(env.random() % 12);
@@ -132,9 +138,9 @@ async fn history(env: Env) -> Found<TogetherOutcome> {
         model = found.ok_or_else(|| {
             format!("round {round} (cut: {cut}): no order of these operations ends so:{}\nbut:{story}", told())
         })?;
-        check(&pool, &files).await.map_err(|error| format!("round {round}: {error}{}", told()))?;
+        check(&pool, &*files).await.map_err(|error| format!("round {round}: {error}{}", told()))?;
     }
-    files.close().await.map_err(super::cuts::text)?;
+    files.close().await?;
     let left = files.inodes_in_memory();
     if left > 1 {
         return Err(format!("{left} inodes stay in memory, though nobody refers to them"));
@@ -143,7 +149,7 @@ async fn history(env: Env) -> Found<TogetherOutcome> {
 }
 
 /// Runs the tasks of a round beside checkpoints and cleaning; gives what each saw.
-async fn run(env: &Env, house: &House, pool: &Pool, files: &Arc<Files>) -> Found<Vec<Vec<Event>>> {
+async fn run<F: Tested>(env: &Env, house: &House<F>, pool: &Pool, files: &Arc<F>) -> Found<Vec<Vec<Event>>> {
     let at_work = Arc::new(Mutex::new(vec![Some(Op::Sync); TASKS]));
     let moments = Arc::new(Moments::default());
     let over = Arc::new(AtomicBool::new(false));
@@ -359,7 +365,7 @@ mod tests {
     fn concurrent_operations_have_an_order() {
         let mut all = TogetherOutcome::default();
         for seed in 0..60 {
-            let outcome = explore_together(seed).unwrap_or_else(|failure| panic!("seed {seed}: {}", failure.what));
+            let outcome = explore_together(seed, None).unwrap_or_else(|failure| panic!("seed {seed}: {}", failure.what));
             all.operations += outcome.operations;
             all.overlaps += outcome.overlaps;
             all.cuts += outcome.cuts;
@@ -370,9 +376,17 @@ mod tests {
     }
 
     #[test]
+    fn concurrent_operations_of_betr_have_an_order() {
+        for seed in 0..40 {
+            let setting = BetrSetting::of_seed(seed);
+            explore_together(seed, Some(setting)).unwrap_or_else(|failure| panic!("seed {seed}: {}", failure.what));
+        }
+    }
+
+    #[test]
     fn the_same_seed_gives_the_same_run() {
         for seed in 0..5 {
-            assert_eq!(explore_together(seed), explore_together(seed), "seed {seed}");
+            assert_eq!(explore_together(seed, None), explore_together(seed, None), "seed {seed}");
         }
     }
 

@@ -1,0 +1,109 @@
+//! The engines that histories run on, in process.
+
+use super::history::Found;
+use ashlar_betr::{Betr, Zones};
+use ashlar_files::Files;
+use ashlar_pool::Volume;
+use ashlar_units::Bytes as Size;
+use ashlar_vfs::FileSystem;
+use std::future::Future;
+use std::sync::Arc;
+
+/// Whom the files belong to.
+pub(super) const OWNER: (u32, u32) = (0, 0);
+
+pub(super) fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// A file engine on a volume, with everything that a history wants of it beside the files.
+pub(super) trait Tested: FileSystem + Sized {
+    /// How it is made and opened.
+    type Setting: Copy + Send + Sync + 'static;
+
+    fn format(volume: &Volume, setting: Self::Setting) -> impl Future<Output = Found<()>> + Send;
+    fn start(volume: Volume, setting: Self::Setting) -> impl Future<Output = Found<Arc<Self>>> + Send;
+    fn close(&self) -> impl Future<Output = Found<()>> + Send;
+    /// What is wrong in it.
+    fn audit(&self) -> impl Future<Output = Found<Vec<String>>> + Send;
+    fn inodes_in_memory(&self) -> usize;
+}
+
+/// How the first engine is opened: bits of the name hash.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FilesSetting(pub(super) u32);
+
+impl Tested for Files {
+    type Setting = FilesSetting;
+
+    async fn format(volume: &Volume, _setting: FilesSetting) -> Found<()> {
+        Files::format(volume, OWNER.0, OWNER.1).await.map_err(text)
+    }
+    async fn start(volume: Volume, FilesSetting(hash_bits): FilesSetting) -> Found<Arc<Files>> {
+        let options = ashlar_files::Options { hash_bits, ..ashlar_files::Options::default() };
+        Files::open(volume, options).await.map_err(text)
+    }
+    async fn close(&self) -> Found<()> {
+        Files::close(self).await.map_err(text)
+    }
+    async fn audit(&self) -> Found<Vec<String>> {
+        Ok(Files::audit(self).await.map_err(text)?.wrong)
+    }
+    fn inodes_in_memory(&self) -> usize {
+        Files::inodes_in_memory(self)
+    }
+}
+
+/// How the write-optimized engine is made and opened.
+#[derive(Clone, Copy, Debug)]
+pub struct BetrSetting {
+    /// When directories and files become zones.
+    pub zones: Zones,
+    /// The rest.
+    pub options: ashlar_betr::Options,
+}
+
+impl BetrSetting {
+    /// One of several that bring about splits, merges and moves in several transactions, by a seed.
+    pub fn of_seed(seed: u64) -> BetrSetting {
+        let zones = |smallest, largest, inline| Zones {
+            smallest: Size(smallest),
+            largest: Size(largest),
+            inline: Size(inline),
+        };
+        let zones = match seed / 2 % 4 {
+            0 => zones(300, 700, 600),
+            1 => zones(1 << 10, 16 << 10, 16 << 10),
+            2 => zones(8 << 10, 8 << 10, 4 << 10),
+            _ => Zones::default(),
+        };
+        // Every other history has a hash of two bits, so that names collide, and moves of many small parts.
+        let (hash_bits, part_len_max) = if seed.is_multiple_of(2) { (55, 1) } else { (2, 256 << 10) };
+        BetrSetting { zones, options: ashlar_betr::Options { hash_bits, part_len_max, ..Default::default() } }
+    }
+}
+
+impl Tested for Betr {
+    type Setting = BetrSetting;
+
+    async fn format(volume: &Volume, setting: BetrSetting) -> Found<()> {
+        Betr::format(volume, OWNER.0, OWNER.1, setting.zones).await.map_err(text)
+    }
+    async fn start(volume: Volume, setting: BetrSetting) -> Found<Arc<Betr>> {
+        Betr::open(volume, setting.options).await.map_err(text)
+    }
+    async fn close(&self) -> Found<()> {
+        Betr::close(self).await.map_err(text)
+    }
+    async fn audit(&self) -> Found<Vec<String>> {
+        let mut audit = Betr::audit(self).await.map_err(text)?;
+        let bound = self.zones().largest.0;
+        if audit.largest > bound {
+            audit.wrong.push(format!("{} bytes move with a directory that is no zone, more than {bound}", audit.largest));
+        }
+        Ok(audit.wrong)
+    }
+    fn inodes_in_memory(&self) -> usize {
+        Betr::inodes_in_memory(self)
+    }
+}
