@@ -151,12 +151,17 @@ impl Betr {
         {
             let _exclusive = inode.lock.write().await;
             let place = inode.place();
-            let mut record = inode.record();
-            let mut txn = Txn::new();
-            if record.range == 0 && end.max(record.size) > self.zones.inline.0 {
-                self.give_range(&mut txn, &place, &mut record).await?;
+            let outgrown = |record: &Record| record.range == 0 && end.max(record.size) > self.zones.inline.0;
+            if outgrown(&inode.record()) && inode.record().overlaid {
+                // Committed by itself, for what follows may read it.
+                self.settle(&inode).await?;
             }
             let before = inode.record();
+            let mut record = before.clone();
+            if outgrown(&record) {
+                record.range = record.ino;
+            }
+            let mut txn = Txn::new();
             if record.range == 0 {
                 self.write_pieces(&mut txn, &place, &mut record, offset, &data);
             } else {
@@ -275,7 +280,7 @@ impl Betr {
     }
 
     /// Gives a file that is all in the dictionary a range, and brings its contents there, in `txn`.
-    pub(crate) async fn give_range(&self, txn: &mut Txn, place: &Place, record: &mut Record) -> Result<()> {
+    async fn give_range(&self, txn: &mut Txn, place: &Place, record: &mut Record) -> Result<()> {
         // All numbers come from one counter, so its own is nobody else's.
         let ranged = Record { range: record.ino, ..record.clone() };
         for (block, pieces) in self.pieces_in(place, record, 0, blocks_of(record.size)).await? {

@@ -4,6 +4,7 @@ pub use crate::lab::arguments::LabCommand;
 pub use crate::ledger::arguments::LedgerArguments;
 pub use crate::objects::arguments::{BucketCommand, ObjectsCommand, S3Command};
 pub use crate::plan::arguments::PlanCommand;
+use crate::engine::Engine;
 use ashlar_faults::Fault;
 use ashlar_nbd::Address;
 use ashlar_units::Bytes;
@@ -204,6 +205,9 @@ pub enum FsCommand {
     Create {
         /// Its name.
         name: String,
+        /// How it keeps files. `ashlar explain betr` tells of the second one, which is experimental.
+        #[arg(long, value_enum, default_value_t)]
+        engine: Engine,
     },
     /// List file systems.
     List,

@@ -1,5 +1,6 @@
 //! `ashlar check`: what the pool finds, said in terms of files; and the audit of every file system.
 
+use crate::engine;
 use crate::output::Failure;
 use crate::request::{CheckReport, Damage};
 use ashlar_files::Files;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 /// A snapshot that lives only while a file system is audited, so that nothing changes meanwhile.
 const AUDITED: &str = ".check";
 
-fn read_only() -> ashlar_files::Options {
+pub fn read_only() -> ashlar_files::Options {
     ashlar_files::Options { read_only: true, ..ashlar_files::Options::default() }
 }
 
@@ -72,16 +73,12 @@ async fn audit(pool: &Pool, inconsistent: &mut Vec<String>) -> Result<(), Failur
         };
         let wrong = match is_bucket(&info.name) {
             true => ashlar_objects_pool::audit(&snapshot).await.map(|audit| audit.wrong).map_err(Failure::from),
-            false => audit_files(snapshot).await,
+            false => engine::audit(snapshot).await,
         };
         forget_audited(pool).await?;
         inconsistent.extend(wrong?.into_iter().map(|sentence| format!("{}: {sentence}", info.name)));
     }
     Ok(())
-}
-
-async fn audit_files(snapshot: ashlar_pool::Volume) -> Result<Vec<String>, Failure> {
-    Ok(Files::open(snapshot, read_only()).await?.audit().await?.wrong)
 }
 
 /// Also what a check that was cut off left.

@@ -71,6 +71,7 @@ pub fn explain(name: &str, output: &Output) -> Result<ExitCode, Failure> {
     let estimator = ashlar_estimate::ESTIMATORS.iter().find(|estimator| estimator.name == name);
     let text = match (layer, rule) {
         _ if !faults.is_empty() => faults,
+        _ if name == "betr" => crate::engine::ABOUT_BETR.into(),
         _ if estimator.is_some() => estimator.map(|about| crate::plan::about(about)).unwrap_or_default(),
         (Some(layer), _) => Layers(vec![layer]).to_string(),
         (None, Some((_, name, what))) => format!(

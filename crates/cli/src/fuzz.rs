@@ -4,6 +4,7 @@
 use crate::arguments::DeviceArgument;
 use crate::config::{PoolConfig, compression, parse};
 use crate::device::{ControlRequest, control_command};
+use crate::engine::Engine;
 use crate::framing::{self, Line};
 use crate::request::{Answer, Request};
 use ashlar_fuzz::{bounded, config, damaged, hostile, noise};
@@ -16,7 +17,10 @@ fn request() -> impl Strategy<Value = Request> {
     prop_oneof![
         Just(Request::Status),
         any::<bool>().prop_map(|repair| Request::Check { repair }),
-        name().prop_map(|name| Request::FsCreate { name }),
+        (name(), any::<bool>()).prop_map(|(name, betr)| {
+            let engine = if betr { Engine::Betr } else { Engine::Files };
+            Request::FsCreate { name, engine }
+        }),
         Just(Request::FsList),
         (name(), name()).prop_map(|(from, to)| Request::FsRename { from, to }),
         name().prop_map(|name| Request::FsDestroy { name }),

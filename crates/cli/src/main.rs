@@ -7,6 +7,7 @@ mod config;
 mod crash;
 mod daemon;
 mod device;
+mod engine;
 mod explain;
 mod faults;
 mod framing;
@@ -65,7 +66,7 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
         Command::Check(check) => ask(Request::Check { repair: check.repair }),
         Command::Regions(arguments) => regions::run(&arguments, output),
         Command::Fs(command) => ask(match command {
-            FsCommand::Create { name } => Request::FsCreate { name },
+            FsCommand::Create { name, engine } => Request::FsCreate { name, engine },
             FsCommand::List => Request::FsList,
             FsCommand::Rename { from, to } => Request::FsRename { from, to },
             FsCommand::Destroy { name } => Request::FsDestroy { name },

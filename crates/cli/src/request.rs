@@ -1,5 +1,6 @@
 //! What commands ask of a pool, and the answers; the same whether a daemon serves the pool or the command opens it.
 
+use crate::engine::Engine;
 use ashlar_units::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,8 @@ pub enum Request {
     },
     FsCreate {
         name: String,
+        #[serde(default)]
+        engine: Engine,
     },
     FsList,
     FsRename {
@@ -86,6 +89,9 @@ pub struct Status {
     pub generation: u64,
     /// Bytes that the cleaner moved since the pool is up.
     pub moved: u64,
+    /// How the zones of the mounted file system changed since it is up, if its engine has some.
+    #[serde(default)]
+    pub zones: Option<Zones>,
     /// Requests served by the mount.
     pub requests: u64,
     /// Bytes read through the mount, past the page cache.
@@ -94,6 +100,24 @@ pub struct Status {
     pub bytes_written: u64,
     /// Requests by kind.
     pub operations: Vec<Operation>,
+}
+
+/// Zones of a write-optimized file system.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Zones {
+    /// Directories and files that became zones.
+    pub splits: u64,
+    /// Zones that were merged with the one above.
+    pub merges: u64,
+    /// Files without names that are in use.
+    pub orphans: u64,
+}
+
+impl From<ashlar_betr::Counters> for Zones {
+    fn from(counters: ashlar_betr::Counters) -> Zones {
+        let ashlar_betr::Counters { splits, merges, orphans } = counters;
+        Zones { splits, merges, orphans }
+    }
 }
 
 /// Requests of one kind.
@@ -191,6 +215,9 @@ impl fmt::Display for Status {
         writeln!(f, "used      {} ({:.1} %)", Bytes(self.used), percent(self.used))?;
         writeln!(f, "free      {}", Bytes(self.free))?;
         writeln!(f, "memory    {} of {}", Bytes(self.memory), Bytes(self.memory_limit))?;
+        if let Some(Zones { splits, merges, orphans }) = &self.zones {
+            writeln!(f, "zones     {splits} made, {merges} merged; {orphans} files in use without names")?;
+        }
         if !self.operations.is_empty() {
             writeln!(f, "\n{:<18}{:>12}{:>12}{:>12}", "request", "count", "median us", "p99 us")?;
         }

@@ -2,12 +2,12 @@
 
 use crate::check;
 use crate::config;
+use crate::engine::{self, Engine, Opened};
 use crate::output::Failure;
-use crate::request::{Answer, Done, Operation, Request, Status, Volume};
+use crate::request::{Answer, Done, Operation, Request, Status, Volume, Zones};
 use ashlar_block::{Error, Kind};
 use ashlar_env::Env;
 use ashlar_env::real::Real;
-use ashlar_files::{Files, WriteBehind};
 use ashlar_fuse::{Listener, Mount, Options};
 use ashlar_layers::Stack;
 use ashlar_objects_pool::is_bucket;
@@ -15,7 +15,6 @@ use ashlar_pool::{Config, Pool, VolumeKind};
 use ashlar_units::Bytes;
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// An open pool.
 pub struct Session {
@@ -30,7 +29,7 @@ pub struct Session {
 struct Mounted {
     name: String,
     mount: Mount,
-    files: Arc<WriteBehind<Files>>,
+    files: Opened,
 }
 
 /// What the program takes whatever it serves: code, stacks, rings, buffers, and what a check needs.
@@ -100,22 +99,18 @@ impl Session {
                         "there is no snapshot {wanted}; `ashlar snapshot list` names all"
                     )));
                 }
-                None => make_file_system(&pool, &wanted).await?,
+                None => engine::make(&pool, &wanted, Engine::Files).await?,
             };
-            let inodes_max = (share(memory, INODES).0 / ashlar_files::INODE_MEMORY.0) as usize;
-            let options = ashlar_files::Options { read_only: is_snapshot, inodes_max, ..Default::default() };
-            let files = Files::open(volume, options).await?;
-            Ok(Arc::new(WriteBehind::new(pool.env().clone(), files)))
+            Opened::open(volume, is_snapshot, share(memory, INODES)).await
         })?;
-        let damage = files.engine().damage();
+        let damage = files.damage();
         if let Some(error) = damage {
             eprintln!("ashlar: {name} takes no changes, for it is damaged: {error}; `ashlar check` says what is lost");
         }
         let read_only = is_snapshot || damage.is_some();
         let buffers = share(self.memory, REQUESTS).min(Options::default().buffers);
         let options = Options { source: format!("ashlar:{name}"), read_only, buffers, ..Options::default() };
-        let mount =
-            Mount::new(&self.real, files.clone(), at, options).map_err(|error| Failure::new(error.to_string()))?;
+        let mount = files.mount(&self.real, at, options)?;
         self.mounted.lock().push(Mounted { name: name.into(), mount, files });
         Ok(())
     }
@@ -134,10 +129,7 @@ impl Session {
             }
             let Mounted { files, mount, .. } = mounted;
             drop(mount);
-            let closed = self.real.block_on(async move {
-                files.settle().await;
-                files.engine().close().await
-            });
+            let closed = self.real.block_on(async move { files.close().await });
             if let Err(error) = closed {
                 first_error.get_or_insert(error.into());
             }
@@ -168,9 +160,10 @@ impl Session {
             }
             Request::FsList => Ok(Answer::Volumes(self.volumes(false))),
             Request::SnapshotList => Ok(Answer::Volumes(self.volumes(true))),
-            Request::FsCreate { name } => {
+            Request::FsCreate { name, engine } => {
+                refuse_bucket(&name)?;
                 let made = name.clone();
-                self.run(|pool| async move { make_file_system(&pool, &made).await.map(drop) })?;
+                self.run(move |pool| async move { engine::make(&pool, &made, engine).await.map(drop) })?;
                 done(format!("made file system {name}"))
             }
             Request::FsRename { from, to } => {
@@ -241,10 +234,9 @@ impl Session {
 
     /// Writes what file systems still hold in memory into the pool.
     fn sync(&self) -> Result<(), Failure> {
-        let all: Vec<Arc<WriteBehind<Files>>> =
-            self.mounted.lock().iter().map(|mounted| mounted.files.clone()).collect();
+        let all: Vec<Opened> = self.mounted.lock().iter().map(|mounted| mounted.files.clone()).collect();
         for files in all {
-            self.real.block_on(async move { ashlar_vfs::FileSystem::syncfs(&*files).await })?;
+            self.real.block_on(async move { files.sync().await })?;
         }
         Ok(())
     }
@@ -295,6 +287,7 @@ impl Session {
             memory_limit: self.memory.0,
             generation: status.generation,
             moved: status.moved,
+            zones: first.and_then(|mounted| mounted.files.zones()).map(Zones::from),
             requests: counters.requests(),
             bytes_read: counters.bytes_read,
             bytes_written: counters.bytes_written,
@@ -309,13 +302,6 @@ fn refuse_bucket(name: &str) -> Result<(), Failure> {
         return Err(Failure::new(format!("{name} is the volume of a bucket; see `ashlar bucket`")));
     }
     Ok(())
-}
-
-async fn make_file_system(pool: &Pool, name: &str) -> Result<ashlar_pool::Volume, Failure> {
-    refuse_bucket(name)?;
-    let volume = pool.create_volume(name).await?;
-    Files::format(&volume, 0, 0).await?;
-    Ok(volume)
 }
 
 fn no_snapshot_name(name: &str) -> Failure {

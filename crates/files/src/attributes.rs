@@ -1,11 +1,11 @@
 //! Attributes, plain and extended.
 
 use crate::Files;
-use ashlar_vfs::acl::{self, Acl};
 use crate::data::{BLOCK, blocks_of, clear_setid};
 use crate::inode::Inode;
 use crate::keys;
 use ashlar_pool::Txn;
+use ashlar_vfs::acl::{self, Acl};
 use ashlar_vfs::{Attr, Errno, FileKind, Ino, Name, Result, SetAttr, SetTime, XattrMode};
 use bytes::Bytes;
 

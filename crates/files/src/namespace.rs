@@ -1,10 +1,10 @@
 //! Names: looking up, making, removing, moving, listing.
 
 use crate::Files;
-use ashlar_vfs::acl;
 use crate::inode::{Inode, lock_all};
 use crate::keys::{self, Entry, Record};
 use ashlar_pool::Txn;
+use ashlar_vfs::acl;
 use ashlar_vfs::{Attr, DirEntry, Errno, FileKind, Ino, NAME_LEN_MAX, Name, NewNode, ROOT, RenameMode, Result};
 use bytes::Bytes;
 use std::collections::HashSet;
