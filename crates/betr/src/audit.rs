@@ -172,7 +172,9 @@ impl Betr {
             let (place, record) = crate::decode_orphan(value)?;
             audit.inodes += 1;
             if record.links != 0 {
-                audit.wrong.push(format!("inode {} has {} links and is noted as one without", record.ino, record.links));
+                audit
+                    .wrong
+                    .push(format!("inode {} has {} links and is noted as one without", record.ino, record.links));
             }
             if record.overlaid {
                 zones.overlaid.insert(keys::data(&place, record.ino, 0));
@@ -191,7 +193,9 @@ impl Betr {
             }
             match zones.sums.get(place.bytes()) {
                 Some(expected) if *expected == found => seen += 1,
-                expected => wrong.push(format!("a directory of zone {} counts {found:?}, not {expected:?}", place.zone())),
+                expected => {
+                    wrong.push(format!("a directory of zone {} counts {found:?}, not {expected:?}", place.zone()))
+                }
             }
             Ok(ControlFlow::Continue(()))
         };
@@ -213,7 +217,11 @@ impl Betr {
             let known = zones.overlaid.contains(&[file, &[0; 8][..]].concat());
             if !known && !building.iter().any(|built| *built == place || place.is_below(built)) {
                 let ino = keys::last_number(file)?;
-                wrong.push(format!("block {} of inode {ino} in zone {} is nobody's", keys::last_number(key)?, place.zone()));
+                wrong.push(format!(
+                    "block {} of inode {ino} in zone {} is nobody's",
+                    keys::last_number(key)?,
+                    place.zone()
+                ));
             }
             Ok(ControlFlow::Continue(()))
         };

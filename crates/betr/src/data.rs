@@ -74,7 +74,13 @@ impl Betr {
     }
 
     /// The blocks `first..last` as they are, one after the other.
-    pub(crate) async fn read_blocks(&self, place: &Place, record: &Record, first: u64, last: u64) -> Result<Vec<Bytes>> {
+    pub(crate) async fn read_blocks(
+        &self,
+        place: &Place,
+        record: &Record,
+        first: u64,
+        last: u64,
+    ) -> Result<Vec<Bytes>> {
         let over = self.pieces_in(place, record, first, last).await?;
         let base = match record.range {
             0 => Vec::new(),
@@ -90,7 +96,9 @@ impl Betr {
         base.iter().for_each(|part| whole.extend_from_slice(part));
         for (block, pieces) in over {
             let start = ((block - first) * BLOCK) as usize;
-            pieces.iter().for_each(|piece| whole[start + piece.offset..start + piece.end()].copy_from_slice(&piece.bytes));
+            pieces
+                .iter()
+                .for_each(|piece| whole[start + piece.offset..start + piece.end()].copy_from_slice(&piece.bytes));
         }
         Ok(vec![whole.freeze()])
     }
@@ -99,7 +107,10 @@ impl Betr {
     async fn read_block(&self, place: &Place, record: &Record, block: u64) -> Result<BytesMut> {
         let mut whole = BytesMut::with_capacity(BLOCK_LEN);
         if block < blocks_of(record.size) {
-            self.read_blocks(place, record, block, block + 1).await?.iter().for_each(|part| whole.extend_from_slice(part));
+            self.read_blocks(place, record, block, block + 1)
+                .await?
+                .iter()
+                .for_each(|part| whole.extend_from_slice(part));
         }
         whole.resize(BLOCK_LEN, 0);
         Ok(whole)
@@ -306,8 +317,7 @@ impl Betr {
         if !record.overlaid {
             return Ok(());
         }
-        let blocks: Vec<u64> =
-            self.pieces_in(&place, &record, 0, blocks_of(record.size)).await?.into_keys().collect();
+        let blocks: Vec<u64> = self.pieces_in(&place, &record, 0, blocks_of(record.size)).await?.into_keys().collect();
         for lot in blocks.chunks(SETTLED_BLOCKS) {
             let mut txn = Txn::new();
             for block in lot {
@@ -359,7 +369,11 @@ impl Betr {
         }
         let mut edge = |block: u64, from: u64, to: u64| {
             let zeros = &ZEROS[..(to - from) as usize];
-            self.volume.overlay(txn, &keys::data(place, record.ino, block), piece((from - block * BLOCK) as usize, zeros));
+            self.volume.overlay(
+                txn,
+                &keys::data(place, record.ino, block),
+                piece((from - block * BLOCK) as usize, zeros),
+            );
             record.overlaid = true;
         };
         if !start.is_multiple_of(BLOCK) {

@@ -251,11 +251,15 @@ mod tests {
         let keys: Vec<Vec<u8>> = listed.iter().map(|(zone, path)| of(META, &place(*zone, path))).collect();
         assert!(keys.is_sorted(), "the metadata index");
         let data_listed = [(0, "/local/bin/ed"), (0, "/local/bin/vi"), (1, "/a.tex"), (1, "/b.tex"), (2, "/")];
-        let blocks: Vec<Vec<u8>> = data_listed.iter().flat_map(|(zone, path)| [0, 1].map(|block| data(&place(*zone, path), 9, block))).collect();
+        let blocks: Vec<Vec<u8>> = data_listed
+            .iter()
+            .flat_map(|(zone, path)| [0, 1].map(|block| data(&place(*zone, path), 9, block)))
+            .collect();
         assert!(blocks.is_sorted(), "the data index");
         // What `mv /local/bin /docs/tools` moves: three keys of metadata, and the blocks of two files.
         let bin = place(0, "/local/bin");
-        let inside = |(low, high): Range, keys: &[Vec<u8>]| keys.iter().filter(|key| (&low..&high).contains(key)).count();
+        let inside =
+            |(low, high): Range, keys: &[Vec<u8>]| keys.iter().filter(|key| (&low..&high).contains(key)).count();
         assert_eq!(inside(below(META, &bin), &keys) + 1, 3);
         assert_eq!(inside(below(DATA, &bin), &blocks), 4);
         assert_eq!(inside(below(META, &place(0, "/")), &keys), 7);

@@ -85,13 +85,11 @@ pub enum Rule {
     NoteOrphans,
     /// Contents of files without names are brought away before what lies around them moves.
     EvacuateBeforeMoving,
-    /// The sums of the directories above change in the transaction that changes what they count.
-    SumsWithChange,
 }
 
 impl Rule {
     /// All rules, with their names and what they say.
-    pub const ALL: [(Rule, &'static str, &'static str); 4] = [
+    pub const ALL: [(Rule, &'static str, &'static str); 3] = [
         (Rule::NoteBeforeBuilding, "note-before-building", "what is built in several transactions is noted before"),
         (Rule::NoteOrphans, "note-orphans", "a used file that loses its last name is noted in the same transaction"),
         (
@@ -99,7 +97,6 @@ impl Rule {
             "evacuate-before-moving",
             "contents of files without names are brought away before what lies around them moves",
         ),
-        (Rule::SumsWithChange, "sums-with-change", "sums change in the transaction that changes what they count"),
     ];
 
     /// A rule by its name.
@@ -150,8 +147,6 @@ pub struct Betr {
     grown: Mutex<BTreeSet<Ino>>,
     /// Roots of zones that may have become too small for one.
     shrunk: Mutex<BTreeSet<Ino>>,
-    /// Changes of sums that wait for another transaction, where [`Rule::SumsWithChange`] is broken.
-    late: Mutex<Vec<(Vec<u8>, [i64; 2])>>,
     splits: AtomicU64,
     merges: AtomicU64,
     closed: AtomicBool,
@@ -218,11 +213,7 @@ impl Betr {
         volume.put(&mut txn, keys::FORMAT, format.clone());
         volume.put(&mut txn, keys::FORMAT_COPY, format);
         volume.put(&mut txn, keys::NEXT_NUMBER, keys::number(ROOT + 1));
-        volume.put(
-            &mut txn,
-            &keys::of(keys::META, &Place::root_of(keys::ROOT_ZONE)),
-            Entry::nameless(root).encode(),
-        );
+        volume.put(&mut txn, &keys::of(keys::META, &Place::root_of(keys::ROOT_ZONE)), Entry::nameless(root).encode());
         let seq = volume.commit(txn).await?;
         volume.pool().sync(seq).await?;
         Ok(())
@@ -255,7 +246,6 @@ impl Betr {
             orphans: Mutex::default(),
             grown: Mutex::default(),
             shrunk: Mutex::default(),
-            late: Mutex::default(),
             splits: AtomicU64::new(0),
             merges: AtomicU64::new(0),
             closed: AtomicBool::new(false),
@@ -350,9 +340,7 @@ impl Betr {
                 let key = keys::of(keys::META, &above.directory.place().child(above.position));
                 (key, Entry { name: above.name, stored: Stored::Record(record.clone()) })
             }
-            Spot::Root(zone, _) => {
-                (keys::of(keys::META, &Place::root_of(zone)), Entry::nameless(record.clone()))
-            }
+            Spot::Root(zone, _) => (keys::of(keys::META, &Place::root_of(zone)), Entry::nameless(record.clone())),
             Spot::Orphan(place) => return self.note_orphan(txn, &place, record),
         };
         self.volume.put(txn, &key, entry.encode());

@@ -46,10 +46,8 @@ impl Betr {
             }
         }
         // Not there, or not only there: all names of this hash.
-        let (mut low, high) = (
-            keys::of(keys::META, &place.child(first)),
-            keys::of(keys::META, &place.child(first + COLLISIONS_MAX)),
-        );
+        let (mut low, high) =
+            (keys::of(keys::META, &place.child(first)), keys::of(keys::META, &place.child(first + COLLISIONS_MAX)));
         let mut vacant = first;
         loop {
             let page = self.volume.page(&low, Some(&high), COLLISIONS_MAX as usize).await?;
@@ -239,14 +237,9 @@ impl Betr {
             above.links += 1;
         }
         (above.modified, above.changed) = (record.born, record.born);
-        let name = Above {
-            directory: directory.clone(),
-            position: found.vacant,
-            name: Bytes::copy_from_slice(name),
-        };
+        let name = Above { directory: directory.clone(), position: found.vacant, name: Bytes::copy_from_slice(name) };
         let deep = record.is_directory() && place.depth() + 1 >= DEPTH_MAX;
-        let spot =
-            if deep { Spot::Root(self.new_number().await?, Some(name)) } else { Spot::Named(name) };
+        let spot = if deep { Spot::Root(self.new_number().await?, Some(name)) } else { Spot::Named(name) };
         self.put_spot(&mut txn, &spot, &record);
         self.count(&mut txn, &directory, self.stored_in(&spot, &record).weight(self.zones.inline.0));
         // In memory first: who finds the name must find this inode.

@@ -94,8 +94,7 @@ impl Record {
 
     fn encode(&self, bytes: &mut BytesMut) {
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
-        let flags =
-            flag(self.sparse, SPARSE) | flag(self.has_xattrs, HAS_XATTRS) | flag(self.overlaid, OVERLAID);
+        let flags = flag(self.sparse, SPARSE) | flag(self.has_xattrs, HAS_XATTRS) | flag(self.overlaid, OVERLAID);
         bytes.put_u8(flags);
         bytes.put_u16_le((self.kind.mode_bits() | self.permissions & 0o7777) as u16);
         for number in [self.links, self.uid, self.gid, self.device] {
@@ -290,7 +289,8 @@ mod tests {
         let time = || (any::<i64>(), 0..NANOS).prop_map(|(seconds, nanos)| Time { seconds, nanos });
         let kind = prop_oneof![Just(FileKind::File), Just(FileKind::Directory), Just(FileKind::Symlink)];
         let numbers = (any::<[u32; 4]>(), 1..=NUMBER_MAX, 0..=NUMBER_MAX, 0..=NUMBER_MAX, 0..RANGE_BLOCKS * BLOCK);
-        let rest = ([time(), time(), time(), time()], any::<[bool; 3]>(), proptest::collection::vec(any::<u8>(), 0..40));
+        let rest =
+            ([time(), time(), time(), time()], any::<[bool; 3]>(), proptest::collection::vec(any::<u8>(), 0..40));
         (kind, 0..0o10000u32, numbers, rest).prop_map(|(kind, permissions, numbers, rest)| {
             let ([links, uid, gid, device], ino, range, parent, size) = numbers;
             let ([accessed, modified, changed, born], [sparse, overlaid, has_xattrs], target) = rest;

@@ -102,9 +102,9 @@ impl Betr {
             }
         }
         let mut txn = Txn::new();
-        let loss = target.as_ref().map(|target| {
-            self.lose_name(&mut txn, target_dir, target.position, &target.entry, &target.inode)
-        });
+        let loss = target
+            .as_ref()
+            .map(|target| self.lose_name(&mut txn, target_dir, target.position, &target.entry, &target.inode));
         let now = self.now();
         let replaced_directory = target.as_ref().is_some_and(|target| target.inode.record().is_directory());
         let leaves = u32::from(is_directory);

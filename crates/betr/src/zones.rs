@@ -60,11 +60,7 @@ impl Betr {
         }
         for at in directory.up_to_zone() {
             let key = keys::of(keys::SUMS, &at.place());
-            if self.keeps(Rule::SumsWithChange) {
-                self.volume.overlay(txn, &key, patches::sums(delta));
-            } else {
-                self.late.lock().push((key, delta));
-            }
+            self.volume.overlay(txn, &key, patches::sums(delta));
             let mut state = at.state();
             state.grown = state.grown.saturating_add(delta.iter().map(|number| (*number).max(0) as u64).sum());
             if delta.iter().any(|number| *number < 0) && state.is_root_of_zone() {
@@ -101,12 +97,6 @@ impl Betr {
 
     /// Notes what may have outgrown its zone after a change of this inode. The caller holds the shape.
     pub(crate) async fn look_at_sums(&self, inode: &Arc<Inode>) -> Result<()> {
-        if !self.keeps(Rule::SumsWithChange) {
-            let mut txn = Txn::new();
-            let late = std::mem::take(&mut *self.late.lock());
-            late.iter().for_each(|(key, delta)| self.volume.overlay(&mut txn, key, patches::sums(*delta)));
-            self.volume.commit(txn).await?;
-        }
         let all = inode.up_to_zone();
         for at in &all[..all.len() - 1] {
             let (directory, grown, weight) = {
@@ -294,7 +284,9 @@ impl Betr {
     /// Commits the copies of a move: a single part as part of the last transaction, several before it, after a note of the place.
     /// Whether there is a note.
     async fn build(&self, mut parts: Vec<Txn>, last: &mut Txn, target: &Place) -> Result<bool> {
-        if parts.len() == 1 && let Some(part) = parts.pop() {
+        if parts.len() == 1
+            && let Some(part) = parts.pop()
+        {
             let mut whole = part;
             whole.append(std::mem::take(last));
             *last = whole;
@@ -390,5 +382,3 @@ impl Betr {
         Ok(count)
     }
 }
-
-

@@ -1,10 +1,10 @@
 //! What can be said on the command line.
 
+use crate::engine::Engine;
 pub use crate::lab::arguments::LabCommand;
 pub use crate::ledger::arguments::LedgerArguments;
 pub use crate::objects::arguments::{BucketCommand, ObjectsCommand, S3Command};
 pub use crate::plan::arguments::PlanCommand;
-use crate::engine::Engine;
 use ashlar_faults::Fault;
 use ashlar_nbd::Address;
 use ashlar_units::Bytes;
@@ -325,6 +325,8 @@ pub enum ProveCommand {
     Files(ProveFiles),
     /// Random histories of a region store with power cuts, compared with a model. See docs/regions.md.
     Regions(Prove),
+    /// Random histories of the write-optimized file system in process, with power cuts, compared with a model of POSIX.
+    Betr(Prove),
     /// The program itself, killed with SIGKILL under load; what was acknowledged must be there afterwards. Needs root.
     Daemon(ProveLong),
     /// A file system of the kernel and what runs on it, or our own pool, on a disk that loses power. Exit code 1 when

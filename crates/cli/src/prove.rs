@@ -7,7 +7,7 @@ use crate::output::{Failure, Output};
 use crate::schedule;
 use ashlar_pool::Rule;
 use ashlar_prove::{
-    Daemon, FilesOptions, ObjectsOptions, ObjectsRule, Options, ProximalOptions, RegionOptions, explore,
+    BetrSetting, Daemon, FilesOptions, ObjectsOptions, ObjectsRule, Options, ProximalOptions, RegionOptions, explore,
     explore_daemon, explore_files, explore_mounted, explore_objects, explore_proximal, explore_regions,
     explore_together,
 };
@@ -91,6 +91,7 @@ enum Subject {
     Proximal(Option<ashlar_proximal::Rule>),
     Files(Option<Rule>),
     Objects(Option<(ObjectsRule, &'static str)>),
+    Betr(Option<Rule>, Option<ashlar_betr::Rule>),
     Mounted(PathBuf),
     Daemon(PathBuf),
     Regions(Option<ashlar_regions::Rule>),
@@ -121,6 +122,11 @@ impl Subject {
             Subject::Files(without) => format!("ashlar prove files{}", broken(without)),
             Subject::Objects(None) => "ashlar prove objects".into(),
             Subject::Objects(Some((_, name))) => format!("ashlar prove objects --without {name}"),
+            Subject::Betr(pool, own) => {
+                let name = ashlar_betr::Rule::ALL.iter().find(|(known, ..)| Some(*known) == *own);
+                let own = name.map_or(String::new(), |(_, name, _)| format!(" --without {name}"));
+                format!("ashlar prove betr{}{own}", broken(pool))
+            }
             Subject::Mounted(at) => format!("ashlar prove files --at {}", at.display()),
             Subject::Daemon(_) => "ashlar prove daemon".into(),
             Subject::Regions(without) => {
@@ -150,7 +156,17 @@ impl Subject {
                 let outcome = explore_files(seed, options)?;
                 (history.cuts, history.operations) = (outcome.cuts, outcome.operations);
                 if without.is_none() {
-                    history.operations += explore_together(seed)?.operations;
+                    history.operations += explore_together(seed, None)?.operations;
+                }
+            }
+            Subject::Betr(without, own) => {
+                let mut setting = BetrSetting::of_seed(seed);
+                setting.options.without = *own;
+                let options = FilesOptions { without: *without, betr: Some(setting), ..FilesOptions::default() };
+                let outcome = explore_files(seed, options)?;
+                (history.cuts, history.operations) = (outcome.cuts, outcome.operations);
+                if without.is_none() {
+                    history.operations += explore_together(seed, Some(setting))?.operations;
                 }
             }
             Subject::Objects(without) => {
@@ -212,6 +228,16 @@ pub fn run(command: ProveCommand, output: &Output) -> Result<ExitCode, Failure> 
         ProveCommand::Proximal(prove) => {
             let named = |name: &str| ashlar_proximal::Rule::named(name).ok_or_else(|| unknown_rule("proximal", name));
             (Subject::Proximal(prove.without.as_deref().map(named).transpose()?), prove.long)
+        }
+        ProveCommand::Betr(prove) if prove.rules => {
+            let (own, pool) = (ashlar_betr::Rule::ALL.iter(), Rule::ALL.iter());
+            let all = own.map(|(_, name, what)| (*name, *what)).chain(pool.map(|(_, name, what)| (*name, *what)));
+            return rules(output, all);
+        }
+        ProveCommand::Betr(prove) => {
+            let own = prove.without.as_deref().and_then(ashlar_betr::Rule::named);
+            let pool = if own.is_some() { None } else { broken(prove.without.as_deref())? };
+            (Subject::Betr(pool, own), prove.long)
         }
         ProveCommand::Pool(prove) => (Subject::Pool(broken(prove.without.as_deref())?), prove.long),
         ProveCommand::Files(ProveFiles { at: None, prove }) => {

@@ -1,11 +1,11 @@
 //! Histories in a directory of a mounted file system: tmpfs as control of the model, ours through FUSE, or any other.
 
-use super::tested::text;
 use super::directory::Directory;
 use super::generator::{Caller, Generator};
 use super::history::{Found, Tally, examine, step};
 use super::model::Model;
 use super::operation::Op;
+use super::tested::text;
 use crate::pool::{Failure, run_history};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

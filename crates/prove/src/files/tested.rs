@@ -99,7 +99,9 @@ impl Tested for Betr {
         let mut audit = Betr::audit(self).await.map_err(text)?;
         let bound = self.zones().largest.0;
         if audit.largest > bound {
-            audit.wrong.push(format!("{} bytes move with a directory that is no zone, more than {bound}", audit.largest));
+            audit
+                .wrong
+                .push(format!("{} bytes move with a directory that is no zone, more than {bound}", audit.largest));
         }
         Ok(audit.wrong)
     }

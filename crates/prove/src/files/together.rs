@@ -16,9 +16,9 @@ use super::operation::{Answer, Data, Op, Place, Refusal, Subject, Target};
 use super::tested::{BetrSetting, FilesSetting, Tested, text};
 use crate::pool::{Failure, run_scheduled};
 use crate::seeded::Dice;
+use ashlar_betr::Betr;
 use ashlar_env::sim::Schedule;
 use ashlar_env::{BoxFuture, Env};
-use ashlar_betr::Betr;
 use ashlar_files::Files;
 use ashlar_pool::{Pool, Txn};
 use ashlar_units::Bytes as Size;
@@ -365,7 +365,8 @@ mod tests {
     fn concurrent_operations_have_an_order() {
         let mut all = TogetherOutcome::default();
         for seed in 0..60 {
-            let outcome = explore_together(seed, None).unwrap_or_else(|failure| panic!("seed {seed}: {}", failure.what));
+            let outcome =
+                explore_together(seed, None).unwrap_or_else(|failure| panic!("seed {seed}: {}", failure.what));
             all.operations += outcome.operations;
             all.overlaps += outcome.overlaps;
             all.cuts += outcome.cuts;
