@@ -231,8 +231,12 @@ impl Array {
         guards
     }
 
+    /// Whether it takes writes: not after more members failed than it can do without.
+    pub fn admits(&self) -> bool {
+        !self.broken.load(Ordering::Acquire)
+    }
     pub(crate) fn admit_write(&self) -> Result<()> {
-        if self.broken.load(Ordering::Acquire) {
+        if !self.admits() {
             let message = "more members failed than the array can do without, in the middle of a write; close it, bring the \
                            members back, and open it again";
             return Err(Error::new(Kind::Poisoned, message));

@@ -1,6 +1,6 @@
 //! Fuzz target of descriptions of stacks; see `ashlar_fuzz`.
 
-use crate::{CheckedSpec, EmulatedSpec, FaultySpec, JoinedSpec, MemorySpec, Spec, Stack};
+use crate::{CheckedSpec, EmulatedSpec, FaultySpec, JoinedSpec, MemorySpec, RaidSpec, Spec, Stack};
 use ashlar_env::sim::{Schedule, Sim};
 use ashlar_fuzz::{bounded, config, hostile};
 use proptest::prelude::*;
@@ -19,6 +19,9 @@ fn spec() -> impl Strategy<Value = Spec> {
     prop_oneof![
         size.prop_map(|size| Spec::Memory(MemorySpec { size })),
         prop::collection::vec(name(), 0..4).prop_map(|of| Spec::Joined(JoinedSpec { of })),
+        (prop::collection::vec(name(), 0..4), 0..9usize).prop_map(|(of, queue)| {
+            Spec::Raid(RaidSpec { of, level: None, queue, verify: Default::default(), parity: Default::default() })
+        }),
         name().prop_map(|of| Spec::Checked(CheckedSpec { of })),
         (name(), prop_oneof![3 => Just("wd-re3".to_string()), 1 => "[a-z./]{0,9}"], any::<u64>())
             .prop_map(|(of, model, seed)| Spec::Emulated(EmulatedSpec { of, model, seed, state: None })),
@@ -50,7 +53,8 @@ proptest! {
             bounded(32 << 20, || {
                 if let Ok(stack) = Stack::parse(text) {
                     // No file is opened: a simulation has none.
-                    let _ = stack.build(Path::new("/nowhere"), &sim.env());
+                    let env = sim.env();
+                    let _ = sim.run(async move { stack.build(Path::new("/nowhere"), &env).await.map(drop) });
                 }
             });
         }

@@ -23,10 +23,11 @@
 #[cfg(test)]
 mod fuzz;
 
-use ashlar_block::{Checked, Device, Error, Result, ResultExt};
+use ashlar_array::{Array, Level, NamedDevice, Options, ParityRule, Verify};
+use ashlar_block::{Checked, Device, Error, Kind, Result, ResultExt};
 use ashlar_devices::{FileDevice, Joined, Memory, OpenOptions};
 use ashlar_emulated::Emulated;
-use ashlar_env::Env;
+use ashlar_env::{BoxFuture, Env};
 use ashlar_faults::{Fault, Faulty};
 use ashlar_models::ModelFile;
 use ashlar_proximal::ProximalVolume;
@@ -122,6 +123,35 @@ pub struct ProximalSpec {
     pub make: bool,
 }
 
+/// An array that `ashlar array create` made: RAID-0, 1, 4, 5 or 6 with checksums and repair; see docs/array.md.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RaidSpec {
+    /// Names of the layers below, in any order: all members. One that cannot be opened counts as gone, and must then be
+    /// rebuilt.
+    pub of: Vec<String>,
+    /// The level that it must have, as in "raid6". It is on the members; this only guards against a mistake.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub level: Option<Level>,
+    /// Requests outstanding on one member, at most. Default: 8.
+    #[serde(default = "queue_default", skip_serializing_if = "is_queue_default")]
+    pub queue: usize,
+    /// What reads compare: "row" (block, record, and the parity's record; the default) or "own" (block and record).
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub verify: Verify,
+    /// How parity follows a write of a part of a row: as engages the "fewest-members" (the default) or as takes the
+    /// "fewest-requests".
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub parity: ParityRule,
+}
+
+fn queue_default() -> usize {
+    Options::default().queue
+}
+fn is_queue_default(queue: &usize) -> bool {
+    *queue == queue_default()
+}
+
 /// A layer and its parameters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -140,6 +170,8 @@ pub enum Spec {
     Faulty(FaultySpec),
     /// See [`ProximalSpec`].
     Proximal(ProximalSpec),
+    /// See [`RaidSpec`].
+    Raid(RaidSpec),
 }
 
 /// Most layers one on top of another: building them takes a frame of the thread's stack for each.
@@ -209,6 +241,7 @@ pub fn layers() -> Vec<LayerInfo> {
         info::<JoinedSpec>("joined"),
         info::<MemorySpec>("memory"),
         info::<ProximalSpec>("proximal"),
+        info::<RaidSpec>("raid"),
     ]
 }
 
@@ -230,52 +263,79 @@ impl Stack {
     }
 
     /// Builds the devices. Relative paths begin at `base`.
-    pub fn build(&self, base: &Path, env: &Env) -> Result<Vec<Device>> {
+    pub async fn build(&self, base: &Path, env: &Env) -> Result<Built> {
         if self.devices.is_empty() {
             return Err(Error::misuse("the stack names no devices: write devices = [\"NAME\"]"));
         }
-        let mut used = Vec::new();
-        let devices = self
-            .devices
-            .iter()
-            .map(|name| self.build_layer(name, &mut Vec::new(), &mut used, base, env))
-            .collect::<Result<_>>()?;
-        match self.layer.keys().find(|name| !used.contains(name)) {
+        let mut site = Site { stack: self, base, env, above: Vec::new(), used: Vec::new(), arrays: Vec::new() };
+        let mut devices = Vec::with_capacity(self.devices.len());
+        for name in &self.devices {
+            devices.push(site.build(name).await?);
+        }
+        match self.layer.keys().find(|name| !site.used.contains(name)) {
             Some(unused) => {
                 Err(Error::misuse(format!("layer {unused:?} is not used by any device; remove it or name it")))
             }
-            None => Ok(devices),
+            None => Ok(Built { devices, arrays: site.arrays }),
         }
     }
+}
 
-    fn build_layer<'a>(
-        &'a self,
-        name: &'a String,
-        above: &mut Vec<&'a String>,
-        used: &mut Vec<&'a String>,
-        base: &Path,
-        env: &Env,
-    ) -> Result<Device> {
-        let known = || self.layer.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let spec = self.layer.get(name);
-        let spec = spec.ok_or_else(|| Error::misuse(format!("there is no layer {name:?}; there are: {}", known())))?;
-        if above.contains(&name) {
-            return Err(Error::misuse(format!("layer {name:?} stands on itself")));
-        }
-        if above.len() == HEIGHT_MAX {
-            let message =
-                format!("layer {name:?} lies below {HEIGHT_MAX} others, and a stack is no higher; flatten it");
-            return Err(Error::misuse(message));
-        }
-        if used.contains(&name) {
-            return Err(Error::misuse(format!(
-                "layer {name:?} is used twice: two writers would destroy each other's data"
-            )));
-        }
-        used.push(name);
-        above.push(name);
+/// What a stack became.
+pub struct Built {
+    /// The devices that it names, in order.
+    pub devices: Vec<Device>,
+    /// Its arrays, by the names of their layers.
+    pub arrays: Vec<(String, Arc<Array>)>,
+}
+
+/// A stack that is being built.
+struct Site<'a> {
+    stack: &'a Stack,
+    base: &'a Path,
+    env: &'a Env,
+    /// Layers above the one at hand.
+    above: Vec<&'a String>,
+    used: Vec<&'a String>,
+    arrays: Vec<(String, Arc<Array>)>,
+}
+
+impl<'a> Site<'a> {
+    fn build<'b>(&'b mut self, name: &'a String) -> BoxFuture<'b, Result<Device>>
+    where
+        'a: 'b,
+    {
+        Box::pin(async move {
+            let layers = &self.stack.layer;
+            let known = || layers.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let spec = layers.get(name);
+            let spec =
+                spec.ok_or_else(|| Error::misuse(format!("there is no layer {name:?}; there are: {}", known())))?;
+            if self.above.contains(&name) {
+                return Err(Error::misuse(format!("layer {name:?} stands on itself")));
+            }
+            if self.above.len() == HEIGHT_MAX {
+                let message =
+                    format!("layer {name:?} lies below {HEIGHT_MAX} others, and a stack is no higher; flatten it");
+                return Err(Error::misuse(message));
+            }
+            if self.used.contains(&name) {
+                return Err(Error::misuse(format!(
+                    "layer {name:?} is used twice: two writers would destroy each other's data"
+                )));
+            }
+            self.used.push(name);
+            self.above.push(name);
+            let device = self.build_spec(name, spec).await;
+            self.above.pop();
+            device
+        })
+    }
+
+    async fn build_spec(&mut self, name: &'a String, spec: &'a Spec) -> Result<Device> {
+        let (base, env) = (self.base, self.env);
         let within = || format!("layer {name}");
-        let device: Device = match spec {
+        Ok(match spec {
             Spec::File(spec) => {
                 let options = OpenOptions { buffered: spec.buffered, ..OpenOptions::default() };
                 Arc::new(FileDevice::open(&base.join(&spec.path), &options, env.clone()).within(within)?)
@@ -285,17 +345,20 @@ impl Stack {
                 return Err(Error::misuse("joins nothing: name at least one layer").within(within()));
             }
             Spec::Joined(spec) => {
-                let children = spec.of.iter().map(|child| self.build_layer(child, above, used, base, env));
-                Arc::new(Joined::new(children.collect::<Result<_>>()?))
+                let mut children = Vec::with_capacity(spec.of.len());
+                for child in &spec.of {
+                    children.push(self.build(child).await?);
+                }
+                Arc::new(Joined::new(children))
             }
             Spec::Checked(spec) => {
-                let child = self.build_layer(&spec.of, above, used, base, env)?;
+                let child = self.build(&spec.of).await?;
                 Arc::new(Checked::new(child, env.clone()))
             }
             Spec::Emulated(spec) => {
                 let model = ModelFile::find(&spec.model, base);
                 let model = model.map_err(|error| Error::misuse(error.to_string()).within(within()))?;
-                let child = self.build_layer(&spec.of, above, used, base, env)?;
+                let child = self.build(&spec.of).await?;
                 let device = Emulated::new(child, &model, spec.seed, env.clone()).within(within)?;
                 Arc::new(match &spec.state {
                     Some(state) => device.kept_in(&base.join(state), &model, spec.seed).within(within)?,
@@ -303,8 +366,8 @@ impl Stack {
                 })
             }
             Spec::Proximal(spec) => {
-                let data = self.build_layer(&spec.data, above, used, base, env)?;
-                let staging = self.build_layer(&spec.staging, above, used, base, env)?;
+                let data = self.build(&spec.data).await?;
+                let staging = self.build(&spec.staging).await?;
                 let staged = spec.staged.as_deref().map(size).transpose().within(within)?;
                 let config =
                     ashlar_proximal::Config { staged_max: staged.map(Bytes::to_blocks_down), ..Default::default() };
@@ -313,12 +376,37 @@ impl Stack {
                 Arc::new(ProximalVolume::new(env, (data, staging), length, config, make))
             }
             Spec::Faulty(spec) => {
-                let child = self.build_layer(&spec.of, above, used, base, env)?;
+                let child = self.build(&spec.of).await?;
                 Arc::new(Faulty::with_faults(child, spec.seed, &spec.faults, env.clone()).within(within)?)
             }
-        };
-        above.pop();
-        Ok(device)
+            Spec::Raid(spec) => {
+                let array = Arc::new(self.build_raid(spec).await.within(within)?);
+                self.arrays.push((name.clone(), array.clone()));
+                array
+            }
+        })
+    }
+
+    async fn build_raid(&mut self, spec: &'a RaidSpec) -> Result<Array> {
+        let (mut members, mut absent) = (Vec::with_capacity(spec.of.len()), 0);
+        for child in &spec.of {
+            match self.build(child).await {
+                Ok(device) => members.push(NamedDevice { name: child.clone(), device }),
+                // It is gone or cannot be read. (In use by somebody else, or described wrongly, is another matter.)
+                Err(error) if error.kind() == Kind::Failed => absent += 1,
+                Err(error) => return Err(error),
+            }
+        }
+        let options = Options { queue: spec.queue, verify: spec.verify, parity: spec.parity, ..Options::default() };
+        let array = Array::open(self.env, members, absent, options).await?;
+        match spec.level.filter(|level| *level != array.shape().level) {
+            Some(level) => {
+                let message =
+                    format!("the members are of a {} and not of a {level}; correct the stack", array.shape().level);
+                Err(Error::misuse(message))
+            }
+            None => Ok(array),
+        }
     }
 }
 
@@ -334,7 +422,9 @@ mod tests {
 
     fn build(text: &str) -> Result<usize> {
         let sim = Sim::new(0, Schedule::Fifo);
-        Stack::parse(text)?.build(Path::new("/"), &sim.env()).map(|devices| devices.len())
+        let (stack, env) = (Stack::parse(text)?, sim.env());
+        let built = sim.run(async move { stack.build(Path::new("/"), &env).await }).expect("no deadlock");
+        built.map(|built| built.devices.len())
     }
 
     #[test]
@@ -374,6 +464,11 @@ mod tests {
                 "make it smaller",
             ),
             ("devices = [\"a\"]\nlayer.a.flash = {}", "unknown variant"),
+            (
+                "devices = [\"a\"]\nlayer.a.raid.of = [\"b\"]\nlayer.b.memory.size = \"9MiB\"",
+                "make one with `ashlar array create`",
+            ),
+            ("devices = [\"a\"]\nlayer.a.raid.of = []", "none of the members can be read"),
             (
                 "devices = [\"a\"]\nlayer.a.faulty = { of = \"b\", faults = [\"lse\"] }\nlayer.b.memory.size = \"1MiB\"",
                 "write lse at RANGE | lse rate R",

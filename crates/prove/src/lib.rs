@@ -2,6 +2,7 @@
 //! histories on whatever is mounted; the real program, killed under load; file systems of others on a disk that loses
 //! power; models of systems under many schedules; and negative controls, which break one rule and must be noticed.
 
+mod array;
 pub mod crash;
 mod daemon;
 mod files;
@@ -15,6 +16,7 @@ pub mod schedule;
 mod seeded;
 pub mod typed;
 
+pub use array::{ArrayOptions, ArrayOutcome, explore_array};
 pub use daemon::{Daemon, DaemonOutcome, explore_daemon};
 pub use files::*;
 pub use objects::{ObjectsOptions, ObjectsOutcome, ObjectsRule, explore_objects};
