@@ -162,7 +162,13 @@ pub(crate) struct Guards<'a> {
 }
 
 impl Array {
-    pub(crate) fn assemble(env: Env, options: Options, superblock: &Superblock, shape: Shape, seats: Vec<Seat>) -> Array {
+    pub(crate) fn assemble(
+        env: Env,
+        options: Options,
+        superblock: &Superblock,
+        shape: Shape,
+        seats: Vec<Seat>,
+    ) -> Array {
         let journal = Journal::new(seats.len(), Lba(2), superblock.journal, options.without);
         Array {
             env,
@@ -262,7 +268,13 @@ impl Array {
     }
 
     /// Writes blocks so that a power cut leaves all of them or none.
-    pub(crate) async fn commit(&self, context: IoContext, crew: &Crew, work: Work, durability: Durability) -> Result<()> {
+    pub(crate) async fn commit(
+        &self,
+        context: IoContext,
+        crew: &Crew,
+        work: Work,
+        durability: Durability,
+    ) -> Result<()> {
         if work.is_empty() {
             return Ok(());
         }
@@ -506,7 +518,10 @@ impl Array {
         let mut sorted = BTreeMap::new();
         for (at, block) in blocks {
             if block.len() != BLOCK_LEN {
-                return Err(Error::misuse(format!("a strand consists of blocks of 4KiB, not of {} bytes", block.len())));
+                return Err(Error::misuse(format!(
+                    "a strand consists of blocks of 4KiB, not of {} bytes",
+                    block.len()
+                )));
             }
             self.check_range("write", at, Blocks(1))?;
             sorted.insert(at, block);
@@ -521,14 +536,19 @@ impl Layer for Array {
     }
     fn geometry(&self) -> Geometry {
         let crew = self.crew();
-        let units = (0..crew.len()).filter_map(|slot| crew.member(slot)).map(|member| member.device().geometry().atomic);
+        let units =
+            (0..crew.len()).filter_map(|slot| crew.member(slot)).map(|member| member.device().geometry().atomic);
         Geometry { capacity: self.shape.capacity(), atomic: units.min().unwrap_or(ashlar_units::BLOCK) }
     }
     fn capability(&self) -> Capability {
         let crew = self.crew();
         let mut members = (0..crew.len()).filter_map(|slot| crew.member(slot));
         // Giving up blocks would change parity: nothing is gained by it.
-        Capability { discard: false, discard_zeroes: false, persistent: members.all(|member| member.device().capability().persistent) }
+        Capability {
+            discard: false,
+            discard_zeroes: false,
+            persistent: members.all(|member| member.device().capability().persistent),
+        }
     }
     async fn read(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
         let _busy = Busy::new(&self.foreground);
@@ -538,7 +558,9 @@ impl Layer for Array {
     async fn write(&self, context: IoContext, at: Lba, pieces: Vec<Bytes>, durability: Durability) -> Result<()> {
         let _busy = Busy::new(&self.foreground);
         self.check_range("write", at, blocks_of(&pieces))?;
-        let whole = pieces.iter().flat_map(|piece| (0..piece.len() / BLOCK_LEN).map(move |index| piece.slice(index * BLOCK_LEN..(index + 1) * BLOCK_LEN)));
+        let whole = pieces.iter().flat_map(|piece| {
+            (0..piece.len() / BLOCK_LEN).map(move |index| piece.slice(index * BLOCK_LEN..(index + 1) * BLOCK_LEN))
+        });
         let blocks = (at.0..).map(Lba).zip(whole).collect();
         self.write_blocks(context, blocks, durability).await.within(|| self.title())
     }
@@ -548,11 +570,11 @@ impl Layer for Array {
     }
     async fn discard(&self, _: IoContext, at: Lba, count: Blocks) -> Result<()> {
         self.check_range("discard", at, count)?;
-        Err(Error::new(Kind::Unsupported, "an array keeps what it was given: discards are not supported").within(self.title()))
+        Err(Error::new(Kind::Unsupported, "an array keeps what it was given: discards are not supported")
+            .within(self.title()))
     }
     async fn extent(&self, _: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
         self.check_range("query", at, count)?;
         Ok(Extent { hole: false, count })
     }
 }
-

@@ -137,7 +137,8 @@ impl Array {
         let _changing = self.changing.lock().await;
         let seat = self.roll.read().seats.get(slot).cloned();
         let count = self.roll.read().seats.len();
-        let seat = seat.ok_or_else(|| Error::misuse(format!("there is no member {slot}; there are 0 to {}", count - 1)))?;
+        let seat =
+            seat.ok_or_else(|| Error::misuse(format!("there is no member {slot}; there are 0 to {}", count - 1)))?;
         let room = groups_of(device.device.geometry().capacity, self.journal_blocks);
         let needed = self.shape.groups_of(slot);
         if room < needed {
@@ -145,7 +146,7 @@ impl Array {
                 "{} is too small: member {slot} has {needed} groups of 64 blocks and it has room for {room}; take one of at \
                  least {}",
                 device.name,
-                crate::format::groups_at(self.journal_blocks).to_bytes() .0 + needed * 64 * 4096
+                crate::format::groups_at(self.journal_blocks).to_bytes().0 + needed * 64 * 4096
             );
             return Err(Error::misuse(message));
         }
@@ -162,7 +163,8 @@ impl Array {
             mine.listed.standing = Standing::Failed;
             if crate::array::lacking(&self.shape, &roll.seats).is_some() {
                 roll.seats[slot] = seat;
-                let message = format!("the array cannot do without member {slot} while another is missing: rebuild that first");
+                let message =
+                    format!("the array cannot do without member {slot} while another is missing: rebuild that first");
                 return Err(Error::misuse(message));
             }
             let mine = &mut roll.seats[slot];
@@ -270,7 +272,13 @@ impl Array {
     }
 
     /// Marks as lost what cannot be made again in a group, so that its rows agree once more.
-    async fn give_up_rows(&self, crew: &Crew, group: u64, rows: &BTreeMap<u64, Resolved>, report: &mut Rebuilt) -> Result<()> {
+    async fn give_up_rows(
+        &self,
+        crew: &Crew,
+        group: u64,
+        rows: &BTreeMap<u64, Resolved>,
+        report: &mut Rebuilt,
+    ) -> Result<()> {
         let number = self.number().await?;
         let mut tables: BTreeMap<usize, Table> = BTreeMap::new();
         let mut work = Work::new();
@@ -296,7 +304,11 @@ impl Array {
             let gone = resolved.contents.iter().any(Option::is_none);
             for (block, role) in parity_of(self.shape.level, &data, zone.parity()).into_iter().zip(zone.data..) {
                 // Of rows that are whole only the records are needed.
-                records.push(if gone { parity_record(&block, &records[..zone.data], number) } else { resolved.records[role] });
+                records.push(if gone {
+                    parity_record(&block, &records[..zone.data], number)
+                } else {
+                    resolved.records[role]
+                });
                 data.push(block);
             }
             for (role, (block, record)) in data.into_iter().zip(records).enumerate() {
@@ -320,9 +332,7 @@ impl Array {
 
 /// Roles of a row whose data users cannot have.
 fn unreadable(resolved: &Resolved, data: usize) -> Vec<usize> {
-    let gone = |role: &usize| {
-        resolved.contents[*role].is_none() || resolved.records[*role].content == Content::Lost
-    };
+    let gone = |role: &usize| resolved.contents[*role].is_none() || resolved.records[*role].content == Content::Lost;
     (0..data).filter(gone).collect()
 }
 

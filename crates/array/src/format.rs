@@ -258,7 +258,9 @@ impl Record {
             MARK_FRESH => (Content::Fresh, 0),
             MARK_LOST => (Content::Lost, self.generation),
             // The newest number that ends so and is not above that of the parity, which saw all of the row.
-            _ => (Content::Stored, self.generation.wrapping_sub(u64::from((self.generation as Mark).wrapping_sub(mark)))),
+            _ => {
+                (Content::Stored, self.generation.wrapping_sub(u64::from((self.generation as Mark).wrapping_sub(mark))))
+            }
         }
     }
 }

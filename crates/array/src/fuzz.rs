@@ -45,12 +45,8 @@ fn table() -> impl Strategy<Value = Table> {
 
 fn part() -> impl Strategy<Value = PartHead> {
     let targets = prop::collection::vec(any::<u64>().prop_map(Lba), 0..=PART_BLOCKS_MAX);
-    (any::<[u64; 3]>(), any::<u32>(), targets).prop_map(|([sequence, released, payload], participants, targets)| PartHead {
-        sequence,
-        released,
-        participants,
-        payload,
-        targets,
+    (any::<[u64; 3]>(), any::<u32>(), targets).prop_map(|([sequence, released, payload], participants, targets)| {
+        PartHead { sequence, released, participants, payload, targets }
     })
 }
 

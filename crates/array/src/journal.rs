@@ -106,7 +106,9 @@ impl Journal {
     /// Room in a ring; none as long as parts are in the way.
     fn room(&self, slot: usize, len: u64) -> Option<u64> {
         let ring = &self.rings[slot];
-        let Some(oldest) = ring.parts.front() else { return Some(if ring.head + len <= self.len { ring.head } else { 0 }) };
+        let Some(oldest) = ring.parts.front() else {
+            return Some(if ring.head + len <= self.len { ring.head } else { 0 });
+        };
         if ring.head > oldest.offset {
             // Parts lie between: room behind the newest, or before the oldest.
             match ring.head + len <= self.len {

@@ -18,7 +18,13 @@ impl Array {
 
     /// Examines rows of one group that the caller owns, and repairs what can be repaired. A checksum block that is bad is made
     /// again, with all its rows. Blocks that are gone stay as they are.
-    pub(crate) async fn mend(&self, context: IoContext, crew: &Crew, mut rows: BTreeSet<u64>, recount: bool) -> Examined {
+    pub(crate) async fn mend(
+        &self,
+        context: IoContext,
+        crew: &Crew,
+        mut rows: BTreeSet<u64>,
+        recount: bool,
+    ) -> Examined {
         let mut examined = self.examine(context, crew, &rows, recount).await;
         let Some(group) = rows.first().map(|row| row / GROUP) else { return examined };
         let bad = self.bad_tables(crew, &examined, group);
@@ -49,14 +55,14 @@ impl Array {
                     continue;
                 }
                 let known = examined.facts.table(slot, group).cloned();
-                let table = tables.entry(slot).or_insert_with(|| {
-                    known.unwrap_or_else(|_| Table::fresh(self.owner(slot, group)))
-                });
+                let table = tables
+                    .entry(slot)
+                    .or_insert_with(|| known.unwrap_or_else(|_| Table::fresh(self.owner(slot, group))));
                 table.set(*row, *record);
                 let class = if role < self.shape.zone(*row).data { Class::Data } else { Class::Parity };
                 if record.content != crate::format::Content::Fresh {
                     work.entry(slot).or_default().insert(self.block_at(*row), (class, content.clone()));
-                    *repaired.entry(slot).or_default() += u64::from(wrong && !anew);
+                    *repaired.entry(slot).or_default() += u64::from(wrong);
                 }
             }
         }

@@ -59,7 +59,8 @@ async fn superblock(device: &Device) -> Result<Option<Superblock>> {
         match device.device.read(CONTEXT, Lba(at), Blocks(1)).await {
             Ok(block) => {
                 let found = Superblock::decode(&block).within(|| device.name.clone())?;
-                let newer = |found: &Superblock| newest.as_ref().is_none_or(|newest| newest.generation < found.generation);
+                let newer =
+                    |found: &Superblock| newest.as_ref().is_none_or(|newest| newest.generation < found.generation);
                 newest = found.filter(newer).or(newest);
             }
             Err(error) => failed = Some(error),
@@ -229,11 +230,15 @@ fn one_array(found: &[(Device, Superblock)], newest: &Superblock) -> Result<()> 
         let mine = superblock.members[superblock.slot];
         let same_shape = superblock.members.len() == newest.members.len();
         if !same_shape || superblock.slot >= newest.members.len() {
-            return Err(Error::corrupt(format!("{} lists another number of members than the newest superblock", device.name)));
+            return Err(Error::corrupt(format!(
+                "{} lists another number of members than the newest superblock",
+                device.name
+            )));
         }
         let current = newest.members[superblock.slot].id == mine.id;
         if current && !slots.insert(superblock.slot) {
-            let message = format!("{} is a copy: there are two of member {}; leave one away", device.name, superblock.slot);
+            let message =
+                format!("{} is a copy: there are two of member {}; leave one away", device.name, superblock.slot);
             return Err(Error::misuse(message));
         }
         // A member that the newest calls failed, and that went on without one which the newest uses: both have written.
@@ -298,9 +303,8 @@ pub async fn inspect(devices: &[Device]) -> Result<Vec<ArrayStatus>> {
         let mine: Vec<_> = found.iter().filter(|(_, superblock)| superblock.array == array).collect();
         let Some((_, newest)) = mine.iter().max_by_key(|(_, superblock)| superblock.generation) else { continue };
         let members = newest.members.iter().enumerate().map(|(slot, listed)| {
-            let here = mine
-                .iter()
-                .find(|(_, superblock)| superblock.slot == slot && superblock.members[slot].id == listed.id);
+            let here =
+                mine.iter().find(|(_, superblock)| superblock.slot == slot && superblock.members[slot].id == listed.id);
             let state = match (listed.standing, here) {
                 (Standing::Failed, _) => MemberState::Failed,
                 (_, None) => MemberState::Missing,

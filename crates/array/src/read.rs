@@ -89,7 +89,13 @@ impl Array {
     }
 
     /// Reads all of some rows and finds out what they hold. The groups are locked.
-    pub(crate) async fn examine(&self, context: IoContext, crew: &Crew, rows: &BTreeSet<u64>, recount: bool) -> Examined {
+    pub(crate) async fn examine(
+        &self,
+        context: IoContext,
+        crew: &Crew,
+        rows: &BTreeSet<u64>,
+        recount: bool,
+    ) -> Examined {
         let mut wants = Wants::new();
         for row in rows {
             for role in 0..self.shape.zone(*row).members.len() {
@@ -216,21 +222,22 @@ impl Array {
         let at = self.shape.lba(place);
         let where_to = format!("block {at}, on member {slot} ({name}) at {}", self.block_at(place.row));
         if listed {
-            let help = "it was lost when more members failed there than the array can do without; write it anew from a copy";
+            let help =
+                "it was lost when more members failed there than the array can do without; write it anew from a copy";
             return Error::corrupt(format!("{where_to}: {help}"));
         }
         let own = resolved.wrong.iter().find(|(role, _)| *role == place.role);
         let why = own.map_or("the member is not there".to_string(), |(_, why)| why.to_string());
         let others = resolved.wrong.iter().filter(|(role, _)| *role != place.role);
-        let others: String = others
-            .map(|(role, why)| format!("; member {}: {why}", self.shape.slot(place.row, *role)))
-            .collect();
+        let others: String =
+            others.map(|(role, why)| format!("; member {}: {why}", self.shape.slot(place.row, *role))).collect();
         let kind = match own {
             Some((_, Why::Unread(error))) if error.kind() != Kind::Misuse => error.kind(),
             _ if resolved.wrong.iter().any(|(_, why)| why.is_passing()) => Kind::Retry,
             _ => Kind::Corrupt,
         };
-        let help = "the other members of the row are not enough to make it again; take it from a copy, and write it anew";
+        let help =
+            "the other members of the row are not enough to make it again; take it from a copy, and write it anew";
         Error::new(kind, format!("{where_to}: {why}{others}; {help}"))
     }
 }

@@ -153,11 +153,13 @@ pub fn resolve(level: Level, data: usize, mut seen: Vec<Seen>, recount: bool) ->
     // Parity that missed a write: some data block, or the other parity, knows a newer one.
     for parity in data..seen.len() {
         let Some(mine) = record(&seen, parity) else { continue };
-        let by_data = (0..data).any(|role| {
-            record(&seen, role).is_some_and(|data| compare(&data, role, &mine) == Err(Older::Parity))
-        });
+        let by_data = (0..data)
+            .any(|role| record(&seen, role).is_some_and(|data| compare(&data, role, &mine) == Err(Older::Parity)));
         let newer = |other: Record| {
-            (0..data).any(|role| mine.row[role % DATA_MAX] != other.row[role % DATA_MAX] && other.expected(role).1 > mine.expected(role).1)
+            (0..data).any(|role| {
+                mine.row[role % DATA_MAX] != other.row[role % DATA_MAX]
+                    && other.expected(role).1 > mine.expected(role).1
+            })
         };
         let by_parity = (data..seen.len()).any(|other| other != parity && record(&seen, other).is_some_and(newer));
         if by_data || by_parity {
@@ -230,9 +232,8 @@ fn solve(level: Level, data: usize, unknown: &[usize], good: &[usize], contents:
             // Two equations with two unknowns, by Cramer.
             let (pa, pb, qa, qb) = (of(*p, *a), of(*p, *b), of(*q, *a), of(*q, *b));
             let scale = gf::inverse(gf::multiply(pa, qb) ^ gf::multiply(pb, qa));
-            let combine = |x: u8, y: u8| {
-                sum([(&left, gf::multiply(scale, x)), (&right, gf::multiply(scale, y))].into_iter())
-            };
+            let combine =
+                |x: u8, y: u8| sum([(&left, gf::multiply(scale, x)), (&right, gf::multiply(scale, y))].into_iter());
             vec![combine(qb, pb), combine(qa, pa)]
         }
         _ => Vec::new(),
@@ -246,14 +247,21 @@ mod tests {
 
     #[test]
     fn every_set_of_lost_members_is_solved() {
-        for (level, members) in [(Level::Raid1, 3), (Level::Raid4, 5), (Level::Raid5, 2), (Level::Raid6, 3), (Level::Raid6, 12)] {
+        for (level, members) in
+            [(Level::Raid1, 3), (Level::Raid4, 5), (Level::Raid5, 2), (Level::Raid6, 3), (Level::Raid6, 12)]
+        {
             let parity = level.parity(members);
             let data = members - parity;
             let blocks: Vec<Bytes> = (0..data as u64).map(|seed| incompressible(seed, BLOCK_LEN).into()).collect();
             let records: Vec<Record> = blocks
                 .iter()
                 .zip(7..)
-                .map(|(block, generation)| Record { content: Content::Stored, checksum: checksum(block), generation, ..Record::default() })
+                .map(|(block, generation)| Record {
+                    content: Content::Stored,
+                    checksum: checksum(block),
+                    generation,
+                    ..Record::default()
+                })
                 .collect();
             let mut all: Vec<(Bytes, Record)> = blocks.iter().cloned().zip(records.iter().copied()).collect();
             for content in parity_of(level, &blocks, parity) {
@@ -273,7 +281,10 @@ mod tests {
                 for (role, (content, record)) in all.iter().enumerate() {
                     assert_eq!(resolved.contents[role].as_ref(), Some(content), "{level} lost {lost:b} role {role}");
                     let same = (resolved.records[role].checksum, resolved.records[role].mark());
-                    assert!(same == (record.checksum, record.mark()) || role >= data, "{level} lost {lost:b} role {role}");
+                    assert!(
+                        same == (record.checksum, record.mark()) || role >= data,
+                        "{level} lost {lost:b} role {role}"
+                    );
                 }
             }
         }
@@ -293,7 +304,8 @@ mod tests {
             let data = [record(&old, saw), record(&other, 5)];
             let parity_record = parity_record(parity, &data, number);
             let first = Seen::Good(first.clone(), record(first, generation));
-            let seen = vec![first, Seen::Good(other.clone(), record(&other, 5)), Seen::Good(parity.clone(), parity_record)];
+            let seen =
+                vec![first, Seen::Good(other.clone(), record(&other, 5)), Seen::Good(parity.clone(), parity_record)];
             resolve(Level::Raid5, 2, seen, false)
         };
         let parity = |first: &Bytes| sum([(first, 1), (&other, 1)].into_iter());

@@ -40,11 +40,7 @@ impl Rule {
             "mark-before-reuse",
             "a part of the journal is overwritten only when its member durably says that it is released",
         ),
-        (
-            Rule::WholeEntries,
-            "whole-entries",
-            "a journal entry is replayed only if every member in use has its part",
-        ),
+        (Rule::WholeEntries, "whole-entries", "a journal entry is replayed only if every member in use has its part"),
         (
             Rule::ReplayBeforeSuperblock,
             "replay-before-superblock",

@@ -80,7 +80,12 @@ pub struct ArrayStatus {
 impl fmt::Display for ArrayStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (capacity, unit) = (Bytes(self.capacity), Bytes(self.unit));
-        writeln!(f, "array {}: {} of {capacity}, stripe unit {unit}", &self.array[..8.min(self.array.len())], self.level)?;
+        writeln!(
+            f,
+            "array {}: {} of {capacity}, stripe unit {unit}",
+            &self.array[..8.min(self.array.len())],
+            self.level
+        )?;
         for member in &self.members {
             let MemberStatus { slot, device, state, rebuilt, groups, counts, .. } = member;
             write!(f, "  {slot:<3}{state:<12}{}", device.as_deref().unwrap_or("-"))?;

@@ -58,7 +58,12 @@ pub(crate) fn way(rule: ParityRule, k: usize, data: usize, parity: usize) -> Way
 type Tables = BTreeMap<(usize, u64), Table>;
 
 impl Array {
-    pub(crate) async fn write_blocks(&self, context: IoContext, blocks: BTreeMap<Lba, Bytes>, durability: Durability) -> Result<()> {
+    pub(crate) async fn write_blocks(
+        &self,
+        context: IoContext,
+        blocks: BTreeMap<Lba, Bytes>,
+        durability: Durability,
+    ) -> Result<()> {
         self.admit_write()?;
         let most = self.part_blocks_max();
         let mut rows = NewRows::new();
@@ -162,8 +167,20 @@ impl Array {
         match way {
             // Without parity there, a block on a member that is not there would be lost.
             Way::Whole if new.len() < data && !subtractable => Way::Resolve,
-            Way::Subtract if !subtractable => if addable { Way::Add } else { Way::Resolve },
-            Way::Add if !addable => if subtractable { Way::Subtract } else { Way::Resolve },
+            Way::Subtract if !subtractable => {
+                if addable {
+                    Way::Add
+                } else {
+                    Way::Resolve
+                }
+            }
+            Way::Add if !addable => {
+                if subtractable {
+                    Way::Subtract
+                } else {
+                    Way::Resolve
+                }
+            }
             way => way,
         }
     }
@@ -236,7 +253,16 @@ impl Array {
 
     /// Adds a row to the work: its new data, the parity that follows, and their records.
     #[allow(clippy::too_many_arguments, reason = "the parts of one write")]
-    fn follow(&self, crew: &Crew, facts: &Facts, tables: &mut Tables, work: &mut Work, (row, way): (u64, Way), new: &NewRow, number: u64) {
+    fn follow(
+        &self,
+        crew: &Crew,
+        facts: &Facts,
+        tables: &mut Tables,
+        work: &mut Work,
+        (row, way): (u64, Way),
+        new: &NewRow,
+        number: u64,
+    ) {
         let (group, zone) = (row / GROUP, self.shape.zone(row));
         let level = self.shape.level;
         let fresh: BTreeMap<usize, Record> = new.iter().map(|(role, data)| (*role, stored(data, number))).collect();
@@ -265,16 +291,20 @@ impl Array {
                 parities.iter().map(follow).collect()
             }
             _ => {
-                let data = (0..zone.data).map(|role| {
-                    new.get(&role).cloned().or_else(|| self.old(facts, row, role)).unwrap_or_else(zeros)
-                });
+                let data = (0..zone.data)
+                    .map(|role| new.get(&role).cloned().or_else(|| self.old(facts, row, role)).unwrap_or_else(zeros));
                 let all = parity_of(level, &data.collect::<Vec<_>>(), zone.parity());
                 parities.iter().map(|role| all[role - zone.data].clone()).collect()
             }
         };
         for (role, data) in parities.into_iter().zip(parity) {
             if let Some(table) = tables.get_mut(&(self.shape.slot(row, role), group)) {
-                let mut record = Record { content: Content::Stored, checksum: checksum(&data), generation: number, ..*table.record(row) };
+                let mut record = Record {
+                    content: Content::Stored,
+                    checksum: checksum(&data),
+                    generation: number,
+                    ..*table.record(row)
+                };
                 for (of, fresh) in &fresh {
                     record.row.iter_mut().skip(*of).take(1).for_each(|mark| *mark = fresh.mark());
                 }
@@ -311,7 +341,9 @@ impl Array {
                 let (block, record) = match (new.get(&role), &resolved.contents[role]) {
                     (Some(block), _) => (block.clone(), stored(block, number)),
                     (None, Some(block)) => (block.clone(), resolved.records[role]),
-                    (None, None) if zone.parity() == 0 && examined.facts.table(self.shape.slot(row, role), group).is_ok() => {
+                    (None, None)
+                        if zone.parity() == 0 && examined.facts.table(self.shape.slot(row, role), group).is_ok() =>
+                    {
                         // Nothing depends on it: it stays as it is, for as long as it may come back.
                         (zeros(), Record::default())
                     }

@@ -80,7 +80,9 @@ fn stamped(stamp: u64) -> Bytes {
     if stamp == 0 {
         return vec![0; BLOCK_LEN].into();
     }
-    (0..BLOCK_LEN as u64 / 8).flat_map(|word| (stamp.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word).to_le_bytes()).collect()
+    (0..BLOCK_LEN as u64 / 8)
+        .flat_map(|word| (stamp.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word).to_le_bytes())
+        .collect()
 }
 
 /// The members' media.
@@ -118,7 +120,9 @@ impl Rack {
     }
     /// Cuts the power of all but one after so many operations.
     fn cut_after(&self, alone: Option<usize>, operations: u64) {
-        if let Some(medium) = self.media.iter().enumerate().find(|(slot, _)| alone != Some(*slot)).map(|(_, medium)| medium) {
+        if let Some(medium) =
+            self.media.iter().enumerate().find(|(slot, _)| alone != Some(*slot)).map(|(_, medium)| medium)
+        {
             medium.cut_after(operations);
         }
     }
@@ -126,7 +130,15 @@ impl Rack {
 
 async fn history(env: Env, seed: u64, options: ArrayOptions) -> Found<ArrayOutcome> {
     let text = |error: ashlar_block::Error| error.to_string();
-    let levels = [(Level::Raid5, 3), (Level::Raid6, 4), (Level::Raid1, 2), (Level::Raid4, 4), (Level::Raid5, 5), (Level::Raid0, 2), (Level::Raid6, 5)];
+    let levels = [
+        (Level::Raid5, 3),
+        (Level::Raid6, 4),
+        (Level::Raid1, 2),
+        (Level::Raid4, 4),
+        (Level::Raid5, 5),
+        (Level::Raid0, 2),
+        (Level::Raid6, 5),
+    ];
     let (level, members) = levels[(seed % levels.len() as u64) as usize];
     let tolerance = if level == Level::Raid0 { 0 } else { level.parity(members) };
     let verify = if (seed / 7).is_multiple_of(2) { Verify::Row } else { Verify::Own };
@@ -141,7 +153,8 @@ async fn history(env: Env, seed: u64, options: ArrayOptions) -> Found<ArrayOutco
     for life in 0..options.lives {
         let within = |what: String| format!("{level}, life {life}: {what}");
         // One member may die before the others.
-        let victim = (tolerance > dead.len() && env.random().is_multiple_of(2)).then(|| env.random() as usize % members);
+        let victim =
+            (tolerance > dead.len() && env.random().is_multiple_of(2)).then(|| env.random() as usize % members);
         rack.after_cut(victim);
         rack.cut_after(victim, env.random() % (options.steps * 24));
         if let Some(victim) = victim {
@@ -155,7 +168,8 @@ async fn history(env: Env, seed: u64, options: ArrayOptions) -> Found<ArrayOutco
         // The power of the last one, too.
         rack.after_cut(None);
         outcome.cuts += 1;
-        let left_out = (tolerance > dead.len() && env.random().is_multiple_of(2)).then(|| env.random() as usize % members);
+        let left_out =
+            (tolerance > dead.len() && env.random().is_multiple_of(2)).then(|| env.random() as usize % members);
         let mut devices = rack.named();
         left_out.map(|slot| devices.remove(slot));
         let opened = Array::open(&env, devices, usize::from(left_out.is_some()), run).await;
@@ -173,11 +187,24 @@ async fn history(env: Env, seed: u64, options: ArrayOptions) -> Found<ArrayOutco
 }
 
 fn note_dead(array: &Array, dead: &mut BTreeSet<usize>) {
-    *dead = array.status().members.iter().filter(|member| member.state != MemberState::Active).map(|member| member.slot).collect();
+    *dead = array
+        .status()
+        .members
+        .iter()
+        .filter(|member| member.state != MemberState::Active)
+        .map(|member| member.slot)
+        .collect();
 }
 
 /// Uses the array until the power fails, or for so many steps; gives how many members were rebuilt.
-async fn live(env: &Env, array: &Arc<Array>, rack: &mut Rack, model: &Model, steps: u64, writes: &mut u64) -> Found<u64> {
+async fn live(
+    env: &Env,
+    array: &Arc<Array>,
+    rack: &mut Rack,
+    model: &Model,
+    steps: u64,
+    writes: &mut u64,
+) -> Found<u64> {
     // A dead member gets a fresh medium in its place.
     let failed = array.status().members.into_iter().find(|member| member.state == MemberState::Failed);
     let mut rebuilding = array.status().members.iter().any(|member| member.state == MemberState::Rebuilding);

@@ -92,7 +92,10 @@ fn whole_stripes_are_written_without_reads() {
         let before = counts(&array);
         fill(&array, |at| at + 1).await;
         for (after, before) in counts(&array).iter().zip(before) {
-            assert_eq!((after.data_reads, after.parity_reads, after.checksum_reads), (before.data_reads, before.parity_reads, before.checksum_reads));
+            assert_eq!(
+                (after.data_reads, after.parity_reads, after.checksum_reads),
+                (before.data_reads, before.parity_reads, before.checksum_reads)
+            );
             let written = after.data_writes + after.parity_writes - before.data_writes - before.parity_writes;
             assert_eq!((written, after.checksum_writes - before.checksum_writes), (504, 8));
         }
@@ -136,7 +139,10 @@ fn batches_cost_what_table_2_says() {
                 updates += n;
             }
             let seen = total as f64 / f64::from(batches);
-            eprintln!("{:.1} updates: {seen:.1} I/Os, derived {derived}, Table 2 {published}", updates as f64 / f64::from(batches));
+            eprintln!(
+                "{:.1} updates: {seen:.1} I/Os, derived {derived}, Table 2 {published}",
+                updates as f64 / f64::from(batches)
+            );
             assert!((seen / derived - 1.0).abs() < 0.03, "{user_writes}: {seen:.1} and not {derived}");
             assert!((seen / published - 1.0).abs() < 0.03, "{user_writes}: {seen:.1} and not {published}");
         }
@@ -176,7 +182,13 @@ impl ashlar_block::Layer for Watched {
         self.outstanding.fetch_sub(1, Relaxed);
         data
     }
-    async fn write(&self, context: IoContext, at: Lba, pieces: Vec<Bytes>, durability: Durability) -> ashlar_block::Result<()> {
+    async fn write(
+        &self,
+        context: IoContext,
+        at: Lba,
+        pieces: Vec<Bytes>,
+        durability: Durability,
+    ) -> ashlar_block::Result<()> {
         ashlar_block::Layer::write(&self.below, context, at, pieces, durability).await
     }
     async fn flush(&self, context: IoContext) -> ashlar_block::Result<()> {
@@ -198,11 +210,15 @@ fn batches_are_issued_in_ascending_order_with_bounded_queues() {
         sim.run(async move {
             let disks: Vec<Arc<Watched>> = (0..5)
                 .map(|_| {
-                    let below = Memory::new(Blocks(2 + 512 + 20 * 64)).with_delay(env.clone(), Duration::from_micros(50));
+                    let below =
+                        Memory::new(Blocks(2 + 512 + 20 * 64)).with_delay(env.clone(), Duration::from_micros(50));
                     Arc::new(Watched { below, outstanding: 0.into(), most: 0.into(), order: Default::default() })
                 })
                 .collect();
-            let named = |(slot, disk): (usize, &Arc<Watched>)| NamedDevice { name: format!("disk{slot}"), device: disk.clone() };
+            let named = |(slot, disk): (usize, &Arc<Watched>)| NamedDevice {
+                name: format!("disk{slot}"),
+                device: disk.clone(),
+            };
             let devices: Vec<NamedDevice> = disks.iter().enumerate().map(named).collect();
             let creation = Creation { journal: Blocks(512), ..Creation::new(Level::Raid4) };
             Array::create(&env, &devices, creation, |_, _| ()).await.expect("an array can be made");

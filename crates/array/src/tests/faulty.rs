@@ -54,7 +54,13 @@ fn without_redundancy_damage_is_an_error_with_a_place() {
 /// A write and its record are lost together: only the generation in the parity's record tells.
 #[test]
 fn a_member_that_loses_everything_for_a_while_is_found_out() {
-    for (level, verify_mode) in [(Level::Raid1, Verify::Row), (Level::Raid4, Verify::Row), (Level::Raid5, Verify::Row), (Level::Raid6, Verify::Row), (Level::Raid6, Verify::Own)] {
+    for (level, verify_mode) in [
+        (Level::Raid1, Verify::Row),
+        (Level::Raid4, Verify::Row),
+        (Level::Raid5, Verify::Row),
+        (Level::Raid6, Verify::Row),
+        (Level::Raid6, Verify::Own),
+    ] {
         with_rig(&[3, 3, 3, 3], 3, move |rig| async move {
             rig.create(level).await;
             let array = rig.open_with(Options { verify: verify_mode, ..Options::default() }).await;

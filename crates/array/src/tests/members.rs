@@ -35,7 +35,10 @@ fn errors_teach() {
         let twice = refused(&rig, twice, 1).await;
         assert!(twice.contains("there are two of member 0"), "{twice}");
         let fewer = refused(&rig, rig.named().split_off(1), 0).await;
-        assert!(fewer.contains("members [0] of 4 are not among the devices") && fewer.contains("--degraded"), "{fewer}");
+        assert!(
+            fewer.contains("members [0] of 4 are not among the devices") && fewer.contains("--degraded"),
+            "{fewer}"
+        );
         let too_few = refused(&rig, rig.named().split_off(2), 2).await;
         assert!(too_few.contains("raid5 needs 3 of its members [0, 1, 2, 3], and [0, 1] are missing"), "{too_few}");
         // In another order they are the same array.
@@ -99,7 +102,8 @@ fn a_rebuild_goes_on_where_it_was_stopped() {
         let spare = rig.spare(1);
         array.replace(1, spare.clone(), false).await.expect("a fresh disk");
         let stop = AtomicBool::new(false);
-        let stop_at = |progress: crate::Progress| stop.store(progress.done == 100, std::sync::atomic::Ordering::Relaxed);
+        let stop_at =
+            |progress: crate::Progress| stop.store(progress.done == 100, std::sync::atomic::Ordering::Relaxed);
         let rebuilt = array.rebuild(Pace::default(), &stop, stop_at).await.expect("a rebuild");
         assert!(rebuilt.stopped);
         drop(array);

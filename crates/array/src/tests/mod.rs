@@ -37,7 +37,8 @@ impl Rig {
         Rig { env: env.clone(), disks: (0..).zip(groups).map(disk).collect() }
     }
     fn named(&self) -> Vec<NamedDevice> {
-        let disk = |(slot, disk): (usize, &Arc<Faulty>)| NamedDevice { name: format!("disk{slot}"), device: disk.clone() };
+        let disk =
+            |(slot, disk): (usize, &Arc<Faulty>)| NamedDevice { name: format!("disk{slot}"), device: disk.clone() };
         self.disks.iter().enumerate().map(disk).collect()
     }
     async fn create(&self, level: Level) {
@@ -79,7 +80,9 @@ fn with_rig<F: Future<Output = ()> + Send + 'static>(groups: &[u64], seeds: u64,
 
 /// A block that says what it is.
 fn block(stamp: u64) -> Bytes {
-    (0..BLOCK_LEN as u64 / 8).flat_map(|word| (stamp.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word).to_le_bytes()).collect()
+    (0..BLOCK_LEN as u64 / 8)
+        .flat_map(|word| (stamp.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word).to_le_bytes())
+        .collect()
 }
 
 async fn write(array: &Array, at: u64, stamps: impl IntoIterator<Item = u64>) -> ashlar_block::Result<()> {
