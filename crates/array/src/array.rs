@@ -143,6 +143,8 @@ pub struct Array {
     pub(crate) roll: RwLock<Roll>,
     /// Held by whoever changes the roll and writes superblocks.
     pub(crate) changing: tokio::sync::Mutex<()>,
+    /// Held by who rebuilds.
+    pub(crate) rebuilding: tokio::sync::Mutex<()>,
     locks: Vec<tokio::sync::RwLock<()>>,
     journal: Mutex<Journal>,
     /// The journal has more room.
@@ -185,6 +187,7 @@ impl Array {
                 seats,
             }),
             changing: tokio::sync::Mutex::new(()),
+            rebuilding: tokio::sync::Mutex::new(()),
             locks: (0..LOCKS).map(|_| tokio::sync::RwLock::new(())).collect(),
             journal: Mutex::new(journal),
             moved: Notify::new(),

@@ -103,6 +103,15 @@ impl Array {
 
     /// Reads and verifies everything, parity too, and repairs what can be repaired.
     pub async fn scrub(&self, pace: Pace, stop: &AtomicBool, progress: impl Fn(Progress)) -> Result<Scrubbed> {
+        self.look(pace, stop, progress, true).await
+    }
+
+    /// Reads and verifies everything, parity too, and changes nothing.
+    pub async fn check(&self, pace: Pace, stop: &AtomicBool, progress: impl Fn(Progress)) -> Result<Scrubbed> {
+        self.look(pace, stop, progress, false).await
+    }
+
+    async fn look(&self, pace: Pace, stop: &AtomicBool, progress: impl Fn(Progress), repair: bool) -> Result<Scrubbed> {
         let (mut report, began) = (Scrubbed::default(), self.env.now());
         let total = self.shape.groups();
         for group in 0..total {
@@ -112,8 +121,11 @@ impl Array {
             }
             {
                 let _guards = self.own(&BTreeSet::from([group])).await;
-                let rows = (group * GROUP..(group + 1) * GROUP).collect();
-                let examined = self.mend(SCRUB, &self.crew(), rows, true).await;
+                let rows: BTreeSet<u64> = (group * GROUP..(group + 1) * GROUP).collect();
+                let examined = match repair {
+                    true => self.mend(SCRUB, &self.crew(), rows, true).await,
+                    false => self.examine(SCRUB, &self.crew(), &rows, true).await,
+                };
                 for (row, resolved) in &examined.rows {
                     report.wrong += resolved.wrong.len() as u64;
                     let gone = resolved.wrong.iter().filter(|(role, _)| resolved.contents[*role].is_none());
@@ -170,7 +182,7 @@ impl Array {
             let mine = &mut roll.seats[slot];
             mine.listed.id = (u128::from(self.env.random()) << 64) | u128::from(self.env.random());
             mine.listed.standing = Standing::Rebuilding { groups: 0 };
-            mine.member = Some(Arc::new(Member::new(device.device, self.options.queue)));
+            mine.member = Some(Arc::new(Member::new(device.device, device.name, self.options.queue)));
         }
         self.welcome(slot);
         self.write_superblocks().await
@@ -179,64 +191,65 @@ impl Array {
     /// Fills members that were replaced, from where an earlier rebuild ended. Blocks that cannot be made again, since another
     /// member fails there, are lost: they are marked so and named, and the rebuild goes on.
     pub async fn rebuild(&self, pace: Pace, stop: &AtomicBool, progress: impl Fn(Progress)) -> Result<Rebuilt> {
+        let _one = self.rebuilding.lock().await;
         let (mut report, began) = (Rebuilt::default(), self.env.now());
         let mut groups = 0;
-        while let Some((slot, first)) = self.next_to_rebuild() {
+        // Asked anew for each group, since members may be replaced, or fail, meanwhile.
+        while let Some((slot, target, group)) = self.next_to_rebuild() {
             let total = self.shape.groups_of(slot);
-            for group in first..total {
-                if self.is_stopped(stop) {
-                    self.count_rebuilt(slot, group, false).await?;
-                    report.stopped = true;
+            let stopped = self.is_stopped(stop);
+            if stopped || group == total || group.is_multiple_of(COUNTED_GROUPS) {
+                let kept = self.count_rebuilt(slot, &target, group, group == total).await?;
+                if kept && group == total {
+                    report.members.push(slot);
+                }
+                if stopped {
+                    report.stopped = group < total;
                     return Ok(report);
                 }
-                self.rebuild_group(slot, group, &mut report).await?;
-                if (group + 1).is_multiple_of(COUNTED_GROUPS) {
-                    self.count_rebuilt(slot, group + 1, false).await?;
-                }
+            }
+            if group < total {
+                self.rebuild_group(slot, &target, group, &mut report).await?;
                 groups += 1;
                 progress(Progress { done: group + 1, total });
                 self.pace(pace, began, groups).await;
             }
-            self.count_rebuilt(slot, total, true).await?;
-            report.members.push(slot);
         }
         Ok(report)
     }
 
-    fn next_to_rebuild(&self) -> Option<(usize, u64)> {
+    fn next_to_rebuild(&self) -> Option<(usize, Arc<Member>, u64)> {
         let roll = self.roll.read();
         roll.seats.iter().enumerate().find_map(|(slot, seat)| match (seat.listed.standing, &seat.member) {
-            (Standing::Rebuilding { groups }, Some(_)) => Some((slot, groups)),
+            (Standing::Rebuilding { groups }, Some(member)) => Some((slot, member.clone(), groups)),
             _ => None,
         })
     }
 
-    /// Says durably how much of a member is rebuilt, or that all is.
-    async fn count_rebuilt(&self, slot: usize, groups: u64, whole: bool) -> Result<()> {
+    /// Says durably how much of a member is rebuilt, or that all is; false if it is no longer the member there.
+    async fn count_rebuilt(&self, slot: usize, target: &Arc<Member>, groups: u64, whole: bool) -> Result<bool> {
         let _changing = self.changing.lock().await;
-        let Some(member) = self.crew().member(slot).cloned() else { return Err(self.lost_target(slot)) };
+        if !self.is_member(slot, target) {
+            return Ok(false);
+        }
         if self.keeps(Rule::RebuiltBeforeCounted)
-            && let Err(error) = self.flush_member(REBUILD, slot, &member).await
+            && let Err(error) = self.flush_member(REBUILD, slot, target).await
         {
             self.fail(slot, &error).await?;
-            return Err(error);
+            return Err(error.within(format!("member {slot}, which was being rebuilt")));
         }
-        {
-            let mut roll = self.roll.write();
-            let standing = &mut roll.seats[slot].listed.standing;
-            *standing = if whole { Standing::Active } else { Standing::Rebuilding { groups } };
-        }
-        self.write_superblocks().await
+        let standing = if whole { Standing::Active } else { Standing::Rebuilding { groups } };
+        self.roll.write().seats[slot].listed.standing = standing;
+        self.write_superblocks().await.map(|()| true)
     }
 
-    fn lost_target(&self, slot: usize) -> Error {
-        Error::new(Kind::Failed, format!("member {slot} failed while it was rebuilt; replace it"))
+    fn is_member(&self, slot: usize, target: &Arc<Member>) -> bool {
+        self.crew().member(slot).is_some_and(|member| Arc::ptr_eq(member, target))
     }
 
-    async fn rebuild_group(&self, slot: usize, group: u64, report: &mut Rebuilt) -> Result<()> {
+    async fn rebuild_group(&self, slot: usize, target: &Arc<Member>, group: u64, report: &mut Rebuilt) -> Result<()> {
         let _guards = self.own(&BTreeSet::from([group])).await;
         let crew = self.crew();
-        let Some(target) = crew.member(slot).cloned() else { return Err(self.lost_target(slot)) };
         let rows: BTreeSet<u64> = (group * GROUP..(group + 1) * GROUP).collect();
         let mut examined = self.mend(REBUILD, &crew, rows.clone(), false).await;
         if examined.rows.values().any(|resolved| resolved.contents.iter().any(Option::is_none)) {
@@ -260,13 +273,17 @@ impl Array {
         blocks.insert(self.table_at(group), (Class::Table, table.encode()));
         if let Err(error) = target.write(REBUILD, &blocks, Durability::Cached).await {
             let _changing = self.changing.lock().await;
-            self.fail(slot, &error).await?;
-            return Err(error);
+            if self.is_member(slot, target) {
+                self.fail(slot, &error).await?;
+            }
+            return Err(error.within(format!("member {slot}, which was being rebuilt")));
         }
         // From here on reads and writes of this group include the member.
         let mut roll = self.roll.write();
-        if let Standing::Rebuilding { groups } = &mut roll.seats[slot].listed.standing {
-            *groups = group + 1;
+        let seat = &mut roll.seats[slot];
+        let same = seat.member.as_ref().is_some_and(|member| Arc::ptr_eq(member, target));
+        if same && seat.listed.standing == (Standing::Rebuilding { groups: group }) {
+            seat.listed.standing = Standing::Rebuilding { groups: group + 1 };
         }
         Ok(())
     }

@@ -71,6 +71,7 @@ impl Counts {
 /// A member's device.
 pub struct Member {
     device: Device,
+    called: String,
     /// Requests that may be outstanding.
     queue: Semaphore,
     queue_max: usize,
@@ -137,9 +138,10 @@ pub fn runs<T>(blocks: impl IntoIterator<Item = (Lba, T)>) -> Vec<(Lba, Vec<T>)>
 
 impl Member {
     /// A member with at most `queue` requests outstanding.
-    pub fn new(device: Device, queue: usize) -> Member {
+    pub fn new(device: Device, called: String, queue: usize) -> Member {
         Member {
             device,
+            called,
             queue: Semaphore::new(queue.max(1)),
             queue_max: queue.max(1),
             counters: Default::default(),
@@ -154,7 +156,7 @@ impl Member {
     }
     /// Its name.
     pub fn name(&self) -> String {
-        self.device.name()
+        self.called.clone()
     }
     /// What went there.
     pub fn counts(&self) -> Counts {

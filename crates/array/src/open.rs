@@ -168,7 +168,7 @@ impl Array {
                 );
                 return Err(Error::misuse(message));
             }
-            seat.member = Some(Arc::new(Member::new(device.device.clone(), options.queue)));
+            seat.member = Some(Arc::new(Member::new(device.device.clone(), device.name.clone(), options.queue)));
         }
         let missing: Vec<usize> = (0..seats.len())
             .filter(|slot| seats[*slot].listed.standing != Standing::Failed && seats[*slot].member.is_none())

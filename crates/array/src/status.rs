@@ -102,6 +102,12 @@ impl fmt::Display for ArrayStatus {
 }
 
 impl Array {
+    /// Names of the devices that are in use, as they were given.
+    pub fn members_in_use(&self) -> Vec<String> {
+        let roll = self.roll.read();
+        roll.seats.iter().filter_map(|seat| seat.member.as_ref()).map(|member| member.name()).collect()
+    }
+
     /// How it fares now.
     pub fn status(&self) -> ArrayStatus {
         let roll = self.roll.read();

@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+pub use crate::array::arguments::ArrayCommand;
 use crate::engine::Engine;
 pub use crate::lab::arguments::LabCommand;
 pub use crate::ledger::arguments::LedgerArguments;
@@ -34,6 +35,9 @@ pub enum Command {
     /// Make pools.
     #[command(subcommand)]
     Pool(PoolCommand),
+    /// Arrays: RAID-0, 1, 4, 5 and 6 with checksums and repair, on devices or under a pool. See docs/array.md.
+    #[command(subcommand)]
+    Array(ArrayCommand),
     /// Run a pool: mount its file system and serve it. Makes with defaults what is not there.
     Up(Up),
     /// Unmount, write everything and stop.
@@ -320,6 +324,8 @@ pub enum ProveCommand {
     /// Random histories of a proximal store with power cuts of its disk, of its staging device, or of both, compared with a
     /// model.
     Proximal(Prove),
+    /// Random histories of arrays with power cuts of all members and deaths of some, compared with a model; no row may be torn.
+    Array(Prove),
     /// Random histories of a file system, compared with a model of POSIX: in process with power cuts, or with --at wherever
     /// something is mounted.
     Files(ProveFiles),

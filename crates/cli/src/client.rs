@@ -21,6 +21,7 @@ pub fn ask(directory: &Path, request: Request, output: &Output) -> Result<ExitCo
         Request::Status => output.schema::<Status>(),
         Request::Check { .. } => output.schema::<CheckReport>(),
         Request::FsList | Request::SnapshotList => output.schema::<Volumes>(),
+        Request::Array { request, .. } => crate::array::schema(request, output),
         _ => output.schema::<Done>(),
     };
     if let Some(code) = schema {
@@ -56,6 +57,9 @@ pub fn ask(directory: &Path, request: Request, output: &Output) -> Result<ExitCo
         Answer::Check(report) => output.print(&report),
         Answer::Volumes(volumes) => output.print(&Volumes(volumes)),
         Answer::Done(done) => output.print(&done),
+        answer @ (Answer::Arrays(_) | Answer::Looked(_) | Answer::Refilled(_)) => {
+            return Ok(crate::array::print(&answer, output));
+        }
         Answer::Listening { .. } => {}
     }
     Ok(ExitCode::from(u8::from(found)))

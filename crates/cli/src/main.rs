@@ -1,6 +1,7 @@
 //! `ashlar`: the command line.
 
 mod arguments;
+mod array;
 mod check;
 mod client;
 mod config;
@@ -57,6 +58,7 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
             let path = up::device_file(&grow.device)?;
             ask(Request::PoolGrow { path, force: grow.force })
         }
+        Command::Array(command) => array::run(pool.as_deref(), command, output),
         Command::Up(up) => up::up(pool.as_deref(), &up, output),
         Command::Down => client::down(&config::pool_directory(pool.as_deref())?, output),
         Command::Status => ask(Request::Status),

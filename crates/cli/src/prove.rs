@@ -7,9 +7,9 @@ use crate::output::{Failure, Output};
 use crate::schedule;
 use ashlar_pool::Rule;
 use ashlar_prove::{
-    BetrSetting, Daemon, FilesOptions, ObjectsOptions, ObjectsRule, Options, ProximalOptions, RegionOptions, explore,
-    explore_daemon, explore_files, explore_mounted, explore_objects, explore_proximal, explore_regions,
-    explore_together,
+    ArrayOptions, BetrSetting, Daemon, FilesOptions, ObjectsOptions, ObjectsRule, Options, ProximalOptions,
+    RegionOptions, explore, explore_array, explore_daemon, explore_files, explore_mounted, explore_objects,
+    explore_proximal, explore_regions, explore_together,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use schemars::JsonSchema;
@@ -87,6 +87,7 @@ impl fmt::Display for Report {
 
 /// What is explored.
 enum Subject {
+    Array(Option<ashlar_array::Rule>),
     Pool(Option<Rule>),
     Proximal(Option<ashlar_proximal::Rule>),
     Files(Option<Rule>),
@@ -113,6 +114,11 @@ impl Subject {
             name.map_or(String::new(), |name| format!(" --without {name}"))
         };
         match self {
+            Subject::Array(without) => {
+                let rule = ashlar_array::Rule::ALL.iter().find(|(known, ..)| Some(*known) == *without);
+                let broken = rule.map_or(String::new(), |(_, name, _)| format!(" --without {name}"));
+                format!("ashlar prove array{broken}")
+            }
             Subject::Pool(without) => format!("ashlar prove pool{}", broken(without)),
             Subject::Proximal(without) => {
                 let rule = ashlar_proximal::Rule::ALL.iter().find(|(known, ..)| Some(*known) == *without);
@@ -140,6 +146,10 @@ impl Subject {
     fn explore(&self, seed: u64) -> Result<History, ashlar_prove::Failure> {
         let mut history = History::default();
         match self {
+            Subject::Array(without) => {
+                let outcome = explore_array(seed, ArrayOptions { without: *without, ..ArrayOptions::default() })?;
+                (history.cuts, history.operations) = (outcome.cuts, outcome.writes);
+            }
             Subject::Pool(without) => {
                 let outcome = explore(seed, Options { without: *without, ..Options::default() })?;
                 (history.cuts, history.operations) = (outcome.cuts, outcome.commits);
@@ -238,6 +248,13 @@ pub fn run(command: ProveCommand, output: &Output) -> Result<ExitCode, Failure> 
             let own = prove.without.as_deref().and_then(ashlar_betr::Rule::named);
             let pool = if own.is_some() { None } else { broken(prove.without.as_deref())? };
             (Subject::Betr(pool, own), prove.long)
+        }
+        ProveCommand::Array(prove) if prove.rules => {
+            return rules(output, ashlar_array::Rule::ALL.iter().map(|(_, name, what)| (*name, *what)));
+        }
+        ProveCommand::Array(prove) => {
+            let named = |name: &str| ashlar_array::Rule::named(name).ok_or_else(|| unknown_rule("array", name));
+            (Subject::Array(prove.without.as_deref().map(named).transpose()?), prove.long)
         }
         ProveCommand::Pool(prove) => (Subject::Pool(broken(prove.without.as_deref())?), prove.long),
         ProveCommand::Files(ProveFiles { at: None, prove }) => {

@@ -1,5 +1,6 @@
 //! What commands ask of a pool, and the answers; the same whether a daemon serves the pool or the command opens it.
 
+use crate::array::{ArrayRequest, Arrays, Looked, Refilled};
 use crate::engine::Engine;
 use ashlar_units::Bytes;
 use schemars::JsonSchema;
@@ -45,6 +46,11 @@ pub enum Request {
         name: String,
         at: PathBuf,
     },
+    /// Something about an array below the pool; about the only one, if none is named.
+    Array {
+        array: Option<String>,
+        request: ArrayRequest,
+    },
     /// What is asked of the mount at this place, until one of both sides ends it.
     Listen {
         at: PathBuf,
@@ -58,6 +64,9 @@ pub enum Answer {
     Check(CheckReport),
     Volumes(Vec<Volume>),
     Done(Done),
+    Arrays(Arrays),
+    Looked(Looked),
+    Refilled(Refilled),
     /// What is heard follows in lines. Whether all names are known that will be used.
     Listening {
         knows_all: bool,

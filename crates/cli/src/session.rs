@@ -1,13 +1,15 @@
 //! An open pool with its mounts, and what can be asked of it.
 
+use crate::array::{self, ArrayRequest};
 use crate::check;
 use crate::config;
 use crate::engine::{self, Engine, Opened};
 use crate::output::Failure;
 use crate::request::{Answer, Done, Operation, Request, Status, Volume, Zones};
+use ashlar_array::{Array, MemberState, Pace};
 use ashlar_block::{Error, Kind};
-use ashlar_env::Env;
 use ashlar_env::real::Real;
+use ashlar_env::{Env, Task};
 use ashlar_fuse::{Listener, Mount, Options};
 use ashlar_layers::Stack;
 use ashlar_objects_pool::is_bucket;
@@ -15,6 +17,7 @@ use ashlar_pool::{Config, Pool, VolumeKind};
 use ashlar_units::Bytes;
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// An open pool.
 pub struct Session {
@@ -23,6 +26,10 @@ pub struct Session {
     memory: Bytes,
     pool: Pool,
     mounted: Mutex<Vec<Mounted>>,
+    /// Arrays below the pool, by the names of their layers.
+    arrays: Arrays,
+    /// Rebuilds that go on from an earlier time.
+    rebuilds: Mutex<Vec<Task<()>>>,
 }
 
 /// A mounted file system or snapshot.
@@ -44,13 +51,16 @@ const POOL: u64 = 10;
 const INODES: u64 = 5;
 const REQUESTS: u64 = 2;
 
+/// Arrays below a pool, by the names of their layers.
+pub type Arrays = Vec<(String, Arc<Array>)>;
+
 /// Opens the pool in this directory, with so much memory.
-pub async fn open_pool(directory: &Path, env: &Env, memory: Bytes, cut_log: bool) -> Result<Pool, Failure> {
+pub async fn open_pool(directory: &Path, env: &Env, memory: Bytes, cut_log: bool) -> Result<(Pool, Arrays), Failure> {
     let description = config::read(directory)?;
-    let devices = description.stack().build(directory, env)?;
+    let built = description.stack().build(directory, env).await?;
     let compression = config::compression(&description.compression)?;
     let settings = Config { memory, compression, cut_log, ..Config::default() };
-    Ok(Pool::open(env, devices, settings).await?)
+    Ok((Pool::open(env, built.devices, settings).await?, built.arrays))
 }
 
 impl Session {
@@ -60,11 +70,13 @@ impl Session {
     pub fn open(directory: &Path, memory: Bytes, threads: usize, cut_log: bool) -> Result<Session, Failure> {
         config::read(directory)?;
         let real = Real::start(threads).map_err(|error| Failure::new(error.to_string()))?;
-        let pool = real.block_on({
-            let (directory, env) = (directory.to_path_buf(), real.env());
+        let env = real.env();
+        let (pool, arrays) = real.block_on({
+            let (directory, env) = (directory.to_path_buf(), env.clone());
             async move { open_pool(&directory, &env, share(memory, POOL), cut_log).await }
         })?;
-        Ok(Session { real, directory: directory.into(), memory, pool, mounted: Mutex::default() })
+        let rebuilds = Mutex::new(arrays.iter().filter_map(|(name, array)| go_on(&env, name, array)).collect());
+        Ok(Session { real, directory: directory.into(), memory, pool, mounted: Mutex::default(), arrays, rebuilds })
     }
 
     /// Runs pool work on a worker.
@@ -134,6 +146,10 @@ impl Session {
                 first_error.get_or_insert(error.into());
             }
         }
+        self.arrays.iter().for_each(|(_, array)| array.stop());
+        for rebuild in self.rebuilds.lock().drain(..) {
+            self.real.block_on(rebuild);
+        }
         if let Err(error) = self.run(|pool| async move { pool.close().await }) {
             first_error.get_or_insert(error.into());
         }
@@ -158,6 +174,7 @@ impl Session {
                 let capacity = Bytes(self.pool.status().capacity);
                 done(format!("added {}; the pool has {capacity} now", path.display()))
             }
+            Request::Array { array, request } => self.ask_array(array.as_deref(), request, progress),
             Request::FsList => Ok(Answer::Volumes(self.volumes(false))),
             Request::SnapshotList => Ok(Answer::Volumes(self.volumes(true))),
             Request::FsCreate { name, engine } => {
@@ -221,7 +238,8 @@ impl Session {
     /// Adds a device, and writes it into the pool's description.
     fn grow(&self, path: &Path, force: bool) -> Result<(), Failure> {
         let mut description = config::read(&self.directory)?;
-        let device = Stack::of_files(&[path.into()]).build(&self.directory, &self.real.env())?.remove(0);
+        let (stack, base, env) = (Stack::of_files(&[path.into()]), self.directory.clone(), self.real.env());
+        let device = self.real.block_on(async move { stack.build(&base, &env).await })?.devices.remove(0);
         description.add_file(path);
         let directory = self.directory.clone();
         let list = move || {
@@ -230,6 +248,43 @@ impl Session {
         };
         self.run(|pool| async move { pool.grow(device, force, list).await })?;
         Ok(())
+    }
+
+    /// Asks one of the arrays below the pool. A member that is replaced gets its place in the pool's description.
+    fn ask_array(
+        &self,
+        name: Option<&str>,
+        request: ArrayRequest,
+        progress: impl Fn(u64, u64) + Send + Sync + 'static,
+    ) -> Result<Answer, Failure> {
+        let known = || self.arrays.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+        let chosen: Vec<&(String, Arc<Array>)> =
+            self.arrays.iter().filter(|(known, _)| name.is_none_or(|name| name == known)).collect();
+        if request == ArrayRequest::Status {
+            return Ok(Answer::Arrays(array::Arrays(chosen.iter().map(|(_, array)| array.status()).collect())));
+        }
+        let (layer, array) = match chosen[..] {
+            [one] => one.clone(),
+            [] if self.arrays.is_empty() => return Err(Failure::new("the pool stands on no array")),
+            [] => return Err(Failure::new(format!("there is no such array; there are: {}", known()))),
+            _ => return Err(Failure::new(format!("which array? --array names one of: {}", known()))),
+        };
+        let env = self.real.env();
+        if let ArrayRequest::Replace { member, path, force, rate } = request {
+            let new = {
+                let (array, env, path) = (array.clone(), env.clone(), path.clone());
+                self.real.block_on(async move { array::replace(&env, &array, member, &path, force).await })
+            };
+            new?;
+            let mut description = config::read(&self.directory)?;
+            let failed = array.status().members.iter().filter(|member| member.state == MemberState::Failed).count();
+            description.replace_member(&layer, &array.members_in_use(), failed == 0, &path);
+            config::write(&self.directory, &description)?;
+            return self.ask_array(Some(&layer), ArrayRequest::Rebuild { rate }, progress);
+        }
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let answer = self.real.block_on(async move { array::perform(&env, &array, request, &stop, progress).await });
+        Ok(answer?)
     }
 
     /// Writes what file systems still hold in memory into the pool.
@@ -302,6 +357,24 @@ fn refuse_bucket(name: &str) -> Result<(), Failure> {
         return Err(Failure::new(format!("{name} is the volume of a bucket; see `ashlar bucket`")));
     }
     Ok(())
+}
+
+/// Goes on with a rebuild that an earlier process began.
+fn go_on(env: &Env, name: &str, array: &Arc<Array>) -> Option<Task<()>> {
+    let unfinished = array.status().members.iter().any(|member| member.state == MemberState::Rebuilding);
+    let (name, array) = (name.to_string(), array.clone());
+    unfinished.then(|| {
+        env.spawn_aside(async move {
+            let never = std::sync::atomic::AtomicBool::new(false);
+            match array.rebuild(Pace::default(), &never, |_| ()).await {
+                Ok(rebuilt) if rebuilt.lost > 0 => {
+                    eprintln!("ashlar: rebuilding {name} lost {} blocks: {:?}", rebuilt.lost, rebuilt.blocks);
+                }
+                Ok(_) => {}
+                Err(error) => eprintln!("ashlar: rebuilding {name}: {error}"),
+            }
+        })
+    })
 }
 
 fn no_snapshot_name(name: &str) -> Failure {

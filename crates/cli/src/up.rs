@@ -68,8 +68,11 @@ fn make(directory: &Path, stack: Stack, compression: &str, force: bool) -> Resul
         .map_err(|error| Failure::new(format!("cannot make {}: {error}", directory.display())))?;
     let real = Real::start(1).map_err(|error| Failure::new(error.to_string()))?;
     let env = real.env();
-    let devices = stack.build(directory, &env)?;
-    real.block_on(async move { Pool::create(&env, &devices, Creation { segment: None, force }).await })?;
+    let (base, made) = (directory.to_path_buf(), stack.clone());
+    real.block_on(async move {
+        let built = made.build(&base, &env).await?;
+        Pool::create(&env, &built.devices, Creation { segment: None, force }).await
+    })?;
     config::write(directory, &PoolConfig::new(compression, stack))
 }
 

@@ -174,6 +174,20 @@ pub enum Spec {
     Raid(RaidSpec),
 }
 
+impl Spec {
+    /// Names of the layers below.
+    fn below(&self) -> Vec<&String> {
+        match self {
+            Spec::File(_) | Spec::Memory(_) => Vec::new(),
+            Spec::Joined(JoinedSpec { of }) | Spec::Raid(RaidSpec { of, .. }) => of.iter().collect(),
+            Spec::Proximal(ProximalSpec { data, staging, .. }) => vec![data, staging],
+            Spec::Checked(CheckedSpec { of })
+            | Spec::Emulated(EmulatedSpec { of, .. })
+            | Spec::Faulty(FaultySpec { of, .. }) => vec![of],
+        }
+    }
+}
+
 /// Most layers one on top of another: building them takes a frame of the thread's stack for each.
 const HEIGHT_MAX: usize = 64;
 
@@ -255,6 +269,20 @@ impl Stack {
             stack.devices.push(name);
         }
         stack
+    }
+
+    /// Whether the devices, or layers below them, include this one.
+    pub fn names(&self, wanted: &str) -> bool {
+        let mut open: Vec<&str> = self.devices.iter().map(String::as_str).collect();
+        let mut seen = std::collections::BTreeSet::new();
+        while let Some(name) = open.pop() {
+            if name == wanted {
+                return true;
+            }
+            let below = self.layer.get(name).filter(|_| seen.insert(name)).map(Spec::below);
+            open.extend(below.into_iter().flatten().map(String::as_str));
+        }
+        false
     }
 
     /// Reads a stack file.

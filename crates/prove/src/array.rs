@@ -174,9 +174,9 @@ async fn history(env: Env, seed: u64, options: ArrayOptions) -> Found<ArrayOutco
         left_out.map(|slot| devices.remove(slot));
         let opened = Array::open(&env, devices, usize::from(left_out.is_some()), run).await;
         let array = Arc::new(opened.map_err(|error| within(format!("after the cut: {error}")))?);
-        let before = dead.len();
+        let before = dead.clone();
         note_dead(&array, &mut dead);
-        outcome.deaths += (dead.len() - before) as u64;
+        outcome.deaths += dead.difference(&before).count() as u64;
         check(&array, &model).await.map_err(within)?;
         let scrubbed = array.scrub(Pace::default(), &RUN, |_| ()).await.map_err(text)?;
         if scrubbed.wrong > 0 || scrubbed.lost > 0 {

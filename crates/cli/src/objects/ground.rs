@@ -34,7 +34,7 @@ impl Ground {
             let message = "the pool is up, and only one process at a time may use it; `ashlar down` first";
             return Err(Failure::new(format!("{}: {message}", self.directory.display())));
         }
-        let pool = session::open_pool(&self.directory, &self.env, self.memory, false).await?;
+        let (pool, _) = session::open_pool(&self.directory, &self.env, self.memory, false).await?;
         Ok(open.insert(pool).clone())
     }
 
