@@ -18,6 +18,10 @@ pub enum Request {
         path: PathBuf,
         force: bool,
     },
+    Array {
+        array: Option<String>,
+        request: ArrayRequest,
+    },
     FsCreate {
         name: String,
         #[serde(default)]
