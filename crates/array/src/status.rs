@@ -25,7 +25,7 @@ pub enum MemberState {
 
 impl fmt::Display for MemberState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(["active", "rebuilding", "failed", "missing"][*self as usize])
+        f.pad(["active", "rebuilding", "failed", "missing"][*self as usize])
     }
 }
 

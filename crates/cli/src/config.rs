@@ -36,15 +36,18 @@ impl PoolConfig {
         self.layer.insert(name.clone(), Spec::File(FileSpec { path: path.into(), buffered: false }));
         self.devices.push(name);
     }
-    /// Names a file or block device as a member of an array. With `whole`, layers of members that are not in use go.
-    pub fn replace_member(&mut self, array: &str, in_use: &[String], whole: bool, path: &Path) {
+    /// A name for a new member of an array.
+    pub fn member_name(&self, array: &str) -> String {
         let mut names = (0..).map(|index| format!("{array}-{index}"));
-        let name = names.find(|name| !self.layer.contains_key(name)).expect("there are more names than layers");
+        names.find(|name| !self.layer.contains_key(name)).expect("there are more names than layers")
+    }
+    /// Names a file or block device as a member of an array. With `whole`, layers of members that are not in use go.
+    pub fn replace_member(&mut self, array: &str, name: &str, in_use: &[String], whole: bool, path: &Path) {
         let Some(Spec::Raid(spec)) = self.layer.get_mut(array) else { return };
         let gone: Vec<String> = spec.of.iter().filter(|child| whole && !in_use.contains(child)).cloned().collect();
         spec.of.retain(|child| !gone.contains(child));
-        spec.of.push(name.clone());
-        self.layer.insert(name, Spec::File(FileSpec { path: path.into(), buffered: false }));
+        spec.of.push(name.into());
+        self.layer.insert(name.into(), Spec::File(FileSpec { path: path.into(), buffered: false }));
         // Layers that nobody names any more would be refused.
         let stack = self.stack();
         self.layer.retain(|name, _| stack.names(name));

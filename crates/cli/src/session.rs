@@ -271,14 +271,15 @@ impl Session {
         };
         let env = self.real.env();
         if let ArrayRequest::Replace { member, path, force, rate } = request {
+            let mut description = config::read(&self.directory)?;
+            let name = description.member_name(&layer);
             let new = {
-                let (array, env, path) = (array.clone(), env.clone(), path.clone());
-                self.real.block_on(async move { array::replace(&env, &array, member, &path, force).await })
+                let (array, name, path) = (array.clone(), name.clone(), path.clone());
+                self.real.block_on(async move { array::replace(&env, &array, member, (name, &path), force).await })
             };
             new?;
-            let mut description = config::read(&self.directory)?;
             let failed = array.status().members.iter().filter(|member| member.state == MemberState::Failed).count();
-            description.replace_member(&layer, &array.members_in_use(), failed == 0, &path);
+            description.replace_member(&layer, &name, &array.members_in_use(), failed == 0, &path);
             config::write(&self.directory, &description)?;
             return self.ask_array(Some(&layer), ArrayRequest::Rebuild { rate }, progress);
         }

@@ -109,16 +109,22 @@ pub async fn perform(
             Answer::Looked(Looked(array.check(pace(rate), stop, told).await?))
         }
         ArrayRequest::Replace { member, path, force, rate } => {
-            replace(env, array, member, &path, force).await?;
+            replace(env, array, member, (path.display().to_string(), &path), force).await?;
             Answer::Refilled(Refilled(array.rebuild(pace(rate), stop, told).await?))
         }
         ArrayRequest::Rebuild { rate } => Answer::Refilled(Refilled(array.rebuild(pace(rate), stop, told).await?)),
     })
 }
 
-/// Puts a file or device in the place of a member.
-pub async fn replace(env: &Env, array: &Array, member: usize, path: &Path, force: bool) -> Result<()> {
-    array.replace(member, open_file(path, env)?, force).await
+/// Puts a file or device, with its name, in the place of a member.
+pub async fn replace(
+    env: &Env,
+    array: &Array,
+    member: usize,
+    (name, path): (String, &Path),
+    force: bool,
+) -> Result<()> {
+    array.replace(member, NamedDevice { name, ..open_file(path, env)? }, force).await
 }
 
 fn open_file(path: &Path, env: &Env) -> Result<NamedDevice> {
