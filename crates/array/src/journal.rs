@@ -261,6 +261,22 @@ mod tests {
     }
 
     #[test]
+    fn without_its_rule_room_is_reused_before_the_mark() {
+        let mut journal = Journal { without: Some(Rule::MarkBeforeReuse), ..journal() };
+        for sequence in 1..=3 {
+            journal.reserve(&BOTH).expect("room for three");
+            journal.placed(sequence);
+        }
+        for slot in 0..2 {
+            let covered = journal.flush_begins(slot);
+            journal.flush_ended(slot, covered);
+        }
+        // No member says durably that anything is released, and yet parts would be overwritten.
+        assert!(journal.rings.iter().all(|ring| ring.marked == 0));
+        journal.reserve(&BOTH).expect("the broken rule gives room");
+    }
+
+    #[test]
     fn what_a_dead_member_had_holds_up_nobody() {
         let mut journal = journal();
         journal.reserve(&BOTH).expect("an empty ring");
