@@ -163,7 +163,7 @@ async fn history(env: Env, seed: u64, options: ArrayOptions) -> Found<ArrayOutco
         if let Ok(array) = Array::open(&env, rack.named(), 0, run).await {
             let array = Arc::new(array);
             outcome.rebuilt += live(&env, &array, &mut rack, &model, options.steps, &mut outcome.writes).await?;
-            note_dead(&array, &mut dead);
+            outcome.deaths += note_dead(&array, &mut dead);
         }
         // The power of the last one, too.
         rack.after_cut(None);
@@ -174,9 +174,7 @@ async fn history(env: Env, seed: u64, options: ArrayOptions) -> Found<ArrayOutco
         left_out.map(|slot| devices.remove(slot));
         let opened = Array::open(&env, devices, usize::from(left_out.is_some()), run).await;
         let array = Arc::new(opened.map_err(|error| within(format!("after the cut: {error}")))?);
-        let before = dead.clone();
-        note_dead(&array, &mut dead);
-        outcome.deaths += dead.difference(&before).count() as u64;
+        outcome.deaths += note_dead(&array, &mut dead);
         check(&array, &model).await.map_err(within)?;
         let scrubbed = array.scrub(Pace::default(), &RUN, |_| ()).await.map_err(text)?;
         if scrubbed.wrong > 0 || scrubbed.lost > 0 {
@@ -186,14 +184,14 @@ async fn history(env: Env, seed: u64, options: ArrayOptions) -> Found<ArrayOutco
     Ok(outcome)
 }
 
-fn note_dead(array: &Array, dead: &mut BTreeSet<usize>) {
-    *dead = array
-        .status()
-        .members
-        .iter()
-        .filter(|member| member.state != MemberState::Active)
-        .map(|member| member.slot)
-        .collect();
+/// Notes who is not active; gives how many were before.
+fn note_dead(array: &Array, dead: &mut BTreeSet<usize>) -> u64 {
+    let members = array.status().members;
+    let now: BTreeSet<usize> =
+        members.iter().filter(|member| member.state != MemberState::Active).map(|member| member.slot).collect();
+    let died = now.difference(dead).count() as u64;
+    *dead = now;
+    died
 }
 
 /// Uses the array until the power fails, or for so many steps; gives how many members were rebuilt.
