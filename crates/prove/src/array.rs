@@ -25,7 +25,7 @@ const WRITERS: u64 = 3;
 const GROUPS: u64 = 3;
 /// Blocks that histories touch: a few groups' worth, so that rows are met again and again.
 const SPACE: u64 = 120;
-const RUN: AtomicBool = AtomicBool::new(false);
+static RUN: AtomicBool = AtomicBool::new(false);
 
 /// How to explore arrays.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use ashlar_block::{Kind, ResultExt};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
-const RUN: AtomicBool = AtomicBool::new(false);
+static RUN: AtomicBool = AtomicBool::new(false);
 
 fn repaired(array: &Array) -> u64 {
     array.status().members.iter().map(|member| member.counts.repaired).sum()
@@ -103,7 +103,8 @@ fn latent_errors_in_a_rebuild_lose_only_their_blocks() {
             }
         }
         let mut named = rebuilt.blocks.clone();
-        (named.sort_unstable(), expected.sort_unstable());
+        named.sort_unstable();
+        expected.sort_unstable();
         assert_eq!((named, rebuilt.lost), (expected.clone(), expected.len() as u64));
         for at in 0..array.shape().capacity().0 {
             match read(&array, at).await {

@@ -5,7 +5,7 @@ use crate::{MemberState, Pace, inspect};
 use ashlar_block::Kind;
 use std::sync::atomic::AtomicBool;
 
-const RUN: AtomicBool = AtomicBool::new(false);
+static RUN: AtomicBool = AtomicBool::new(false);
 
 async fn refused(rig: &Rig, devices: Vec<NamedDevice>, absent: usize) -> String {
     let opened = Array::open(&rig.env, devices, absent, Options::default()).await;
