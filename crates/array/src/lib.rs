@@ -25,6 +25,7 @@
 
 mod array;
 mod background;
+mod commit;
 mod format;
 #[cfg(test)]
 mod fuzz;
