@@ -18,10 +18,6 @@ pub enum Request {
         path: PathBuf,
         force: bool,
     },
-    Array {
-        array: Option<String>,
-        request: ArrayRequest,
-    },
     FsCreate {
         name: String,
         #[serde(default)]
