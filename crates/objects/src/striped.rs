@@ -23,6 +23,7 @@ use crate::{
 };
 use ashlar_env::Env;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::ops::{Bound, Range};
 
 /// Largest object: what S3 calls for.
@@ -101,7 +102,7 @@ impl Striped {
         };
         let locks = (0..LOCKS).map(|_| tokio::sync::Mutex::default()).collect();
         let striped = Striped { env: env.clone(), inner, piece: below.object, limits, locks };
-        striped.settle().await?;
+        striped.settle(None).await?;
         Ok(striped)
     }
 
@@ -183,34 +184,47 @@ impl Striped {
         Ok(())
     }
 
-    /// Settles what intents say: pieces that the owner does not have are deleted.
-    async fn settle(&self) -> Result<()> {
+    /// Settles what intents say, of all objects or of these: pieces that the owner does not have are deleted. Nobody changes
+    /// those objects meanwhile.
+    async fn settle(&self, owners: Option<&BTreeSet<&Name>>) -> Result<()> {
+        let mut from = Bound::Unbounded;
         loop {
-            let request = List { prefix: intent_prefix(), from: Bound::Unbounded, limit: 100 };
-            let intents = self.inner.list(request).await?.objects;
-            if intents.is_empty() {
-                return Ok(());
-            }
-            for intent in &intents {
-                let content = self.inner.get(&intent.name, everything(), Condition::Any).await?;
-                let content = content.data.concat();
-                let runs = content.chunks_exact(RUN_LEN);
-                let size = runs.map(|run| run.last_chunk::<8>().map_or(0, |len| u64::from_le_bytes(*len))).sum();
+            let page = self.inner.list(List { prefix: intent_prefix(), from, limit: 100 }).await?;
+            let (last, more) = (page.objects.last().map(|intent| intent.name.clone()), page.more);
+            let mut settled = Vec::new();
+            for intent in page.objects {
                 let owner = Name::new(intent.attributes.get(OWNER).cloned().unwrap_or_default())?;
-                let owned = match self.known(&owner, Condition::Any).await? {
-                    Some(Known { manifest: Some(manifest), .. }) => manifest.pieces(self.piece),
-                    _ => Default::default(),
-                };
-                let named = Manifest::decode(&content, size)?.pieces(self.piece);
-                self.drop_pieces(named.difference(&owned).copied()).await?;
+                if owners.is_none_or(|owners| owners.contains(&owner)) {
+                    self.settle_one(&intent.name, &owner).await?;
+                    settled.push(intent.name);
+                }
             }
-            // The pieces are gone for good before that is forgotten.
-            self.inner.sync().await?;
-            for intent in &intents {
-                self.inner.delete(&intent.name, ASYNC).await?;
+            if !settled.is_empty() {
+                // The pieces are gone for good before that is forgotten.
+                self.inner.sync().await?;
+                for intent in &settled {
+                    self.inner.delete(intent, ASYNC).await?;
+                }
+                self.inner.sync().await?;
             }
-            self.inner.sync().await?;
+            match last {
+                Some(last) if more => from = Bound::Excluded(last),
+                _ => return Ok(()),
+            }
         }
+    }
+
+    /// Deletes the pieces that an intent names and its owner does not have.
+    async fn settle_one(&self, intent: &Name, owner: &Name) -> Result<()> {
+        let content = self.inner.get(intent, everything(), Condition::Any).await?.data.concat();
+        let runs = content.chunks_exact(RUN_LEN);
+        let size = runs.map(|run| run.last_chunk::<8>().map_or(0, |len| u64::from_le_bytes(*len))).sum();
+        let owned = match self.known(owner, Condition::Any).await? {
+            Some(Known { manifest: Some(manifest), .. }) => manifest.pieces(self.piece),
+            _ => BTreeSet::new(),
+        };
+        let named = Manifest::decode(&content, size)?.pieces(self.piece);
+        self.drop_pieces(named.difference(&owned).copied()).await
     }
 
     fn fresh(&self) -> u128 {
@@ -578,7 +592,9 @@ impl Engine for Striped {
             Some(before) => Some(self.intend(name, before).await?),
             None => None,
         };
-        // Intents that name what the parts have are gone before the parts move.
+        // Intents that name what the parts have are gone before the parts move; also those of changes that were given up.
+        let moving: BTreeSet<&Name> = parts.iter().collect();
+        self.settle(Some(&moving)).await?;
         self.inner.sync().await?;
         let put = Put { attributes: with_own(put.attributes, size, sum), expected: None, ..put };
         let stat = self.inner.compose(name, parts, put).await?;
