@@ -1,10 +1,13 @@
 //! Which name an inode has, as far as requests tell since somebody wants to know.
 
 use ashlar_vfs::{Ino, ROOT};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// Directories above one another that are followed: a path of 4,096 bytes, as Linux has them, names no more.
 const DEPTH_MAX: usize = 2048;
+
+/// Inodes that are kept though the kernel gave back all references that were seen.
+const GONE_MAX: usize = 1 << 16;
 
 type Place = (Ino, Box<[u8]>);
 
@@ -23,6 +26,9 @@ pub(crate) struct Names {
     inodes: HashMap<Ino, Named>,
     /// Who is at a place.
     places: HashMap<Place, Ino>,
+    /// Inodes of which no reference is left that was seen, in their order. The kernel may have one from before, and gives
+    /// that back when the name was found anew: so they are kept for a while.
+    gone: VecDeque<Ino>,
 }
 
 impl Names {
@@ -39,7 +45,12 @@ impl Names {
     pub(crate) fn forgotten(&mut self, ino: Ino, count: u64) {
         let Some(named) = self.inodes.get_mut(&ino) else { return };
         named.lookups = named.lookups.saturating_sub(count);
-        if named.lookups == 0
+        if named.lookups == 0 {
+            self.gone.push_back(ino);
+        }
+        if self.gone.len() > GONE_MAX
+            && let Some(ino) = self.gone.pop_front()
+            && self.inodes.get(&ino).is_some_and(|named| named.lookups == 0)
             && let Some(Named { place, .. }) = self.inodes.remove(&ino)
             && self.places.get(&place) == Some(&ino)
         {
@@ -152,7 +163,6 @@ mod tests {
                         names.removed(above_ino, own.as_bytes());
                         prop_assert_eq!(names.path(ino), Some(from.clone()), "who has it open keeps the path");
                         names.forgotten(ino, 1);
-                        prop_assert_eq!(names.path(ino), None);
                         model.0.remove(&from);
                     }
                     _ => {}
@@ -161,10 +171,6 @@ mod tests {
                     prop_assert_eq!(names.path(*ino), Some(path.clone()));
                 }
             }
-            for ino in model.0.values() {
-                names.forgotten(*ino, 1);
-            }
-            prop_assert!(names.inodes.is_empty() && names.places.is_empty());
         }
     }
 
@@ -179,5 +185,20 @@ mod tests {
         assert_eq!(names.path_in(12, b"d").as_deref(), Some("/b/c/d"));
         assert_eq!(names.path(13), None);
         assert_eq!(names.path(ROOT).as_deref(), Some("/"));
+    }
+
+    /// A reference from before is given back when the name was found anew; and memory is bounded all the same.
+    #[test]
+    fn forgotten_names_are_kept_for_a_while() {
+        let mut names = Names::default();
+        names.found(ROOT, b"dir", 10);
+        names.forgotten(10, 1);
+        assert_eq!(names.path(10).as_deref(), Some("/dir"));
+        for ino in 0..2 * GONE_MAX as u64 {
+            names.found(ROOT, ino.to_string().as_bytes(), 100 + ino);
+            names.forgotten(100 + ino, 1);
+        }
+        assert_eq!(names.path(10), None);
+        assert_eq!((names.inodes.len(), names.places.len()), (GONE_MAX, GONE_MAX));
     }
 }
