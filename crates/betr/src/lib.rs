@@ -76,33 +76,13 @@ impl Default for Zones {
     }
 }
 
-/// A rule of order that an exploration may break on purpose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
-    /// What is built in several transactions is noted before.
-    NoteBeforeBuilding,
-    /// A file that loses its last name is noted in the same transaction while somebody uses it.
-    NoteOrphans,
-    /// Contents of files without names are brought away before what lies around them moves.
-    EvacuateBeforeMoving,
-}
-
-impl Rule {
-    /// All rules, with their names and what they say.
-    pub const ALL: [(Rule, &'static str, &'static str); 3] = [
-        (Rule::NoteBeforeBuilding, "note-before-building", "what is built in several transactions is noted before"),
-        (Rule::NoteOrphans, "note-orphans", "a used file that loses its last name is noted in the same transaction"),
-        (
-            Rule::EvacuateBeforeMoving,
-            "evacuate-before-moving",
-            "contents of files without names are brought away before what lies around them moves",
-        ),
-    ];
-
-    /// A rule by its name.
-    pub fn named(name: &str) -> Option<Rule> {
-        Rule::ALL.iter().find(|(_, known, _)| *known == name).map(|(rule, ..)| *rule)
-    }
+ashlar_env::rules! {
+    NoteBeforeBuilding = "note-before-building":
+        "what is built in several transactions is noted before",
+    NoteOrphans = "note-orphans":
+        "a used file that loses its last name is noted in the same transaction",
+    EvacuateBeforeMoving = "evacuate-before-moving":
+        "contents of files without names are brought away before what lies around them moves",
 }
 
 /// How an open file system behaves.

@@ -2,6 +2,7 @@
 
 use crate::arguments::Crash;
 use crate::output::{Failure, Output};
+use ashlar_pool::Rule;
 use ashlar_prove::crash::{CrashOptions, CrashOutcome, Finding, Io, Kind, OWN, Subject, explore_crash, replay_crash};
 use ashlar_units::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -95,7 +96,11 @@ fn options(arguments: &Crash) -> Result<CrashOptions, Failure> {
         if programs || arguments.mount_options.is_some() || arguments.size.is_some() || arguments.model.is_some() {
             return Err(unable(format!("--fs {OWN} brings its own disk, workload and check: leave them out")));
         }
-        Subject::Own { without: crate::prove::broken(arguments.without.as_deref())? }
+        let rule = |name: &String| {
+            let known = Rule::named(name);
+            known.ok_or_else(|| unable(format!("there is no rule {name:?}; `ashlar prove pool --rules` lists them")))
+        };
+        Subject::Own { without: arguments.without.as_ref().map(rule).transpose()? }
     } else if arguments.without.is_some() {
         return Err(unable(format!("--without breaks a rule of our own pool: give --fs {OWN} with it")));
     } else {

@@ -3,7 +3,7 @@
 use crate::arguments::Arguments;
 use crate::output::{Failure, Output};
 use ashlar_layers::LayerInfo;
-use ashlar_pool::Rule;
+use ashlar_prove::EXPLORATIONS;
 use clap::CommandFactory;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -65,20 +65,17 @@ pub fn explain(name: &str, output: &Output) -> Result<ExitCode, Failure> {
         return Ok(code);
     }
     let layer = ashlar_layers::layers().into_iter().find(|layer| layer.name == name);
-    let rule = Rule::ALL.iter().find(|(_, known, _)| *known == name);
+    let rules = rules(name);
     let faults = ashlar_faults::KINDS.iter().filter(|kind| name == "faults" || kind.name == name);
     let faults: String = faults.map(|kind| format!("{}\n    {}\n", kind.what, kind.usage())).collect();
     let estimator = ashlar_estimate::ESTIMATORS.iter().find(|estimator| estimator.name == name);
-    let text = match (layer, rule) {
+    let text = match layer {
         _ if !faults.is_empty() => faults,
         _ if name == "betr" => crate::engine::ABOUT_BETR.into(),
         _ if estimator.is_some() => estimator.map(|about| crate::plan::about(about)).unwrap_or_default(),
-        (Some(layer), _) => Layers(vec![layer]).to_string(),
-        (None, Some((_, name, what))) => format!(
-            "The rule {name} of the pool: {what}.\n`ashlar prove pool --without {name}` breaks it on purpose, and must find \
-             the damage."
-        ),
-        (None, None) => {
+        Some(layer) => Layers(vec![layer]).to_string(),
+        None if !rules.is_empty() => rules,
+        None => {
             let mut command = Arguments::command();
             let found = command.find_subcommand_mut(name);
             let found = found.ok_or_else(|| {
@@ -89,4 +86,23 @@ pub fn explain(name: &str, output: &Output) -> Result<ExitCode, Failure> {
     };
     output.print(&Explanation { name: name.into(), text });
     Ok(ExitCode::SUCCESS)
+}
+
+/// The rules of this name, each by the first exploration that has it: what stands on a pool has the pool's, too.
+fn rules(name: &str) -> String {
+    let mut found: Vec<(&str, &str)> = Vec::new();
+    for exploration in &EXPLORATIONS {
+        for (_, what) in exploration.rules().into_iter().filter(|(known, _)| *known == name) {
+            if !found.iter().any(|(_, known)| *known == what) {
+                found.push((exploration.name, what));
+            }
+        }
+    }
+    let line = |(of, what): (&str, &str)| {
+        format!(
+            "The rule {name} of {of}: {what}.\n`ashlar prove {of} --without {name}` breaks it on purpose, and must find the \
+             damage.\n"
+        )
+    };
+    found.into_iter().map(line).collect()
 }

@@ -18,6 +18,7 @@ pub mod bpf;
 pub mod host;
 mod ops;
 pub mod real;
+mod rules;
 pub mod sim;
 mod task;
 

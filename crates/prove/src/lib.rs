@@ -5,6 +5,7 @@
 mod array;
 pub mod crash;
 mod daemon;
+mod explorations;
 mod files;
 #[cfg(test)]
 mod fuzz;
@@ -18,6 +19,7 @@ pub mod typed;
 
 pub use array::{ArrayOptions, ArrayOutcome, explore_array};
 pub use daemon::{Daemon, DaemonOutcome, explore_daemon};
+pub use explorations::{EXPLORATIONS, Exploration, RuleText, Seen};
 pub use files::*;
 pub use objects::{ObjectsOptions, ObjectsOutcome, ObjectsRule, explore_objects};
 pub use pool::{Failure, Options, Outcome, explore};

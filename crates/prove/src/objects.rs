@@ -42,6 +42,11 @@ impl ObjectsRule {
         let own = objects_pool::Rule::ALL.into_iter().map(|(rule, name, what)| (ObjectsRule::Store(rule), name, what));
         own.chain(Rule::ALL.into_iter().map(|(rule, name, what)| (ObjectsRule::Pool(rule), name, what)))
     }
+
+    /// A rule by its name.
+    pub fn named(name: &str) -> Option<ObjectsRule> {
+        ObjectsRule::all().find(|(_, known, _)| *known == name).map(|(rule, ..)| rule)
+    }
 }
 
 /// How to explore.

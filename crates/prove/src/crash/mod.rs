@@ -494,8 +494,7 @@ fn finding(
             check: std::path::absolute(check).unwrap_or_else(|_| check.clone()),
         },
         Subject::Own { without } => {
-            let name = without.and_then(|broken| Rule::ALL.into_iter().find(|(rule, ..)| *rule == broken));
-            let without = name.map(|(_, name, _)| name.to_string());
+            let without = without.map(|rule| rule.name().to_string());
             saved::Subject::Own { seed: options.seed, without, drop_flushes: options.drop_flushes }
         }
     };
