@@ -129,7 +129,7 @@ pub fn run(command: ProveCommand, output: &Output) -> Result<ExitCode, Failure> 
         ProveCommand::Daemon(long) => {
             let unable = |what: String| Failure::new(what).with_code(2);
             if let Some(obstacle) = Daemon::obstacle() {
-                return Err(unable(obstacle));
+                return Err(unable(obstacle.into()));
             }
             let program = std::env::current_exe().map_err(|error| unable(error.to_string()))?;
             return explore(&Explored::Daemon(program), &long, output);
