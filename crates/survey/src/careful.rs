@@ -65,7 +65,7 @@ pub fn stretch<R: ReadAt>(
         let at = analyser.reached();
         let limit = stretch.to.min(stretch.data_end).max(at + 1);
         stretch.from = from.probe(at, limit, &error.to_string(), &mut tries, &mut damages).next_multiple_of(SMALLEST);
-        stretch.begins = false;
+        (stretch.data_begin, stretch.begins) = (stretch.from, false);
         if stretch.from >= limit {
             break;
         }
@@ -178,7 +178,7 @@ mod tests {
             let mut bad = bad;
             bad.retain(|block| block * 512 < end);
             bad.extend(2000..2000 + run);
-            let whole = Stretch { from: 0, to: end, data_end: end, begins: true, salt: 0 };
+            let whole = Stretch { from: 0, to: end, data_end: end, data_begin: 0, begins: true, salt: 0 };
             let (mut all, mut found) = (Outcome::default(), Outcome::default());
             let mut analyser = Analyser::new(&plan());
             analyser.stretch(&mut bytes.as_slice(), &whole, &mut all).expect("memory");
@@ -214,7 +214,7 @@ mod tests {
     fn a_dead_device_ends_soon() {
         let bytes = vec![7; 8 << 20];
         let bad = (0..bytes.len() as u64 / 512).collect();
-        let whole = Stretch { from: 0, to: 8 << 20, data_end: 8 << 20, begins: true, salt: 0 };
+        let whole = Stretch { from: 0, to: 8 << 20, data_end: 8 << 20, data_begin: 0, begins: true, salt: 0 };
         let mut outcome = Outcome::default();
         let mut reader = Careful { inner: Faulty { bytes: &bytes, bad: &bad, short: false }, block: 512 };
         let damages = stretch(&mut Analyser::new(&plan()), &mut reader, &whole, &mut outcome);

@@ -160,7 +160,9 @@ impl Scan<'_> {
             let reader = self.source.reader(entry);
             if let Ok((reader, _)) = &reader {
                 let from = u64::from(unit.number) * self.unit_bytes;
-                reader.announce(from, self.unit_bytes.min(ANNOUNCED).min(entry.size.saturating_sub(from)));
+                let begin = from.saturating_sub(self.plan.lead());
+                let len = self.unit_bytes.min(ANNOUNCED).min(entry.size.saturating_sub(from));
+                reader.announce(begin, from - begin + len);
             }
             if jobs.send(Job { sequence: sequence as u64, unit: *unit, reader }).is_err() {
                 return;

@@ -62,6 +62,9 @@ pub enum SourceError {
     Unsupported(String),
 }
 
+/// Data around a unit that are looked for: more than the longest chunk, and than what is read before a unit.
+const REACH: u64 = 4 << 20;
+
 /// O_NOATIME: looking must not change what is looked at. O_NONBLOCK: a pipe that took a file's place must not hold us up.
 const FLAGS: i32 = 0o1_000_000 | 0o4_000;
 
@@ -234,22 +237,22 @@ impl Reader {
             return Ok(Vec::new());
         }
         if !entry.sparse {
-            return Ok(vec![Stretch { from, to, data_end: entry.size, begins: from == 0, salt }]);
+            return Ok(vec![Stretch { from, to, data_end: entry.size, data_begin: 0, begins: true, salt }]);
         }
-        // A chunk may go on beyond the unit, but not beyond a hole; 4 MiB is more than the longest chunk.
+        // A chunk may go on beyond the unit, or begin before it, but not beyond a hole.
         let mut stretches: Vec<Stretch> = Vec::new();
-        let reach = to.saturating_add(4 << 20).min(entry.size);
+        let (back, reach) = (from.saturating_sub(REACH), to.saturating_add(REACH).min(entry.size));
         let mut before = None;
-        if from > 0 {
-            self.data(entry, from - 1, from, &mut |begin, _| {
-                before = Some(begin);
-                false
-            })?;
-        }
+        self.data(entry, back, from, &mut |begin, end| {
+            before = Some(begin & !4095).filter(|_| end >= from);
+            true
+        })?;
         self.data(entry, from, reach, &mut |begin, end| {
             if begin < to {
-                let begins = begin > from || before.is_none();
-                stretches.push(Stretch { from: begin & !4095, to: end.min(to), data_end: end, begins, salt });
+                let own = begin & !4095;
+                let data_begin = before.filter(|_| begin == from).unwrap_or(own);
+                let begins = data_begin == 0 || data_begin > back;
+                stretches.push(Stretch { from: own, to: end.min(to), data_end: end, data_begin, begins, salt });
             }
             begin < to
         })?;
