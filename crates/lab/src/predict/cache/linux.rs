@@ -4,7 +4,7 @@
 //! * A page comes to the inactive list, is marked when it is read, and goes to the active list when it is read again. One
 //!   that went and comes back so soon that it would have stayed in a cache of twice the active list goes there at once.
 //! * A name pins its inode; names that are used are passed over once. An inode that lost its last name stays, until it is
-//!   old itself; with it go its pages.
+//!   old itself and has no pages.
 //! * When memory is full, names and inodes are given up in the same proportion as pages, twice as fast (shrinkers have
 //!   `seeks` of 2).
 //!
@@ -376,8 +376,10 @@ impl Linux {
     fn evict_inode(&mut self) {
         let Some(slot) = self.inodes.oldest(0) else { return };
         let Some(inode) = self.inodes.get_mut(slot).copied() else { return };
-        let pinned = self.inode_slots.get(&inode).is_some_and(|(_, names)| *names > 0);
-        if pinned {
+        let named = self.inode_slots.get(&inode).is_some_and(|(_, names)| *names > 0);
+        // `mapping_shrinkable`: nor does one go of which there are pages, or what is remembered of them.
+        let used = self.files.get(&inode).is_some_and(|file| !file.is_empty());
+        if named || used {
             return self.inodes.renew(slot, 0);
         }
         let (_, written) = self.dirty.sync(inode);
