@@ -18,6 +18,8 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 /// Bytes that are read or written at once, at most.
 const PIECE_MAX: u64 = 8 << 20;
@@ -59,7 +61,9 @@ impl fmt::Display for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "name      {}", self.name)?;
         writeln!(f, "size      {} ({} bytes)", Size(self.size), self.size)?;
-        writeln!(f, "modified  {} s since 1970", self.modified)?;
+        let modified = i64::try_from(self.modified).ok().and_then(|at| OffsetDateTime::from_unix_timestamp(at).ok());
+        let modified = modified.and_then(|at| at.format(&Rfc3339).ok());
+        writeln!(f, "modified  {}", modified.as_deref().unwrap_or("at a time that no calendar has"))?;
         writeln!(f, "version   {}", self.version)?;
         writeln!(f, "checksum  {} (CRC-64/NVME)", self.checksum)?;
         self.attributes.iter().try_for_each(|(key, value)| writeln!(f, "{key}: {value}"))
