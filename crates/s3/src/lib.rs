@@ -30,10 +30,12 @@ mod rechunk;
 mod server;
 mod service;
 mod sums;
+mod tls;
 
 pub use buckets::{BucketError, BucketInfo, Buckets, InMemory};
 pub use credentials::Credentials;
-pub use server::{Limits, Options, Server, Tls};
+pub use server::{Limits, Options, Server};
+pub use tls::Tls;
 
 /// Whether a bucket may have this name: 3 to 63 lower-case letters, digits, '.' and '-', as S3 has it.
 pub fn is_bucket_name(name: &str) -> bool {

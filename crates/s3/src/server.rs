@@ -5,27 +5,24 @@ use crate::budget::Budget;
 use crate::credentials::Credentials;
 use crate::gateway::Gateway;
 use crate::service::{Admission, Door, XML_MAX};
+use crate::tls::Tls;
 use ashlar_env::Env;
 use ashlar_units::Bytes as Size;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::host::SingleDomain;
 use s3s::service::S3ServiceBuilder;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::{Notify, Semaphore};
-use tokio_rustls::TlsAcceptor;
 
 /// For how long [`Server::stop`] waits for requests in service.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -69,38 +66,6 @@ pub struct Options {
     pub domain: Option<String>,
     /// What clients may take.
     pub limits: Limits,
-}
-
-/// A certificate and its key.
-#[derive(Clone)]
-pub struct Tls(Arc<rustls::ServerConfig>);
-
-impl std::fmt::Debug for Tls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Tls")
-    }
-}
-
-impl Tls {
-    /// Reads PEM files.
-    ///
-    /// # Errors
-    /// What is wrong with which file.
-    pub fn load(certificate: &Path, key: &Path) -> Result<Tls, String> {
-        let wrong = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-        let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        let chain = chain.map_err(|error| wrong(certificate, &error))?;
-        if chain.is_empty() {
-            return Err(wrong(certificate, &"there is no certificate in it; it must be PEM"));
-        }
-        let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, &error))?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let config = config.and_then(|config| config.with_no_client_auth().with_single_cert(chain, secret));
-        let mut config = config.map_err(|error| wrong(certificate, &error))?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Tls(Arc::new(config)))
-    }
 }
 
 /// A running S3 server. It serves until [`Server::stop`].
@@ -191,7 +156,7 @@ async fn accept(
 ) -> GracefulShutdown {
     let connections = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(limits.clients));
-    let tls = tls.map(|tls| TlsAcceptor::from(tls.0));
+    let tls = tls.map(Tls::acceptor);
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.patience).max_buf_size(HEAD_MAX).max_headers(HEADERS_MAX);
     let next = async {

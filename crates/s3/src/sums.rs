@@ -30,6 +30,20 @@ pub(crate) struct Expected {
     pub(crate) trailers: Option<TrailingHeaders>,
 }
 
+/// Takes what a client says about a body from the fields of an input that has one.
+macro_rules! expected {
+    ($input:expr, $announced:expr, $trailers:expr) => {
+        crate::sums::Expected {
+            sums: crate::described::take_checksums!($input),
+            md5: $input.content_md5.take(),
+            algorithm: $input.checksum_algorithm.take(),
+            announced: $announced,
+            trailers: $trailers,
+        }
+    };
+}
+pub(crate) use expected;
+
 /// Computes what a client expects, and MD5.
 pub(crate) struct Sums {
     md5: Md5,

@@ -132,6 +132,12 @@ assert sorted(found) == ["a", "a/", "b/", "b0", "c/", "zz"], found
 assert s3.list_objects_v2(Bucket=L, MaxKeys=0)["KeyCount"] == 0
 fails("InvalidArgument", s3.list_objects_v2, Bucket=L, ContinuationToken="!")
 
+# Every object is its one version.
+for page in s3.get_paginator("list_object_versions").paginate(Bucket=L, Delimiter="/", PaginationConfig={"PageSize": 2}):
+    found = found[len(page.get("Versions", [])) + len(page.get("CommonPrefixes", [])):]
+    assert all(version["VersionId"] == "null" and version["IsLatest"] for version in page.get("Versions", []))
+assert not found
+
 # Many deleted at once.
 gone = s3.delete_objects(Bucket=L, Delete={"Objects": [{"Key": key} for key in keys + ["none"]]})
 assert len(gone["Deleted"]) == len(keys) + 1 and not gone.get("Errors")
@@ -168,6 +174,13 @@ assert done["ETag"] == f'"{hashlib.md5(md5s).hexdigest()}-3"', done
 got = s3.get_object(Bucket=B, Key="parts")
 assert got["Body"].read() == b"".join(parts) and got["Metadata"] == {"a": "b"} and got["ContentType"] == "text/z"
 fails("NoSuchUpload", s3.complete_multipart_upload, MultipartUpload={"Parts": sent}, **complete)
+s3.copy_object(Bucket=B, Key="parts", CopySource={"Bucket": B, "Key": "parts"}, MetadataDirective="REPLACE")
+for index, part in enumerate(parts, 1):
+    got = s3.get_object(Bucket=B, Key="parts", PartNumber=index)
+    assert got["Body"].read() == part and got["PartsCount"] == 3 and got["ETag"] == done["ETag"], index
+fails("InvalidPart", s3.get_object, Bucket=B, Key="parts", PartNumber=4)
+fails("InvalidPart", s3.get_object, Bucket=B, Key="k", PartNumber=2)
+assert s3.get_object(Bucket=B, Key="k", PartNumber=1)["Body"].read() == body
 number, sent = upload("small")
 small = s3.upload_part(Bucket=B, Key="small", UploadId=number, PartNumber=1, Body=b"tiny")
 sent[0]["ETag"] = small["ETag"]

@@ -2,48 +2,58 @@
 
 mod common;
 
-use common::{Scratch, Served, attempt, run};
+use common::{Aws, Scratch, Served, run};
 
 #[test]
 fn aws_cli() {
     let served = Served::new();
+    let mut aws = Aws::new(&served);
     let scratch = Scratch::new("aws");
     let (small, large) = (scratch.file("small", 5_000), scratch.file("large", 21_000_001));
-    let (small, large, back) = (small.display(), large.display(), scratch.at("back"));
-    let back = back.display();
-    run(&served, "aws s3 mb s3://photos");
-    run(&served, &format!("aws s3 cp {small} s3://photos/a/small --metadata colour=blue --content-type text/x-test"));
-    run(&served, &format!("aws s3 cp {large} 's3://photos/a/large with space+%'"));
-    for (key, file) in [("a/small", small.to_string()), ("a/large with space+%", large.to_string())] {
-        run(&served, &format!("aws s3 cp 's3://photos/{key}' {back} && cmp {file} {back}"));
+    let (small, large) = (small.to_str().expect("text"), large.to_str().expect("text"));
+    let back = scratch.at("back");
+    let back = back.to_str().expect("text");
+    let same =
+        |file: &str| assert!(std::fs::read(file).expect("a file") == std::fs::read(back).expect("a file"), "{file}");
+    let spaced = "s3://photos/a/large with space+%";
+    aws.run(&["s3", "mb", "s3://photos"]);
+    let said = ["--metadata", "colour=blue", "--content-type", "text/x-test"];
+    aws.run(&[&["s3", "cp", small, "s3://photos/a/small"], &said[..]].concat());
+    aws.run(&["s3", "cp", large, spaced]);
+    for (object, file) in [("s3://photos/a/small", small), (spaced, large)] {
+        aws.run(&["s3", "cp", object, back]);
+        same(file);
     }
-    let listed = run(&served, "aws s3 ls s3://photos/");
+    let listed = aws.run(&["s3", "ls", "s3://photos/"]);
     assert!(listed.contains("PRE a/") && !listed.contains("small"), "{listed}");
-    let listed = run(&served, "aws s3 ls s3://photos/a/");
+    let listed = aws.run(&["s3", "ls", "s3://photos/a/"]);
     assert!(listed.contains("5000 small") && listed.contains("21000001 large with space+%"), "{listed}");
-    let head = run(&served, "aws s3api head-object --bucket photos --key a/small");
+    let photos = ["--bucket", "photos", "--key"];
+    let head = aws.run(&[&["s3api", "head-object"], &photos[..], &["a/small"]].concat());
     assert!(head.contains(r#""colour": "blue""#) && head.contains("text/x-test"), "{head}");
-    let tag = run(&served, "aws s3api head-object --bucket photos --key 'a/large with space+%' --query ETag");
+    let tag = aws.run(&[&["s3api", "head-object", "--query", "ETag"], &photos[..], &["a/large with space+%"]].concat());
     assert!(tag.contains("-3"), "three parts: {tag}");
-    let part = "aws s3api get-object --bucket photos --key a/small --range bytes=10-19";
-    run(&served, &format!("{part} {back} && test $(stat -c %s {back}) = 10 && cmp -n 10 -i 10:0 {small} {back}"));
-    let once = format!("aws s3api put-object --bucket photos --key once --body {small} --if-none-match '*'");
-    run(&served, &once);
-    let (succeeded, said) = attempt(&served, &once);
+    aws.run(&[&["s3api", "get-object", "--range", "bytes=10-19"], &photos[..], &["a/small", back]].concat());
+    assert_eq!(std::fs::read(back).expect("a file"), std::fs::read(small).expect("a file")[10..20]);
+    let put = |more: &[&'static str]| -> Vec<&str> { [&["s3api", "put-object", "--body", small], more].concat() };
+    let once = put(&["--bucket", "photos", "--key", "once", "--if-none-match", "*"]);
+    aws.run(&once);
+    let (succeeded, said) = aws.attempt(&once);
     assert!(!succeeded && said.contains("PreconditionFailed"), "{said}");
-    let url = run(&served, "aws s3 presign s3://photos/a/small");
+    let url = aws.run(&["s3", "presign", "s3://photos/a/small"]);
     run(&served, &format!("curl -sf '{}' -o {back} && cmp {small} {back}", url.trim()));
-    run(&served, "aws s3 cp 's3://photos/a/large with space+%' s3://photos/copy");
-    run(&served, &format!("aws s3 cp s3://photos/copy {back} && cmp {large} {back}"));
+    aws.run(&["s3", "cp", spaced, "s3://photos/copy"]);
+    aws.run(&["s3", "cp", "s3://photos/copy", back]);
+    same(large);
     for kind in ["CRC64NVME", "SHA256"] {
-        let put = format!("aws s3api put-object --bucket photos --key sum --body {small} --checksum-algorithm {kind}");
-        let said = run(&served, &put);
+        let said = aws.run(&put(&["--bucket", "photos", "--key", "sum", "--checksum-algorithm", kind]));
         assert!(said.contains(&format!("Checksum{kind}")), "{said}");
-        run(&served, &format!("aws s3api get-object --bucket photos --key sum --checksum-mode ENABLED {back}"));
+        aws.run(&[&["s3api", "get-object", "--checksum-mode", "ENABLED"], &photos[..], &["sum", back]].concat());
     }
-    let (succeeded, said) = attempt(&served, "aws s3 rb s3://photos");
+    let (succeeded, said) = aws.attempt(&["s3", "rb", "s3://photos"]);
     assert!(!succeeded && said.contains("BucketNotEmpty"), "{said}");
-    run(&served, "aws s3 rm --recursive s3://photos && aws s3 rb s3://photos");
+    aws.run(&["s3", "rm", "--recursive", "s3://photos"]);
+    aws.run(&["s3", "rb", "s3://photos"]);
 }
 
 #[test]

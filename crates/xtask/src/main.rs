@@ -44,6 +44,8 @@ enum Bench {
     Prediction(bench::PredictionOptions),
     /// The proximal engine on an emulated disk, in virtual time, beside the paper's tables.
     Proximal(bench::ProximalOptions),
+    /// The S3 door beside other servers of S3, on loopback: 4 KiB and 8 MiB, put and got.
+    S3(bench::S3Options),
     /// Surveys of real sets: ranges beside the truth, what a sample costs, and rates beside backup programs.
     Survey(bench::SurveyOptions),
 }
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Task::Bench(Bench::Ageing(options)) => bench::ageing(&options),
         Task::Bench(Bench::Prediction(options)) => bench::prediction(&options),
         Task::Bench(Bench::Proximal(options)) => bench::proximal(&options),
+        Task::Bench(Bench::S3(options)) => bench::s3(&options),
         Task::Bench(Bench::Survey(options)) => bench::survey(&options),
         Task::Soak { budget, only, list } => soak::soak(&budget, only.as_deref(), list),
     };

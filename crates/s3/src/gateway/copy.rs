@@ -92,18 +92,14 @@ impl Gateway {
         let mut attributes = if replaces { described!(input)? } else { source.stat.attributes.clone() };
         let stat = if onto_itself && algorithm.is_none() {
             // The bytes stay, and with them tag and checksums.
-            attributes.insert(ETAG.into(), described::etag_text(&source.stat).into_bytes().into());
-            if described::text(&source.stat, ETAG).is_some() {
-                let sums = described::checksums(&source.stat);
-                keep_checksums(&mut attributes, &sums);
-            }
+            described::keep_contents(&mut attributes, &source.stat);
             let condition = Condition::Version(source.stat.version);
             let (store, change) = (bucket.store.clone(), Change { condition, ..Change::default() });
             self.on_env(async move { store.set_attributes(&name, attributes, change).await }).await.map_err(of_store)?
         } else {
             let sums = Sums::new(Expected { algorithm, ..Expected::default() })?;
             let received = self.transfer(&source, 0..source.stat.size, &bucket, sums).await?;
-            described::forget_checksums(&mut attributes);
+            described::forget_contents(&mut attributes);
             attributes.insert(ETAG.into(), hex(&received.md5).into_bytes().into());
             keep_checksums(&mut attributes, &received.sums);
             let put = Put { attributes, ..Put::default() };

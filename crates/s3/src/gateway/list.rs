@@ -1,5 +1,6 @@
 //! Listings. Keys below a common prefix are skipped by one seek.
 
+use super::write::NO_VERSION;
 use super::{Answer, Gateway, answer, int, owner, page_len, timestamp};
 use crate::described;
 use crate::names::first_key;
@@ -20,6 +21,24 @@ pub(super) struct Wanted {
     pub(super) after: String,
     /// Keys and common prefixes on a page.
     pub(super) limit: usize,
+}
+
+impl Wanted {
+    /// From the parameters of a request, which has them under several names.
+    fn new(
+        prefix: Option<String>,
+        delimiter: Option<String>,
+        after: Option<String>,
+        most: Option<i32>,
+    ) -> S3Result<Wanted> {
+        let limit = page_len(most, "max-keys")?;
+        let (prefix, delimiter) = (prefix.unwrap_or_default(), delimiter.unwrap_or_default());
+        Ok(Wanted { prefix, delimiter, after: after.unwrap_or_default(), limit })
+    }
+    /// The delimiter, as an answer has it.
+    fn said_delimiter(&self, encode: &Encoding) -> Option<String> {
+        Some(&self.delimiter).filter(|text| !text.is_empty()).map(|text| encode.text(text))
+    }
 }
 
 /// A line of a listing.
@@ -121,14 +140,8 @@ impl Gateway {
 
     pub(super) async fn list_v1(&self, input: ListObjectsInput) -> Answer<ListObjectsOutput> {
         let bucket = self.bucket(&input.bucket).await?;
-        let limit = page_len(input.max_keys, "max-keys")?;
         let encode = Encoding::new(input.encoding_type.as_ref())?;
-        let wanted = Wanted {
-            prefix: input.prefix.unwrap_or_default(),
-            delimiter: input.delimiter.unwrap_or_default(),
-            after: input.marker.unwrap_or_default(),
-            limit,
-        };
+        let wanted = Wanted::new(input.prefix, input.delimiter, input.marker, input.max_keys)?;
         let page = self.lines(&bucket.store, &wanted).await?;
         let next = page.lines.last().filter(|_| page.more).map(Line::text);
         let (contents, common_prefixes) = encode.lines(page.lines, true);
@@ -136,13 +149,13 @@ impl Gateway {
             name: Some(input.bucket),
             prefix: Some(encode.text(&wanted.prefix)),
             marker: Some(encode.text(&wanted.after)),
-            max_keys: Some(limit as i32),
+            max_keys: Some(wanted.limit as i32),
             is_truncated: Some(page.more),
             // Without a delimiter the last key is the marker; with one it has to be said. It may always be.
             next_marker: next.map(|next| encode.text(&next)),
             contents: Some(contents),
             common_prefixes: Some(common_prefixes),
-            delimiter: Some(wanted.delimiter).filter(|text| !text.is_empty()).map(|text| encode.text(&text)),
+            delimiter: wanted.said_delimiter(&encode),
             encoding_type: input.encoding_type,
             ..Default::default()
         })
@@ -150,18 +163,12 @@ impl Gateway {
 
     pub(super) async fn list_v2(&self, input: ListObjectsV2Input) -> Answer<ListObjectsV2Output> {
         let bucket = self.bucket(&input.bucket).await?;
-        let limit = page_len(input.max_keys, "max-keys")?;
         let encode = Encoding::new(input.encoding_type.as_ref())?;
         let after = match &input.continuation_token {
-            Some(token) => from_token(token)?,
-            None => input.start_after.clone().unwrap_or_default(),
+            Some(token) => Some(from_token(token)?),
+            None => input.start_after.clone(),
         };
-        let wanted = Wanted {
-            prefix: input.prefix.unwrap_or_default(),
-            delimiter: input.delimiter.unwrap_or_default(),
-            after,
-            limit,
-        };
+        let wanted = Wanted::new(input.prefix, input.delimiter, after, input.max_keys)?;
         let page = self.lines(&bucket.store, &wanted).await?;
         let next = page.lines.last().filter(|_| page.more).map(|line| to_token(&line.text()));
         let key_count = page.lines.len() as i32;
@@ -169,17 +176,55 @@ impl Gateway {
         answer(ListObjectsV2Output {
             name: Some(input.bucket),
             prefix: Some(encode.text(&wanted.prefix)),
-            max_keys: Some(limit as i32),
+            max_keys: Some(wanted.limit as i32),
             key_count: Some(key_count),
             continuation_token: input.continuation_token,
             is_truncated: Some(page.more),
             next_continuation_token: next,
             contents: Some(contents),
             common_prefixes: Some(common_prefixes),
-            delimiter: Some(wanted.delimiter).filter(|text| !text.is_empty()).map(|text| encode.text(&text)),
+            delimiter: wanted.said_delimiter(&encode),
             encoding_type: input.encoding_type,
             start_after: input.start_after.map(|text| encode.text(&text)),
             request_charged: None,
+        })
+    }
+}
+
+impl Gateway {
+    /// Every object has one version, which S3 calls `null` in buckets that keep none.
+    pub(super) async fn versions(&self, input: ListObjectVersionsInput) -> Answer<ListObjectVersionsOutput> {
+        let bucket = self.bucket(&input.bucket).await?;
+        let encode = Encoding::new(input.encoding_type.as_ref())?;
+        let wanted = Wanted::new(input.prefix, input.delimiter, input.key_marker, input.max_keys)?;
+        let page = self.lines(&bucket.store, &wanted).await?;
+        let next = page.lines.last().filter(|_| page.more).map(|line| encode.text(&line.text()));
+        let (contents, common_prefixes) = encode.lines(page.lines, true);
+        let version = |object: Object| ObjectVersion {
+            key: object.key,
+            version_id: Some(NO_VERSION.into()),
+            is_latest: Some(true),
+            e_tag: object.e_tag,
+            last_modified: object.last_modified,
+            size: object.size,
+            owner: object.owner,
+            storage_class: Some(ObjectVersionStorageClass::from_static(ObjectVersionStorageClass::STANDARD)),
+            ..Default::default()
+        };
+        answer(ListObjectVersionsOutput {
+            name: Some(input.bucket),
+            prefix: Some(encode.text(&wanted.prefix)),
+            key_marker: Some(encode.text(&wanted.after)),
+            version_id_marker: input.version_id_marker,
+            max_keys: Some(wanted.limit as i32),
+            is_truncated: Some(page.more),
+            next_version_id_marker: next.is_some().then(|| NO_VERSION.into()),
+            next_key_marker: next,
+            versions: Some(contents.into_iter().map(version).collect()),
+            common_prefixes: Some(common_prefixes),
+            delimiter: wanted.said_delimiter(&encode),
+            encoding_type: input.encoding_type,
+            ..Default::default()
         })
     }
 }

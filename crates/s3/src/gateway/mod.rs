@@ -244,6 +244,13 @@ impl S3 for Gateway {
         self.list_v2(request.input).await
     }
 
+    async fn list_object_versions(
+        &self,
+        request: S3Request<ListObjectVersionsInput>,
+    ) -> Answer<ListObjectVersionsOutput> {
+        self.versions(request.input).await
+    }
+
     async fn create_multipart_upload(
         &self,
         request: S3Request<CreateMultipartUploadInput>,

@@ -11,7 +11,7 @@ use super::{Answer, Bucket, Gateway, answer, int, name_of};
 use crate::described::{self, ETAG, described, keep_checksums, put_checksums, take_checksums};
 use crate::error::of_store;
 use crate::names::{PART_MAX, PARTS, UploadId, part_id, record_id, records_under};
-use crate::sums::{Expected, Sums, hex, place_of, value_at};
+use crate::sums::{Expected, Sums, expected, hex, place_of, value_at};
 use ashlar_objects::{Attributes, Change, Durability, Error, List, Name, PARTS_MAX, Put, Stat, Store, forget};
 use bytes::Bytes;
 use s3s::dto::*;
@@ -114,13 +114,7 @@ impl Gateway {
         let S3Request { mut input, trailing_headers, extensions, .. } = request;
         let bucket = self.bucket(&input.bucket).await?;
         let upload = self.upload(&bucket, &input.key, &input.upload_id).await?;
-        let sums = upload.sums(Expected {
-            sums: take_checksums!(input),
-            md5: input.content_md5.take(),
-            algorithm: input.checksum_algorithm.take(),
-            announced,
-            trailers: trailing_headers,
-        })?;
+        let sums = upload.sums(expected!(input, announced, trailing_headers))?;
         let received = self.receive(&bucket, input.body.take(), input.content_length, sums).await?;
         let stat = self.keep_part(&bucket, &upload, input.part_number, received).await?;
         drop(extensions);
@@ -193,6 +187,7 @@ impl Gateway {
         let mut attributes = upload.record.attributes.clone();
         [KEY, ALGORITHM, KIND].into_iter().for_each(|key| drop(attributes.remove(key)));
         attributes.insert(ETAG.into(), etag_of(&parts)?.into_bytes().into());
+        described::keep_parts(&mut attributes, parts.iter().map(|part| part.size));
         if let Some(place) = upload.place() {
             let sums = checksum_of(&upload, place, &parts)?;
             let said = take_checksums!(input);

@@ -78,18 +78,46 @@ fn not_modified(stat: &Stat) -> S3Error {
     error
 }
 
-/// A part of an object of `size` bytes; nothing if the whole was asked for.
-fn span(range: Option<Range>, part: Option<i32>, size: u64) -> S3Result<Option<Span<u64>>> {
+/// A part of an object; nothing if the whole was asked for.
+fn span(range: Option<Range>, part: Option<i32>, stat: &Stat) -> S3Result<Option<Span<u64>>> {
     match (range, part) {
         (None, None) => Ok(None),
-        (Some(range), None) => match range.check(size) {
+        (Some(range), None) => match range.check(stat.size) {
             Ok(span) => Ok(Some(span)),
-            Err(_) => Err(s3_error!(InvalidRange, "the object has {} bytes", size)),
+            Err(_) => Err(s3_error!(InvalidRange, "the object has {} bytes", stat.size)),
         },
-        (None, Some(1)) => Ok(None),
-        (None, Some(_)) => Err(s3_error!(NotImplemented, "parts of a finished upload are not kept apart; use ranges")),
+        (None, Some(number)) => span_of_part(number, stat),
         (Some(_), Some(_)) => Err(s3_error!(InvalidRequest, "give Range or partNumber, not both")),
     }
+}
+
+/// Where a part of a finished upload lies; nothing for the one part of what did not come in parts.
+fn span_of_part(number: i32, stat: &Stat) -> S3Result<Option<Span<u64>>> {
+    let lengths = described::parts(stat);
+    let in_parts = described::etag_text(stat).contains('-');
+    let index = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
+    match (index, lengths) {
+        (Some(index), Some(lengths)) if index < lengths.len() => {
+            let (before, rest) = lengths.split_at(index);
+            let start = before.iter().fold(0u64, |sum, length| sum.saturating_add(*length));
+            let span = start..start.saturating_add(rest.first().copied().unwrap_or(0));
+            match stat.size {
+                0 => Ok(None),
+                size if span.is_empty() || span.end > size => Err(s3_error!(InvalidRange, "part {} is empty", number)),
+                _ => Ok(Some(span)),
+            }
+        }
+        (Some(0), None) => Ok(None),
+        (Some(_), None) if in_parts => {
+            Err(s3_error!(NotImplemented, "the parts of this object are not kept apart; use ranges"))
+        }
+        _ => Err(s3_error!(InvalidPart, "the object has no part {}", number)),
+    }
+}
+
+/// How many parts an object has that was uploaded in parts, for a client who asks for one of them.
+fn parts_count(part: Option<i32>, stat: &Stat) -> Option<i32> {
+    part.and(described::parts(stat)).and_then(|lengths| i32::try_from(lengths.len()).ok())
 }
 
 fn content_range(span: &Span<u64>, size: u64) -> String {
@@ -110,7 +138,7 @@ impl Gateway {
         let window = if self.budget.is_ample() { WINDOW } else { WINDOW_SMALL };
         // The first bytes come with what the object is, if one can tell where they are.
         let first = match (input.range, input.part_number) {
-            (None, None | Some(1)) => Some(0..window),
+            (None, None) => Some(0..window),
             (Some(Range::Int { first, last }), None) => {
                 let end = last.unwrap_or(u64::MAX).saturating_add(1);
                 Some(first..end.min(first.saturating_add(window)))
@@ -129,7 +157,7 @@ impl Gateway {
                 None => (self.stat_of(&bucket, &name).await?, vec![]),
             };
             conditions.check(&stat)?;
-            let part = span(input.range, input.part_number, stat.size)?;
+            let part = span(input.range, input.part_number, &stat)?;
             let wanted = part.clone().unwrap_or(0..stat.size);
             let begun = ashlar_objects::len_of(&data);
             if wanted.end - wanted.start <= begun {
@@ -162,6 +190,7 @@ impl Gateway {
                 accept_ranges: Some("bytes".into()),
                 content_length: Some(int(wanted.end - wanted.start)),
                 content_range: part.as_ref().map(|part| content_range(part, stat.size)),
+                parts_count: parts_count(input.part_number, &stat),
                 body: Some(StreamingBlob::new(reading)),
                 ..Default::default()
             };
@@ -181,12 +210,13 @@ impl Gateway {
         not_versioned(input.version_id.as_deref())?;
         let stat = self.stat_of(&bucket, &name_of(&input.key)?).await?;
         conditions!(input).check(&stat)?;
-        let part = span(input.range, input.part_number, stat.size)?;
+        let part = span(input.range, input.part_number, &stat)?;
         let wanted = part.clone().unwrap_or(0..stat.size);
         let mut output = HeadObjectOutput {
             accept_ranges: Some("bytes".into()),
             content_length: Some(int(wanted.end - wanted.start)),
             content_range: part.as_ref().map(|part| content_range(part, stat.size)),
+            parts_count: parts_count(input.part_number, &stat),
             ..Default::default()
         };
         describe!(output, &stat);

@@ -1,9 +1,9 @@
 //! Making, replacing and deleting objects.
 
 use super::{Answer, Bucket, Gateway, answer, name_of};
-use crate::described::{self, ETAG, described, keep_checksums, put_checksums, take_checksums};
+use crate::described::{self, ETAG, described, keep_checksums, put_checksums};
 use crate::error::{of_body, of_store, precondition};
-use crate::sums::{Expected, Sums, hex};
+use crate::sums::{Sums, expected, hex};
 use ashlar_objects::{Change, Condition, Error, Name, Put, Upload};
 use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
@@ -13,8 +13,8 @@ use std::pin::Pin;
 
 /// Largest body of one request, in bytes, as S3 has it.
 const BODY_MAX: u64 = 5 << 30;
-/// A piece begins with so much room, and grows.
-const ROOM: usize = 64 << 10;
+/// A piece of a body that does not say its length begins with so much room, and grows.
+const ROOM: u64 = 64 << 10;
 /// Keys of one request that deletes many, as S3 has it.
 const DELETE_MAX: usize = 1000;
 
@@ -47,8 +47,11 @@ impl Gateway {
         };
         let piece = self.piece_of(bucket);
         let mut upload = bucket.session.upload(bucket.store.clone());
-        let mut open = BytesMut::with_capacity(piece.min(length.map_or(ROOM, |length| length as usize)).min(ROOM));
         let mut received = 0u64;
+        // The whole piece at once, if it is known: the memory is ours since the request was admitted, and growing copies.
+        let room =
+            |received: u64| (piece as u64).min(length.map_or(ROOM, |length| length.saturating_sub(received))) as usize;
+        let mut open = BytesMut::with_capacity(room(0));
         let mut body = body;
         while let Some(body) = &mut body {
             let mut next = match next(body).await {
@@ -66,7 +69,7 @@ impl Gateway {
             while !next.is_empty() {
                 if open.len() == piece {
                     upload.push(vec![open.split().freeze()]).await.map_err(of_store)?;
-                    open.reserve(ROOM);
+                    open = BytesMut::with_capacity(room(received - next.len() as u64));
                 }
                 let part = next.split_to(next.len().min(piece - open.len()));
                 open.extend_from_slice(&part);
@@ -91,13 +94,7 @@ impl Gateway {
         let name = name_of(&input.key)?;
         let mut attributes = described!(input)?;
         let condition = self.condition(&bucket, &name, input.if_match.as_ref(), input.if_none_match.as_ref()).await?;
-        let sums = Sums::new(Expected {
-            sums: take_checksums!(input),
-            md5: input.content_md5.take(),
-            algorithm: input.checksum_algorithm.take(),
-            announced,
-            trailers: trailing_headers,
-        })?;
+        let sums = Sums::new(expected!(input, announced, trailing_headers))?;
         let received = self.receive(&bucket, input.body.take(), input.content_length, sums).await?;
         attributes.insert(ETAG.into(), hex(&received.md5).into_bytes().into());
         keep_checksums(&mut attributes, &received.sums);
@@ -218,10 +215,13 @@ fn too_large() -> s3s::S3Error {
     s3_error!(EntityTooLarge, "a request carries up to 5 GiB, and no more than the bucket's store takes for an object")
 }
 
+/// The version of every object.
+pub(super) const NO_VERSION: &str = "null";
+
 /// Objects have one version each.
 pub(super) fn not_versioned(version: Option<&str>) -> S3Result<()> {
     match version {
-        None | Some("" | "null") => Ok(()),
+        None | Some("" | NO_VERSION) => Ok(()),
         Some(_) => Err(s3_error!(NoSuchVersion, "objects have no versions here")),
     }
 }

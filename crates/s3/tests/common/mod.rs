@@ -4,10 +4,10 @@
 
 use ashlar_env::real::Real;
 use ashlar_s3::{Buckets, Credentials, InMemory, Limits, Options, Server};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -118,10 +118,17 @@ pub fn run(served: &Served, line: &str) -> String {
 
 /// The same; whether it succeeded, and what it prints.
 pub fn attempt(served: &Served, line: &str) -> (bool, String) {
-    let clients = clients();
-    let path = format!("{}:{}", clients.join("bin").display(), std::env::var("PATH").unwrap_or_default());
-    let output = Command::new("bash")
-        .args(["-ec", line])
+    let output = client(served, "bash").args(["-ec", line]).output().expect("a shell");
+    let said = [&output.stdout[..], &output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+/// A program with a client's settings.
+fn client(served: &Served, program: &str) -> Command {
+    let path = format!("{}:{}", clients().join("bin").display(), std::env::var("PATH").unwrap_or_default());
+    let mut command = Command::new("env");
+    command
+        .arg(program)
         .env("PATH", path)
         .env("ENDPOINT", served.endpoint())
         .env("HOST", served.address().to_string())
@@ -135,11 +142,49 @@ pub fn attempt(served: &Served, line: &str) -> (bool, String) {
         .env("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
         .env_remove("AWS_CA_BUNDLE")
         .env_remove("AWS_SESSION_TOKEN")
-        .env_remove("AWS_PROFILE")
-        .output()
-        .expect("a shell");
-    let said = [&output.stdout[..], &output.stderr].concat();
-    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+        .env_remove("AWS_PROFILE");
+    command
+}
+
+/// The AWS CLI. Its commands share one start of the interpreter, which takes longer than most of them.
+pub struct Aws {
+    child: Child,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Aws {
+    pub fn new(served: &Served) -> Aws {
+        let mut command = client(served, "python");
+        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/aws.py"));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("an interpreter");
+        let answers = BufReader::new(child.stdout.take().expect("piped"));
+        Aws { child, answers }
+    }
+    /// Carries out a command; what it prints.
+    pub fn run(&mut self, arguments: &[&str]) -> String {
+        let (succeeded, said) = self.attempt(arguments);
+        assert!(succeeded, "aws {arguments:?}\n{said}");
+        said
+    }
+    /// The same; whether it succeeded, and what it prints.
+    pub fn attempt(&mut self, arguments: &[&str]) -> (bool, String) {
+        let line = arguments.join("\t") + "\n";
+        self.child.stdin.as_mut().expect("piped").write_all(line.as_bytes()).expect("aws.py reads");
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).expect("aws.py answers");
+        let (code, len) = answer.trim().split_once(' ').expect("a code and a length");
+        let mut said = vec![0; len.parse().expect("a length")];
+        self.answers.read_exact(&mut said).expect("as much as it says");
+        (code == "0", String::from_utf8_lossy(&said).into_owned())
+    }
+}
+
+impl Drop for Aws {
+    fn drop(&mut self) {
+        // The end of its input ends it.
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
 }
 
 /// A Python environment with awscli and boto3, and s3cmd and rclone of the distribution: installed when they are missing.

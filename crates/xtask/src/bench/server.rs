@@ -89,7 +89,12 @@ pub struct Place(pub PathBuf);
 impl Place {
     /// A new one for this benchmark.
     pub fn new(name: &str) -> Result<Place, String> {
-        let place = std::env::temp_dir().join(format!("ashlar-bench-{name}-{}", std::process::id()));
+        Place::within(&std::env::temp_dir(), name)
+    }
+
+    /// One in a directory that the user chose.
+    pub fn within(parent: &Path, name: &str) -> Result<Place, String> {
+        let place = parent.join(format!("ashlar-bench-{name}-{}", std::process::id()));
         fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
         Ok(Place(place))
     }
