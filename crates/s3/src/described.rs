@@ -5,9 +5,10 @@
 //! x-amz-meta-NAME                   what the user says
 //! etag                              MD5 of the bytes; of uploads in parts MD5 of the MD5s, and their number
 //! checksum-NAME, checksum-type      a checksum that the client asked for, in base64
-//! parts                             of uploads in parts the lengths of those, `LENGTH*COUNT` with commas between
+//! parts, part-sums, upload          of uploads in parts; see [`parts`](crate::parts)
 //! ```
 
+use crate::parts;
 use ashlar_objects::{Attributes, Stat};
 use bytes::Bytes;
 use s3s::dto::{Checksum, ChecksumType, ETag, Metadata, Timestamp, TimestampFormat};
@@ -122,11 +123,16 @@ pub(crate) fn attributes(headers: [Option<String>; 8], user: Option<Metadata>) -
     Ok(attributes)
 }
 
-/// `aws-chunked` says how a body came, not what it is.
+/// `aws-chunked` says how a body came, not what it is. What else is there stays as it is written.
 pub(crate) fn without_chunks(encoding: Option<String>) -> Option<String> {
-    let encodings: Vec<String> = encoding?.split(',').map(|one| one.trim().to_string()).collect();
-    let kept: Vec<String> = encodings.into_iter().filter(|one| !one.is_empty() && one != "aws-chunked").collect();
-    (!kept.is_empty()).then(|| kept.join(","))
+    let encoding = encoding?;
+    let is_chunked = |one: &str| one.trim() == "aws-chunked";
+    if !encoding.split(',').any(is_chunked) {
+        return Some(encoding);
+    }
+    let kept: Vec<&str> =
+        encoding.split(',').map(str::trim).filter(|one| !one.is_empty() && !is_chunked(one)).collect();
+    (!kept.is_empty()).then(|| kept.join(", "))
 }
 
 pub(crate) fn http_date(time: Option<Timestamp>) -> Option<String> {
@@ -165,44 +171,10 @@ pub(crate) fn etag_text(stat: &Stat) -> String {
 const SUMS: [&str; 5] = ["checksum-crc32", "checksum-crc32c", "checksum-crc64nvme", "checksum-sha1", "checksum-sha256"];
 const TYPE: &str = "checksum-type";
 
-const PARTS: &str = "parts";
-/// Longest list of parts' lengths that is kept, in bytes. Clients send parts of one length, and a shorter last one.
-const PARTS_LEN_MAX: usize = 1024;
-
-/// Keeps the lengths of an upload's parts in the attributes of the object, unless they are too varied.
-pub(crate) fn keep_parts(attributes: &mut Attributes, lengths: impl Iterator<Item = u64>) {
-    let mut runs: Vec<(u64, usize)> = Vec::new();
-    for length in lengths {
-        match runs.last_mut() {
-            Some((known, count)) if *known == length => *count += 1,
-            _ => runs.push((length, 1)),
-        }
-    }
-    let runs: Vec<String> = runs.iter().map(|(length, count)| format!("{length}*{count}")).collect();
-    let text = runs.join(",");
-    if text.len() <= PARTS_LEN_MAX {
-        attributes.insert(PARTS.into(), text.into_bytes().into());
-    }
-}
-
-/// Lengths of the parts that an object was uploaded in, if they were kept.
-pub(crate) fn parts(stat: &Stat) -> Option<Vec<u64>> {
-    let mut lengths: Vec<u64> = Vec::new();
-    for run in text(stat, PARTS)?.split(',') {
-        let (length, count) = run.split_once('*')?;
-        let (length, count) = (length.parse::<u64>().ok()?, count.parse::<usize>().ok()?);
-        if count > crate::names::PART_MAX as usize - lengths.len() {
-            return None;
-        }
-        lengths.extend(std::iter::repeat_n(length, count));
-    }
-    Some(lengths)
-}
-
 /// Keeps what is about the bytes, and not said by the user.
 pub(crate) fn keep_contents(attributes: &mut Attributes, from: &Stat) {
     attributes.insert(ETAG.into(), etag_text(from).into_bytes().into());
-    for key in SUMS.into_iter().chain([TYPE, PARTS]) {
+    for key in SUMS.into_iter().chain([TYPE]).chain(parts::KEYS) {
         if let Some(value) = from.attributes.get(key) {
             attributes.insert(key.into(), value.clone());
         }
@@ -230,7 +202,7 @@ pub(crate) fn keep_checksums(attributes: &mut Attributes, sums: &Checksum) {
 
 /// Forgets checksums, entity tag and parts: they are of other bytes.
 pub(crate) fn forget_contents(attributes: &mut Attributes) {
-    SUMS.into_iter().chain([TYPE, ETAG, PARTS]).for_each(|key| drop(attributes.remove(key)));
+    SUMS.into_iter().chain([TYPE, ETAG]).chain(parts::KEYS).for_each(|key| drop(attributes.remove(key)));
 }
 
 /// The checksums of an object: those that its client asked for, else that of the store.

@@ -26,6 +26,7 @@ mod error;
 mod gateway;
 mod names;
 mod outlet;
+mod parts;
 mod rechunk;
 mod server;
 mod service;
@@ -37,7 +38,8 @@ pub use credentials::Credentials;
 pub use server::{Limits, Options, Server};
 pub use tls::Tls;
 
-/// Whether a bucket may have this name: 3 to 63 lower-case letters, digits, '.' and '-', as S3 has it.
+/// Whether a bucket may have this name: 3 to 63 lower-case letters, digits, '.' and '-', as S3 has it; no '.' beside a '-',
+/// for names are parts of hosts' names.
 pub fn is_bucket_name(name: &str) -> bool {
-    s3s::path::check_bucket_name(name)
+    s3s::path::check_bucket_name(name) && !name.contains(".-") && !name.contains("-.")
 }

@@ -4,7 +4,7 @@ use crate::body::Inlet;
 use crate::budget::{Allowance, Budget};
 use ashlar_env::Env;
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, TRANSFER_ENCODING};
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use hyper::{Method, Request};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::service::S3Service;
@@ -17,6 +17,8 @@ pub(crate) const XML_MAX: u64 = 6 << 20;
 const XML_WEIGHT: u64 = 4;
 /// What a page of a listing takes: 1,000 objects, each with what [`described`](crate::described) lets it have.
 const LISTING: u64 = 6 << 20;
+/// For how long a signed URL may hold, in seconds, as S3 has it: a week.
+const PRESIGNED_MAX: u64 = 604_800;
 /// How the header `x-amz-content-sha256` of a body in chunks begins.
 const STREAMING: &str = "STREAMING-";
 
@@ -38,10 +40,15 @@ impl Door {
                 let chunked = content_sha256(&request).is_some_and(|value| value.starts_with(STREAMING));
                 let patience = self.patience;
                 let request = request.map(|body| Body::http_body_unsync(Inlet::new(body, chunked, patience)));
-                self.service.call(request).await?
+                let unquotes = is_about_attributes(&request);
+                let response = self.service.call(request).await?;
+                if unquotes { rewritten(response, without_quotes) } else { response }
             }
         };
         let refused = response.status().is_client_error() || response.status().is_server_error();
+        if refused {
+            response = rewritten(response, |text| with_number(text, &number));
+        }
         let headers = response.headers_mut();
         headers.insert("x-amz-request-id", HeaderValue::try_from(number).unwrap_or(HeaderValue::from_static("0")));
         headers.insert("server", HeaderValue::from_static("Ashlar"));
@@ -51,6 +58,36 @@ impl Door {
         }
         Ok(response)
     }
+}
+
+/// Puts another text in the place of an answer's document.
+fn rewritten(response: HttpResponse, change: impl FnOnce(&str) -> Option<String>) -> HttpResponse {
+    let (mut parts, body) = response.into_parts();
+    let changed = body.bytes().and_then(|bytes| change(std::str::from_utf8(&bytes).ok()?));
+    let Some(text) = changed else { return HttpResponse::from_parts(parts, body) };
+    if parts.headers.contains_key(CONTENT_LENGTH) {
+        parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
+    }
+    HttpResponse::from_parts(parts, Body::from(text))
+}
+
+/// The document of an error with the number of its request, which users quote.
+fn with_number(text: &str, number: &str) -> Option<String> {
+    let begun = text.strip_suffix("</Error>")?;
+    Some(format!("{begun}<RequestId>{number}</RequestId></Error>"))
+}
+
+/// Whether a request is GetObjectAttributes: the one operation whose entity tag S3 writes without quotes.
+fn is_about_attributes<B>(request: &Request<B>) -> bool {
+    let query = request.uri().query().unwrap_or_default();
+    *request.method() == Method::GET && query.split('&').any(|one| one == "attributes" || one == "attributes=")
+}
+
+fn without_quotes(text: &str) -> Option<String> {
+    let (before, rest) = text.split_once("<ETag>")?;
+    let (tag, after) = rest.split_once("</ETag>")?;
+    let tag = tag.trim_matches('"').trim_start_matches("&quot;").trim_end_matches("&quot;");
+    Some(format!("{before}<ETag>{tag}</ETag>{after}"))
 }
 
 fn content_sha256<B>(request: &Request<B>) -> Option<&str> {
@@ -67,6 +104,14 @@ fn refuse<B>(request: &Request<B>) -> Option<S3Error> {
     if header(CONTENT_TYPE).is_some_and(|value| value.to_ascii_lowercase().starts_with("multipart/form-data")) {
         return Some(s3_error!(NotImplemented, "uploads by HTML forms are not taken; send PUT"));
     }
+    if let Some(expires) = presigned_for(request)
+        && !expires.parse::<u64>().is_ok_and(|expires| (1..=PRESIGNED_MAX).contains(&expires))
+    {
+        return Some(s3_error!(AccessDenied, "X-Amz-Expires is to be 1 to {} seconds", PRESIGNED_MAX));
+    }
+    if header(HeaderName::from_static("content-md5")) == Some("") {
+        return Some(s3_error!(InvalidDigest, "Content-MD5 is empty"));
+    }
     let path = request.uri().path();
     if let Some(wrong) = wrong_path(path) {
         return Some(s3_error!(InvalidURI, "{wrong}"));
@@ -80,6 +125,11 @@ fn refuse<B>(request: &Request<B>) -> Option<S3Error> {
         ));
     }
     None
+}
+
+/// For how many seconds a URL is said to hold, if it is signed.
+fn presigned_for<B>(request: &Request<B>) -> Option<&str> {
+    request.uri().query()?.split('&').find_map(|one| one.strip_prefix("X-Amz-Expires="))
 }
 
 /// What is wrong with the path of a request, if anything is.
@@ -152,7 +202,7 @@ impl S3Access for Admission {
 
 #[cfg(test)]
 mod tests {
-    use super::{refuse, wrong_path};
+    use super::{refuse, with_number, without_quotes, wrong_path};
     use hyper::Request;
 
     #[test]
@@ -179,5 +229,24 @@ mod tests {
         let stream = request("/b/k", "x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER");
         assert_eq!(code(stream).as_deref(), Some("NotImplemented"));
         assert_eq!(code(request("/b/%00", "x", "y")).as_deref(), Some("InvalidURI"));
+        assert_eq!(code(request("/b/k", "content-md5", "")).as_deref(), Some("InvalidDigest"));
+        for expires in ["-7", "0", "604801", "x", ""] {
+            let url = format!("/b/k?X-Amz-Algorithm=a&X-Amz-Expires={expires}&X-Amz-Signature=b");
+            assert_eq!(code(request(&url, "x", "y")).as_deref(), Some("AccessDenied"), "{expires}");
+        }
+        assert_eq!(code(request("/b/k?X-Amz-Expires=604800", "x", "y")), None);
+    }
+
+    #[test]
+    fn documents() {
+        assert_eq!(
+            with_number("<a/><Error><Code>x</Code></Error>", "7").as_deref(),
+            Some("<a/><Error><Code>x</Code><RequestId>7</RequestId></Error>")
+        );
+        assert_eq!(with_number("<Other/>", "7"), None);
+        for tag in ["\"abc\"", "&quot;abc&quot;", "abc"] {
+            let text = format!("<A><ETag>{tag}</ETag></A>");
+            assert_eq!(without_quotes(&text).as_deref(), Some("<A><ETag>abc</ETag></A>"));
+        }
     }
 }

@@ -164,9 +164,9 @@ impl Gateway {
     pub(super) async fn list_v2(&self, input: ListObjectsV2Input) -> Answer<ListObjectsV2Output> {
         let bucket = self.bucket(&input.bucket).await?;
         let encode = Encoding::new(input.encoding_type.as_ref())?;
-        let after = match &input.continuation_token {
+        let after = match input.continuation_token.as_deref() {
+            None | Some("") => input.start_after.clone(),
             Some(token) => Some(from_token(token)?),
-            None => input.start_after.clone(),
         };
         let wanted = Wanted::new(input.prefix, input.delimiter, after, input.max_keys)?;
         let page = self.lines(&bucket.store, &wanted).await?;

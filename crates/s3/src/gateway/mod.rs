@@ -177,8 +177,15 @@ impl S3 for Gateway {
 
     async fn create_bucket(&self, request: S3Request<CreateBucketInput>) -> Answer<CreateBucketOutput> {
         let name = request.input.bucket;
+        if !crate::is_bucket_name(&name) {
+            return Err(s3_error!(InvalidBucketName, "a bucket's name holds no '.' beside a '-'"));
+        }
         let _one = self.changing.lock().await;
-        self.buckets.create(&name).await.map_err(of_bucket)?;
+        match self.buckets.create(&name).await {
+            // As in us-east-1, which this server says it is: what is there already, and whose maker asks again, stays.
+            Ok(()) | Err(BucketError::Exists) => {}
+            Err(error) => return Err(of_bucket(error)),
+        }
         answer(CreateBucketOutput { location: Some(format!("/{name}")) })
     }
 

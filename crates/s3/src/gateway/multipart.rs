@@ -6,16 +6,17 @@
 
 use super::list::Encoding;
 use super::whole::{checksum_of, etag_of};
-use super::write::{Received, announced, not_done_here};
+use super::write::{Demands, Received, announced, not_done_here};
 use super::{Answer, Bucket, Gateway, answer, int, name_of};
 use crate::described::{self, ETAG, described, keep_checksums, put_checksums, take_checksums};
 use crate::error::of_store;
 use crate::names::{PART_MAX, PARTS, UploadId, part_id, record_id, records_under};
+use crate::parts::{UPLOAD, keep_parts};
 use crate::sums::{Expected, Sums, expected, hex, place_of, value_at};
 use ashlar_objects::{Attributes, Change, Durability, Error, List, Name, PARTS_MAX, Put, Stat, Store, forget};
 use bytes::Bytes;
 use s3s::dto::*;
-use s3s::{S3Error, S3Request, S3Result, s3_error};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Result, s3_error};
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
@@ -175,9 +176,19 @@ impl Gateway {
         mut input: CompleteMultipartUploadInput,
     ) -> Answer<CompleteMultipartUploadOutput> {
         let bucket = self.bucket(&input.bucket).await?;
-        let upload = self.upload(&bucket, &input.key, &input.upload_id).await?;
         let name = name_of(&input.key)?;
-        let condition = self.condition(&bucket, &name, input.if_match.as_ref(), input.if_none_match.as_ref()).await?;
+        let upload = match self.upload(&bucket, &input.key, &input.upload_id).await {
+            Err(error) if *error.code() == S3ErrorCode::NoSuchUpload => {
+                // A client that did not hear the answer asks again.
+                let stat = self.stat_of(&bucket, &name).await.ok();
+                let stat = stat.filter(|stat| described::text(stat, UPLOAD).as_ref() == Some(&input.upload_id));
+                return stat.map_or(Err(error), |stat| completed(input, &stat));
+            }
+            upload => upload?,
+        };
+        let demands =
+            Demands { matches: input.if_match.take(), differs: input.if_none_match.take(), ..Demands::default() };
+        let condition = self.condition(&bucket, &name, &demands).await?;
         let named = input.multipart_upload.take().and_then(|upload| upload.parts).unwrap_or_default();
         let parts = self.chosen_parts(&bucket, &upload, &named).await?;
         let size: u64 = parts.iter().map(|part| part.size).sum();
@@ -187,7 +198,8 @@ impl Gateway {
         let mut attributes = upload.record.attributes.clone();
         [KEY, ALGORITHM, KIND].into_iter().for_each(|key| drop(attributes.remove(key)));
         attributes.insert(ETAG.into(), etag_of(&parts)?.into_bytes().into());
-        described::keep_parts(&mut attributes, parts.iter().map(|part| part.size));
+        attributes.insert(UPLOAD.into(), upload.id.as_str().to_string().into_bytes().into());
+        keep_parts(&mut attributes, &parts, upload.place());
         if let Some(place) = upload.place() {
             let sums = checksum_of(&upload, place, &parts)?;
             let said = take_checksums!(input);
@@ -209,17 +221,7 @@ impl Gateway {
             Error::NotFound(name) if name.is_hidden() => no_upload(),
             error => of_store(error),
         })?;
-        let mut output = CompleteMultipartUploadOutput {
-            location: Some(format!("/{}/{}", input.bucket, Encoding::url().text(&input.key))),
-            bucket: Some(input.bucket),
-            key: Some(input.key),
-            e_tag: Some(described::etag(&stat)),
-            ..Default::default()
-        };
-        let sums = described::checksums(&stat);
-        output.checksum_type = sums.checksum_type.clone();
-        put_checksums!(output, sums);
-        answer(output)
+        completed(input, &stat)
     }
 
     /// The parts that a client names, as they are in the store.
@@ -280,6 +282,21 @@ impl Gateway {
             }
         }
     }
+}
+
+/// What a client is told whose upload became an object.
+fn completed(input: CompleteMultipartUploadInput, stat: &Stat) -> Answer<CompleteMultipartUploadOutput> {
+    let mut output = CompleteMultipartUploadOutput {
+        location: Some(format!("/{}/{}", input.bucket, Encoding::url().text(&input.key))),
+        bucket: Some(input.bucket),
+        key: Some(input.key),
+        e_tag: Some(described::etag(stat)),
+        ..Default::default()
+    };
+    let sums = described::checksums(stat);
+    output.checksum_type = sums.checksum_type.clone();
+    put_checksums!(output, sums);
+    answer(output)
 }
 
 /// Makes the object of the upload itself, which is empty, and its parts.

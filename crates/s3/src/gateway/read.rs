@@ -1,10 +1,11 @@
 //! Reading objects: whole, in ranges, under conditions; a window at a time.
 
 use super::write::not_versioned;
-use super::{Answer, Bucket, Gateway, answer, int, name_of, timestamp};
+use super::{Answer, Bucket, Gateway, answer, int, name_of, page_len, timestamp};
 use crate::budget::{Allowance, Budget};
 use crate::described::{self, describe, put_checksums};
 use crate::error::{of_store, precondition};
+use crate::parts;
 use ashlar_env::{Env, Task};
 use ashlar_objects::{Condition, Error, Name, Object, Stat, Store};
 use bytes::Bytes;
@@ -93,7 +94,7 @@ fn span(range: Option<Range>, part: Option<i32>, stat: &Stat) -> S3Result<Option
 
 /// Where a part of a finished upload lies; nothing for the one part of what did not come in parts.
 fn span_of_part(number: i32, stat: &Stat) -> S3Result<Option<Span<u64>>> {
-    let lengths = described::parts(stat);
+    let lengths = parts::lengths(stat);
     let in_parts = described::etag_text(stat).contains('-');
     let index = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
     match (index, lengths) {
@@ -117,7 +118,7 @@ fn span_of_part(number: i32, stat: &Stat) -> S3Result<Option<Span<u64>>> {
 
 /// How many parts an object has that was uploaded in parts, for a client who asks for one of them.
 fn parts_count(part: Option<i32>, stat: &Stat) -> Option<i32> {
-    part.and(described::parts(stat)).and_then(|lengths| i32::try_from(lengths.len()).ok())
+    part.and_then(|_| parts::lengths(stat)).and_then(|lengths| i32::try_from(lengths.len()).ok())
 }
 
 fn content_range(span: &Span<u64>, size: u64) -> String {
@@ -195,8 +196,7 @@ impl Gateway {
                 ..Default::default()
             };
             describe!(output, &stat);
-            if wants_checksums(input.checksum_mode.as_ref()) && part.is_none() {
-                let sums = described::checksums(&stat);
+            if let Some(sums) = wanted_sums(input.checksum_mode.as_ref(), &stat, part.is_none(), input.part_number) {
                 output.checksum_type = sums.checksum_type.clone();
                 put_checksums!(output, sums);
             }
@@ -220,8 +220,7 @@ impl Gateway {
             ..Default::default()
         };
         describe!(output, &stat);
-        if wants_checksums(input.checksum_mode.as_ref()) && part.is_none() {
-            let sums = described::checksums(&stat);
+        if let Some(sums) = wanted_sums(input.checksum_mode.as_ref(), &stat, part.is_none(), input.part_number) {
             output.checksum_type = sums.checksum_type.clone();
             put_checksums!(output, sums);
         }
@@ -239,6 +238,11 @@ impl Gateway {
         answer(GetObjectAttributesOutput {
             checksum: wants("Checksum").then(|| described::checksums(&stat)),
             e_tag: wants("ETag").then(|| described::etag(&stat)),
+            object_parts: if wants("ObjectParts") {
+                parts_page(&stat, input.part_number_marker, input.max_parts)?
+            } else {
+                None
+            },
             object_size: wants("ObjectSize").then(|| int(stat.size)),
             storage_class: wants("StorageClass").then(|| class().into()),
             last_modified: Some(timestamp(stat.modified)),
@@ -247,8 +251,38 @@ impl Gateway {
     }
 }
 
-fn wants_checksums(mode: Option<&ChecksumMode>) -> bool {
-    mode.is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED)
+/// The checksums of what a client gets, if he asks for them and they are known: of the whole, or of a part by its number.
+fn wanted_sums(mode: Option<&ChecksumMode>, stat: &Stat, whole: bool, part: Option<i32>) -> Option<Checksum> {
+    mode.filter(|mode| mode.as_str() == ChecksumMode::ENABLED)?;
+    if whole {
+        return Some(described::checksums(stat));
+    }
+    parts::sums(stat)?.into_iter().nth(usize::try_from(part?).ok()?.checked_sub(1)?)
+}
+
+/// A page of an object's parts, if it was uploaded in parts.
+fn parts_page(stat: &Stat, marker: Option<i32>, most: Option<i32>) -> S3Result<Option<GetObjectAttributesParts>> {
+    let limit = page_len(most, "max-parts")?;
+    let Some(lengths) = parts::lengths(stat) else { return Ok(None) };
+    let sums = parts::sums(stat).unwrap_or_default();
+    let marker = marker.unwrap_or(0).max(0);
+    let part = |(number, length): (i32, &u64)| {
+        let mut part = ObjectPart { part_number: Some(number), size: Some(int(*length)), ..Default::default() };
+        if let Some(sum) = sums.get(number as usize - 1) {
+            put_checksums!(part, sum.clone());
+        }
+        part
+    };
+    let page: Vec<ObjectPart> = (1..).zip(&lengths).skip(marker as usize).take(limit).map(part).collect();
+    let last = page.last().and_then(|part| part.part_number).unwrap_or(marker);
+    Ok(Some(GetObjectAttributesParts {
+        is_truncated: Some((last as usize) < lengths.len()),
+        max_parts: Some(limit as i32),
+        part_number_marker: Some(marker),
+        next_part_number_marker: Some(last),
+        parts: Some(page),
+        total_parts_count: i32::try_from(lengths.len()).ok(),
+    }))
 }
 
 /// A body that is read while it is sent. The object may be replaced meanwhile: then the body ends with an error, and the

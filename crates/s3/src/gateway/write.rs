@@ -4,11 +4,12 @@ use super::{Answer, Bucket, Gateway, answer, name_of};
 use crate::described::{self, ETAG, described, keep_checksums, put_checksums};
 use crate::error::{of_body, of_store, precondition};
 use crate::sums::{Sums, expected, hex};
-use ashlar_objects::{Change, Condition, Error, Name, Put, Upload};
+use ashlar_env::Task;
+use ashlar_objects::{Change, Condition, Error, Name, Put, Stat, Upload};
 use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
 use s3s::dto::*;
-use s3s::{S3Request, S3Result, s3_error};
+use s3s::{S3ErrorCode, S3Request, S3Result, s3_error};
 use std::pin::Pin;
 
 /// Largest body of one request, in bytes, as S3 has it.
@@ -24,6 +25,43 @@ pub(super) struct Received {
     pub(super) rest: Vec<Bytes>,
     pub(super) md5: [u8; 16],
     pub(super) sums: Checksum,
+}
+
+/// What a request asks of an object before it changes it.
+#[derive(Default)]
+pub(super) struct Demands {
+    pub(super) matches: Option<ETagCondition>,
+    pub(super) differs: Option<ETagCondition>,
+    /// When it was last changed, to the second.
+    pub(super) modified: Option<Timestamp>,
+    /// Its length in bytes.
+    pub(super) size: Option<i64>,
+}
+
+impl Demands {
+    fn hold(&self, stat: &Stat) -> bool {
+        let tag = described::etag(stat);
+        let matches = match &self.matches {
+            Some(ETagCondition::ETag(wanted)) => tag.strong_cmp(wanted),
+            None | Some(ETagCondition::Any) => true,
+        };
+        let differs = match &self.differs {
+            None => true,
+            Some(ETagCondition::Any) => false,
+            Some(ETagCondition::ETag(unwanted)) => !tag.weak_cmp(unwanted),
+        };
+        let modified = super::timestamp(std::time::Duration::from_secs(stat.modified.as_secs()));
+        let same_time = self.modified.as_ref().is_none_or(|wanted| *wanted == modified);
+        matches && differs && same_time && self.size.is_none_or(|wanted| wanted == super::int(stat.size))
+    }
+}
+
+/// The outcome of a deletion: what is not there is deleted at once.
+fn deleted(outcome: Result<(), Error>) -> S3Result<()> {
+    match outcome {
+        Ok(()) | Err(Error::NotFound(_)) => Ok(()),
+        Err(error) => Err(of_store(error)),
+    }
 }
 
 impl Gateway {
@@ -93,7 +131,9 @@ impl Gateway {
         not_done_here(input.tagging.as_ref())?;
         let name = name_of(&input.key)?;
         let mut attributes = described!(input)?;
-        let condition = self.condition(&bucket, &name, input.if_match.as_ref(), input.if_none_match.as_ref()).await?;
+        let demands =
+            Demands { matches: input.if_match.take(), differs: input.if_none_match.take(), ..Demands::default() };
+        let condition = self.condition(&bucket, &name, &demands).await?;
         let sums = Sums::new(expected!(input, announced, trailing_headers))?;
         let received = self.receive(&bucket, input.body.take(), input.content_length, sums).await?;
         attributes.insert(ETAG.into(), hex(&received.md5).into_bytes().into());
@@ -108,48 +148,54 @@ impl Gateway {
         answer(output)
     }
 
-    /// The state that an object must be in for a change, from the headers of a request.
-    pub(super) async fn condition(
-        &self,
-        bucket: &Bucket,
-        name: &Name,
-        matches: Option<&ETagCondition>,
-        differs: Option<&ETagCondition>,
-    ) -> S3Result<Condition> {
-        match (matches, differs) {
-            (None, None) => Ok(Condition::Any),
-            (None, Some(ETagCondition::Any)) => Ok(Condition::Absent),
-            (Some(wanted), None) => {
-                let (store, name) = (bucket.store.clone(), name.clone());
-                let stat = self.on_env(async move { store.stat(&name).await }).await.map_err(of_store)?;
-                match wanted {
-                    ETagCondition::ETag(tag) if !described::etag(&stat).strong_cmp(tag) => Err(precondition()),
-                    _ => Ok(Condition::Version(stat.version)),
-                }
-            }
-            _ => Err(s3_error!(NotImplemented, "a change takes If-Match with a tag or *, or If-None-Match: *")),
+    /// The state that an object must be in for a change.
+    ///
+    /// # Errors
+    /// `PreconditionFailed` if it is in another; `NoSuchKey` if it is not there and was to be.
+    pub(super) async fn condition(&self, bucket: &Bucket, name: &Name, demands: &Demands) -> S3Result<Condition> {
+        match demands {
+            Demands { matches: None, differs: None, modified: None, size: None } => return Ok(Condition::Any),
+            Demands { matches: None, differs: Some(ETagCondition::Any), .. } => return Ok(Condition::Absent),
+            _ => {}
+        }
+        let (store, object) = (bucket.store.clone(), name.clone());
+        match self.on_env(async move { store.stat(&object).await }).await {
+            // Only another tag was asked for, and what is not there has none.
+            Err(Error::NotFound(_)) if demands.differs.is_some() && demands.matches.is_none() => Ok(Condition::Absent),
+            Err(error) => Err(of_store(error)),
+            Ok(stat) if demands.hold(&stat) => Ok(Condition::Version(stat.version)),
+            Ok(_) => Err(precondition()),
         }
     }
 
     pub(super) async fn delete(&self, input: DeleteObjectInput) -> Answer<DeleteObjectOutput> {
         let bucket = self.bucket(&input.bucket).await?;
-        if input.if_match_last_modified_time.is_some() || input.if_match_size.is_some() {
-            return Err(s3_error!(NotImplemented, "deleting takes the condition If-Match only"));
-        }
         not_versioned(input.version_id.as_deref())?;
-        let name = name_of(&input.key)?;
-        let condition = self.condition(&bucket, &name, input.if_match.as_ref(), None).await?;
-        match self.delete_one(&bucket, name, condition).await {
-            // Deleting what is not there is done at once.
-            Ok(()) | Err(Error::NotFound(_)) => answer(DeleteObjectOutput::default()),
-            Err(error) => Err(of_store(error)),
+        let demands = Demands {
+            matches: input.if_match,
+            differs: None,
+            modified: input.if_match_last_modified_time,
+            size: input.if_match_size,
+        };
+        if let Some(deletion) = self.begin_delete(&bucket, name_of(&input.key)?, &demands).await? {
+            deleted(deletion.await)?;
         }
+        answer(DeleteObjectOutput::default())
     }
 
-    async fn delete_one(&self, bucket: &Bucket, name: Name, condition: Condition) -> Result<(), Error> {
-        let store = bucket.store.clone();
-        let change = Change { condition, ..Change::default() };
-        self.on_env(async move { store.delete(&name, change).await }).await
+    /// Begins to delete an object, if there is one.
+    async fn begin_delete(
+        &self,
+        bucket: &Bucket,
+        name: Name,
+        demands: &Demands,
+    ) -> S3Result<Option<Task<Result<(), Error>>>> {
+        let condition = match self.condition(bucket, &name, demands).await {
+            Err(error) if *error.code() == S3ErrorCode::NoSuchKey => return Ok(None),
+            condition => condition?,
+        };
+        let (store, change) = (bucket.store.clone(), Change { condition, ..Change::default() });
+        Ok(Some(self.env.spawn(async move { store.delete(&name, change).await })))
     }
 
     pub(super) async fn delete_many(&self, input: DeleteObjectsInput) -> Answer<DeleteObjectsOutput> {
@@ -162,28 +208,22 @@ impl Gateway {
         // All deletions together share what makes them durable.
         let mut under_way = Vec::new();
         for object in objects {
+            let demands = Demands {
+                matches: object.e_tag.map(ETagCondition::ETag),
+                differs: None,
+                modified: object.last_modified_time,
+                size: object.size,
+            };
             let outcome = match (not_versioned(object.version_id.as_deref()), name_of(&object.key)) {
-                (Ok(()), Ok(name)) => {
-                    let condition = object.e_tag.map(ETagCondition::ETag);
-                    match self.condition(&bucket, &name, condition.as_ref(), None).await {
-                        Ok(condition) => {
-                            let store = bucket.store.clone();
-                            let change = Change { condition, ..Change::default() };
-                            Ok(self.env.spawn(async move { store.delete(&name, change).await }))
-                        }
-                        Err(error) => Err(error),
-                    }
-                }
+                (Ok(()), Ok(name)) => self.begin_delete(&bucket, name, &demands).await,
                 (Err(error), _) | (_, Err(error)) => Err(error),
             };
             under_way.push((object.key, outcome));
         }
         for (key, outcome) in under_way {
             let outcome = match outcome {
-                Ok(task) => match task.await {
-                    Ok(()) | Err(Error::NotFound(_)) => Ok(()),
-                    Err(error) => Err(of_store(error)),
-                },
+                Ok(Some(deletion)) => deleted(deletion.await),
+                Ok(None) => Ok(()),
                 Err(error) => Err(error),
             };
             match outcome {
