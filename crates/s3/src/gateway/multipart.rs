@@ -182,7 +182,7 @@ impl Gateway {
                 // A client that did not hear the answer asks again.
                 let stat = self.stat_of(&bucket, &name).await.ok();
                 let stat = stat.filter(|stat| described::text(stat, UPLOAD).as_ref() == Some(&input.upload_id));
-                return stat.map_or(Err(error), |stat| completed(input, &stat));
+                return stat.map_or(Err(error), |stat| completion(input, &stat));
             }
             upload => upload?,
         };
@@ -221,7 +221,7 @@ impl Gateway {
             Error::NotFound(name) if name.is_hidden() => no_upload(),
             error => of_store(error),
         })?;
-        completed(input, &stat)
+        completion(input, &stat)
     }
 
     /// The parts that a client names, as they are in the store.
@@ -285,7 +285,7 @@ impl Gateway {
 }
 
 /// What a client is told whose upload became an object.
-fn completed(input: CompleteMultipartUploadInput, stat: &Stat) -> Answer<CompleteMultipartUploadOutput> {
+fn completion(input: CompleteMultipartUploadInput, stat: &Stat) -> Answer<CompleteMultipartUploadOutput> {
     let mut output = CompleteMultipartUploadOutput {
         location: Some(format!("/{}/{}", input.bucket, Encoding::url().text(&input.key))),
         bucket: Some(input.bucket),

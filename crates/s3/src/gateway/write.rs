@@ -57,7 +57,7 @@ impl Demands {
 }
 
 /// The outcome of a deletion: what is not there is deleted at once.
-fn deleted(outcome: Result<(), Error>) -> S3Result<()> {
+fn settled(outcome: Result<(), Error>) -> S3Result<()> {
     match outcome {
         Ok(()) | Err(Error::NotFound(_)) => Ok(()),
         Err(error) => Err(of_store(error)),
@@ -178,7 +178,7 @@ impl Gateway {
             size: input.if_match_size,
         };
         if let Some(deletion) = self.begin_delete(&bucket, name_of(&input.key)?, &demands).await? {
-            deleted(deletion.await)?;
+            settled(deletion.await)?;
         }
         answer(DeleteObjectOutput::default())
     }
@@ -222,7 +222,7 @@ impl Gateway {
         }
         for (key, outcome) in under_way {
             let outcome = match outcome {
-                Ok(Some(deletion)) => deleted(deletion.await),
+                Ok(Some(deletion)) => settled(deletion.await),
                 Ok(None) => Ok(()),
                 Err(error) => Err(error),
             };

@@ -140,21 +140,25 @@ impl Object {
     }
 }
 
-/// One that stays open.
+fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// One that stays open, unless the server closes it after an answer.
 struct Connection {
+    address: SocketAddr,
     stream: TcpStream,
+    closes: bool,
     head: Vec<u8>,
 }
 
 impl Connection {
     fn open(address: SocketAddr) -> Result<Connection, String> {
-        let open = || {
-            let stream = TcpStream::connect(address)?;
-            stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            Ok(Connection { stream, head: vec![0; HEAD_MAX] })
-        };
-        open().map_err(|error: std::io::Error| format!("{address}: {error}"))
+        let stream = connect(address).map_err(|error| format!("{address}: {error}"))?;
+        Ok(Connection { address, stream, closes: false, head: vec![0; HEAD_MAX] })
     }
 
     /// Sends a request; the status of the answer, whose body replaces what is in `got`.
@@ -163,6 +167,9 @@ impl Connection {
     }
 
     fn send(&mut self, head: &[u8], body: &[u8]) -> std::io::Result<()> {
+        if self.closes {
+            (self.stream, self.closes) = (connect(self.address)?, false);
+        }
         let mut slices = [IoSlice::new(head), IoSlice::new(body)];
         let mut slices = &mut slices[..];
         IoSlice::advance_slices(&mut slices, 0);
@@ -192,9 +199,14 @@ impl Connection {
         let mut lines = text.split("\r\n");
         let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok());
         let status = status.ok_or_else(|| wrong("has no status"))?;
-        let length = lines.filter_map(|line| line.split_once(':')).find_map(|(name, value)| {
-            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok()).flatten()
-        });
+        let mut length = None;
+        for (name, value) in lines.filter_map(|line| line.split_once(':')) {
+            if name.eq_ignore_ascii_case("content-length") {
+                length = value.trim().parse::<usize>().ok();
+            } else if name.eq_ignore_ascii_case("connection") {
+                self.closes = value.trim().eq_ignore_ascii_case("close");
+            }
+        }
         // Answers in chunks would be of no use here: those that count say how long they are.
         let length = length.ok_or_else(|| wrong("does not say how long it is"))?;
         got.clear();

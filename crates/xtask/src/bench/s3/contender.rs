@@ -93,7 +93,16 @@ impl Contender {
                 command.env("MINIO_BROWSER", "off").env("MINIO_UPDATE", "off").env("HOME", place);
             }
             Kind::Versity => {
-                command.args(["--access", KEY, "--secret", SECRET, "--port", &address.to_string(), "--quiet"]);
+                command.args([
+                    "--access",
+                    KEY,
+                    "--secret",
+                    SECRET,
+                    "--port",
+                    &address.to_string(),
+                    "--quiet",
+                    "--keep-alive",
+                ]);
                 command.arg("posix").arg(&data);
             }
             Kind::SeaweedFs => {
