@@ -24,6 +24,7 @@ mod credentials;
 mod described;
 mod error;
 mod gateway;
+mod lanes;
 mod names;
 mod outlet;
 mod parts;

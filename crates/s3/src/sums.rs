@@ -1,6 +1,7 @@
 //! Checksums of a body while it passes.
 
-use md5::{Digest, Md5};
+use crate::lanes::{Lanes, Md5};
+use bytes::Bytes;
 use s3s::checksum::ChecksumHasher;
 use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Sha1, Sha256};
 use s3s::dto::{Checksum, ChecksumAlgorithm, ChecksumType};
@@ -139,8 +140,8 @@ impl Sums {
         Ok(Sums { md5: Md5::new(), hasher, expected, announced })
     }
 
-    pub(crate) fn update(&mut self, data: &[u8]) {
-        self.md5.update(data);
+    pub(crate) async fn update(&mut self, lanes: &Lanes, data: &Bytes) {
+        lanes.update(&mut self.md5, data).await;
         self.hasher.update(data);
     }
 
@@ -149,7 +150,7 @@ impl Sums {
     /// # Errors
     /// `BadDigest` if not.
     pub(crate) fn finish(self) -> S3Result<([u8; 16], Checksum)> {
-        let md5: [u8; 16] = self.md5.finalize().into();
+        let md5 = self.md5.finish();
         let mut found = self.hasher.finalize();
         let wrong = |what: &str| s3_error!(BadDigest, "the {what} of the body is not what you specified");
         if let Some(expected) = &self.expected.md5

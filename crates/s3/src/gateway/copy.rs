@@ -63,7 +63,9 @@ impl Gateway {
                 error => of_store(error),
             })?;
             next += len_of(&object.data);
-            object.data.iter().for_each(|data| sums.update(data));
+            for data in &object.data {
+                sums.update(&self.lanes, data).await;
+            }
             rest = object.data;
         }
         let (md5, sums) = sums.finish()?;

@@ -14,6 +14,7 @@ mod write;
 use crate::buckets::{BucketError, Buckets};
 use crate::budget::Budget;
 use crate::error::of_store;
+use crate::lanes::Lanes;
 use ashlar_env::Env;
 use ashlar_objects::{Error, List, Name, Session, Store};
 use parking_lot::Mutex;
@@ -37,6 +38,7 @@ pub(crate) struct Gateway {
     env: Env,
     buckets: Arc<dyn Buckets>,
     budget: Budget,
+    lanes: Lanes,
     /// Piece of a stream into a store, in bytes, at most.
     piece: u64,
     open: Mutex<BTreeMap<String, Arc<Bucket>>>,
@@ -52,7 +54,15 @@ pub(crate) struct Bucket {
 
 impl Gateway {
     pub(crate) fn new(env: Env, buckets: Arc<dyn Buckets>, budget: Budget, piece: u64) -> Gateway {
-        Gateway { env, buckets, budget, piece, open: Mutex::default(), changing: tokio::sync::Mutex::default() }
+        Gateway {
+            env,
+            buckets,
+            budget,
+            lanes: Lanes::default(),
+            piece,
+            open: Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
+        }
     }
 
     /// A bucket, which is opened if it is not open.

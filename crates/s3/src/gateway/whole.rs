@@ -2,10 +2,10 @@
 
 use super::multipart::Upload;
 use crate::described;
+use crate::lanes::Md5;
 use crate::sums::{hasher, hex, only, value_at};
 use ashlar_objects::Stat;
 use crc_fast::CrcAlgorithm;
-use md5::{Digest, Md5};
 use s3s::dto::{Checksum, ChecksumType};
 use s3s::{S3Result, s3_error};
 
@@ -16,9 +16,9 @@ pub(super) fn etag_of(parts: &[Stat]) -> S3Result<String> {
         let tag = described::etag_text(part);
         let digits: Option<Vec<u8>> =
             (0..tag.len() / 2).map(|at| u8::from_str_radix(tag.get(2 * at..2 * at + 2)?, 16).ok()).collect();
-        md5.update(digits.ok_or_else(|| s3_error!(InternalError, "the entity tag of a part is damaged"))?);
+        md5.update(&digits.ok_or_else(|| s3_error!(InternalError, "the entity tag of a part is damaged"))?);
     }
-    Ok(format!("{}-{}", hex(&md5.finalize()), parts.len()))
+    Ok(format!("{}-{}", hex(&md5.finish()), parts.len()))
 }
 
 /// The checksum of the whole from those of the parts.

@@ -103,7 +103,7 @@ impl Gateway {
                     length.map_or_else(too_large, |_| s3_error!(IncompleteBody, "the body is longer than it says"))
                 );
             }
-            sums.update(&next);
+            sums.update(&self.lanes, &next).await;
             while !next.is_empty() {
                 if open.len() == piece {
                     upload.push(vec![open.split().freeze()]).await.map_err(of_store)?;
