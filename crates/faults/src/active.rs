@@ -349,9 +349,10 @@ impl State {
         admission
     }
 
-    /// Where the blocks of a write go, and what of them.
-    pub fn place(&mut self, touch: &Touch, pieces: &[Bytes]) -> Vec<Placed> {
+    /// Where the blocks of a write go, and what of them; and the error that it ends with.
+    pub fn place(&mut self, touch: &Touch, pieces: &[Bytes]) -> (Vec<Placed>, Option<Error>) {
         let State { faults, log, capacity, .. } = self;
+        let mut failed = None;
         let slices = pieces
             .iter()
             .flat_map(|piece| (0..piece.len()).step_by(BLOCK_LEN).map(|at| piece.slice(at..at + BLOCK_LEN)));
@@ -374,12 +375,18 @@ impl State {
                     if sectors.is_some_and(|sectors| sectors >= all) || !active.dies() {
                         continue;
                     }
-                    let kept = sectors.unwrap_or_else(|| active.dice.random_range(0..all)) * SECTOR_LEN;
-                    for part in placed.iter_mut().filter(|part| blocks.contains(&part.origin)) {
-                        let before = (part.origin - blocks.start) * BLOCK.0;
-                        part.keep = part.keep.min(kept.saturating_sub(before).min(BLOCK.0) as usize);
-                    }
-                    placed.retain(|part| part.keep > 0);
+                    tear(&mut placed, &blocks, sectors.unwrap_or_else(|| active.dice.random_range(0..all)));
+                }
+                What::WriteError if active.dies() => {
+                    let all = (blocks.end - blocks.start) * lse::SECTORS;
+                    let kept = match active.dice.random_range(0..3) {
+                        0 => 0,
+                        1 => all,
+                        _ => active.dice.random_range(0..all),
+                    };
+                    tear(&mut placed, &blocks, kept);
+                    let place = format!("write error at {}, {}", Lba(blocks.start), Blocks(blocks.end - blocks.start));
+                    failed.get_or_insert(active.error(Kind::Failed, &place));
                 }
                 What::Flip => {
                     for part in placed.iter_mut().filter(|part| blocks.contains(&part.origin)) {
@@ -394,7 +401,7 @@ impl State {
             }
             note(active, log, touch, blocks);
         }
-        placed
+        (placed, failed)
     }
 
     /// Whether an acknowledged flush, or the force of a write, is a lie.
@@ -486,4 +493,13 @@ impl State {
         };
         self.faults.iter().filter_map(watched).min_by_key(|blocks| blocks.start)
     }
+}
+
+/// Of the blocks of a write that lie in `blocks`, only the first sectors are done.
+fn tear(placed: &mut Vec<Placed>, blocks: &Range<u64>, sectors: u64) {
+    for part in placed.iter_mut().filter(|part| blocks.contains(&part.origin)) {
+        let before = (part.origin - blocks.start) * BLOCK.0;
+        part.keep = part.keep.min((sectors * SECTOR_LEN).saturating_sub(before).min(BLOCK.0) as usize);
+    }
+    placed.retain(|part| part.keep > 0);
 }

@@ -31,6 +31,7 @@ fn what() -> impl Strategy<Value = What> {
         (0..MODELS.len(), seed()).prop_map(|(at, seed)| What::Lse(Lse::Model { name: MODELS[at].name, seed })),
         prop::sample::select(vec![
             What::ReadError,
+            What::WriteError,
             What::Flip,
             What::LostWrite,
             What::Stale,

@@ -319,13 +319,14 @@ impl Faulty {
     ) -> Result<()> {
         let count = blocks_of(&pieces);
         let passage = self.admit(Operation::Write, at, count).await?;
-        let (placed, lies) = {
+        let ((placed, failed), lies) = {
             let mut state = self.state.lock();
             let touch = self.touch(Operation::Write, at, count);
             (state.place(&touch, &pieces), durability == Durability::Forced && state.drops(&touch))
         };
         self.put_placed(context, placed, if lies { Durability::Cached } else { durability }).await?;
-        self.leave(passage).await
+        self.leave(passage).await?;
+        failed.map_or(Ok(()), Err)
     }
 
     async fn troubled_flush(&self, context: IoContext) -> Result<()> {

@@ -51,7 +51,7 @@ impl Kind {
 }
 
 /// Every kind of fault.
-pub const KINDS: [Kind; 15] = [
+pub const KINDS: [Kind; 16] = [
     Kind {
         name: "lse",
         usage: "lse at RANGE | lse rate R [burst SECTORS] [seed N] [at RANGE] | lse model NAME [seed N] [at RANGE]",
@@ -62,6 +62,12 @@ pub const KINDS: [Kind; 15] = [
         name: "read-error",
         usage: "read-error [p P] [at RANGE]",
         what: "a read fails, and may succeed when tried again",
+        clauses: &["p", "at", "times"],
+    },
+    Kind {
+        name: "write-error",
+        usage: "write-error [p P] [at RANGE]",
+        what: "a write fails; nothing, all or a part of it is done",
         clauses: &["p", "at", "times"],
     },
     Kind {
@@ -258,6 +264,7 @@ fn what(name: &str, own: Own, fault: &mut Fault) -> Parsed<What> {
             (None, None) => Lse::Range,
         }),
         "read-error" => What::ReadError,
+        "write-error" => What::WriteError,
         "flip" => match fault.on {
             Some(Operation::Read | Operation::Write) => What::Flip,
             _ => return Err("say whether bits turn `on read` or `on write`".into()),

@@ -28,6 +28,8 @@ pub enum What {
     Lse(Lse),
     /// A read fails; the next may succeed.
     ReadError,
+    /// A write fails; nothing, all or a part of it is done.
+    WriteError,
     /// A bit of a block turns, in what is read or in what is written.
     Flip,
     /// A write is acknowledged and not done.
@@ -241,6 +243,7 @@ impl What {
         match self {
             What::Lse(_) => "lse",
             What::ReadError => "read-error",
+            What::WriteError => "write-error",
             What::Flip => "flip",
             What::LostWrite => "lost-write",
             What::Misdirect { .. } => "misdirect",

@@ -3,6 +3,8 @@
 //! `cargo xtask bench library` runs this, several times, and prints medians beside the bars. Each line of the output is one
 //! figure, as JSON: the row, its unit and its value.
 
+mod watch;
+
 use ashlar_block::Device;
 use ashlar_devices::Memory;
 use ashlar_env::Env;
@@ -15,6 +17,7 @@ use rand_pcg::Pcg64Mcg;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use watch::{Watch, report};
 
 /// The program's own allocator, so that figures carry over.
 #[global_allocator]
@@ -59,38 +62,6 @@ fn main() {
             with_pool(2, Some(DELAY_MAX), move |pool| commits(pool, "commits, 0-200 us per operation", committers));
         }
     }
-}
-
-fn report(row: &str, unit: &str, value: f64) {
-    println!("{}", serde_json::json!({ "row": row, "unit": unit, "value": value }));
-}
-
-/// Time of the clock and of the processor since a measurement began.
-struct Watch {
-    wall: Instant,
-    cpu: Duration,
-}
-
-impl Watch {
-    fn start() -> Watch {
-        Watch { wall: Instant::now(), cpu: cpu_time() }
-    }
-    /// How many of `count` per second, and per second of a core's time, which other work on the machine does not stretch.
-    fn report(&self, row: &str, unit: &str, count: f64) {
-        let (wall, cpu) = (self.wall.elapsed(), cpu_time() - self.cpu);
-        report(row, unit, count / wall.as_secs_f64());
-        report(row, &format!("{unit} of a core"), count / cpu.as_secs_f64());
-    }
-}
-
-/// What all threads of this process have run.
-fn cpu_time() -> Duration {
-    let threads = std::fs::read_dir("/proc/self/task").expect("Linux lists threads");
-    let nanoseconds = |thread: std::fs::DirEntry| -> u64 {
-        let text = std::fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
-        text.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0)
-    };
-    Duration::from_nanos(threads.flatten().map(nanoseconds).sum())
 }
 
 /// Runs a measurement on a new pool, on an executor with this number of threads.

@@ -165,7 +165,16 @@ impl Shared {
         let (root, replaced) = self.names.flush(&self.disk, &self.space).await?;
         self.freeze_tables(frozen, &replaced, commit);
         for head in &frozen.heads {
-            self.disk.write_head(head, frozen.entries[head.region as usize].head).await?;
+            let entry = &mut frozen.entries[head.region as usize];
+            match self.disk.write_head(head, entry.head).await {
+                Ok(()) => {}
+                // What it says follows from the onodes: a repair makes it anew, and nothing goes there until then.
+                Err(error) if error.kind() == ErrorKind::Failed => {
+                    entry.corrupt = true;
+                    self.condemn(head.region);
+                }
+                Err(error) => return Err(error),
+            }
         }
         let slot = 1 - self.map_slot.load(Ordering::Relaxed);
         let map = encode_map(self.disk.key, commit, self.disk.store, &frozen.entries);

@@ -5,10 +5,11 @@ use crate::Regions;
 use crate::disk::UPKEEP;
 use crate::format::{Entry, Head, Onode};
 use crate::layout::Kind;
+use crate::place::{PLACES_TRIED, Payload, is_of_place};
 use crate::recover::{Recovered, Scan};
 use crate::shared::{Shared, Writer};
 use crate::space::Urgency;
-use crate::write::Payload;
+
 use ashlar_block::{Durability, Error as BlockError, Kind as ErrorKind};
 use ashlar_objects::Result;
 use std::collections::BTreeSet;
@@ -129,7 +130,6 @@ impl Shared {
                     round.push(moved);
                 }
                 Ok(None) => cleaned.left += 1,
-                Err(error) if error.kind() == ErrorKind::Corrupt => cleaned.left += 1,
                 Err(error) => return Err(error),
             }
             if bytes > ROUND_BYTES {
@@ -145,7 +145,7 @@ impl Shared {
         Ok(cleaned)
     }
 
-    /// Copies an object to another place. `None`: there is no room.
+    /// Copies an object to another place. `None`: it cannot be read, or there is no room.
     pub(crate) async fn relocate(
         &self,
         writer: &mut Writer,
@@ -153,21 +153,31 @@ impl Shared {
         kind: Kind,
     ) -> Result<Option<Onode>, BlockError> {
         let blocks = onode.crcs.len();
-        let pieces = if blocks == 0 { Vec::new() } else { self.payload(onode, kind, 0..blocks, None).await? };
-        let Some((place, extents)) = self.take(kind, blocks as u32, Urgency::Usual, onode.name.is_reserved()).await?
-        else {
-            return Ok(None);
+        let pieces = match self.payload(onode, kind, 0..blocks, None).await {
+            Ok(pieces) => pieces,
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Failed) => return Ok(None),
+            Err(error) => return Err(error),
         };
-        let birth = self.kind_of(place.region).map_or(0, |(_, birth)| birth);
-        // What was composed counts by now.
-        let moved = Onode { place, extents, birth, generation: self.number(), provisional: false, ..onode.clone() };
-        let payload = Payload { pieces, crcs: moved.crcs.clone(), spill: moved.spill, inline: None };
-        self.log_opens(writer).await?;
-        let mut writes = Vec::new();
-        self.lay_out(&moved, kind, payload, &mut writes);
-        self.disk.write_all(UPKEEP, writes, Durability::Cached).await?;
-        writer.unflushed = true;
-        Ok(Some(moved))
+        let payload = Payload { pieces, crcs: onode.crcs.clone(), spill: onode.spill, inline: None };
+        for _ in 0..PLACES_TRIED {
+            let hidden = onode.name.is_reserved();
+            let Some((place, extents)) = self.take(kind, blocks as u32, Urgency::Usual, hidden).await? else {
+                return Ok(None);
+            };
+            let birth = self.kind_of(place.region).map_or(0, |(_, birth)| birth);
+            // What was composed counts by now.
+            let moved = Onode { place, extents, birth, generation: self.number(), provisional: false, ..onode.clone() };
+            self.log_opens(writer).await?;
+            let mut writes = Vec::new();
+            self.lay_out(&moved, kind, &payload, &mut writes);
+            writer.unflushed = true;
+            match self.disk.write_all(UPKEEP, writes, Durability::Cached).await {
+                Ok(()) => return Ok(Some(moved)),
+                Err(error) if is_of_place(&error) => self.refuse(writer, &moved, &error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
     }
 
     /// Makes moved copies durable, and tells the table and the log.

@@ -27,6 +27,7 @@ mod fuzz;
 mod layout;
 mod names;
 mod open;
+mod place;
 mod read;
 mod recover;
 mod rules;

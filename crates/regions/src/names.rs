@@ -4,6 +4,7 @@
 use crate::disk::{Disk, READ, UPKEEP, Write};
 use crate::format::{Extent, crc};
 use crate::layout::Kind;
+use crate::place::{PLACES_TRIED, is_of_place};
 use crate::space::Space;
 use crate::table::BuildSpread;
 use ashlar_block::{Durability, Error, Result, ResultExt};
@@ -74,12 +75,22 @@ impl NodeStore for Nodes<'_> {
         let crc = crc(&whole);
         whole.resize(len.next_multiple_of(BLOCK_LEN), 0);
         let blocks = (whole.len() / BLOCK_LEN) as u32;
-        let taken = self.space.lock().take_table(blocks, self.birth());
-        let full = || Error::new(ashlar_block::Kind::NoSpace, "no region is left for the index of names");
-        let (region, block) = taken.ok_or_else(full)?;
-        let at = self.disk.layout.data(region, Kind::Table, block);
-        let write = Write { at, pieces: vec![whole.freeze()] };
-        self.disk.write(UPKEEP, write, Durability::Cached).await?;
+        let image = whole.freeze();
+        let mut tries = 0;
+        let at = loop {
+            let taken = self.space.lock().take_table(blocks, self.birth());
+            let full = || Error::new(ashlar_block::Kind::NoSpace, "no region is left for the index of names");
+            let (region, block) = taken.ok_or_else(full)?;
+            let at = self.disk.layout.data(region, Kind::Table, block);
+            let write = Write { at, pieces: vec![image.clone()] };
+            match self.disk.write(UPKEEP, write, Durability::Cached).await {
+                Ok(()) => break at,
+                // Nobody refers to the place yet: the node goes into another region.
+                Err(error) if is_of_place(&error) && tries < PLACES_TRIED => self.space.lock().condemn(region),
+                Err(error) => return Err(error),
+            }
+            tries += 1;
+        };
         let raw_len = node.raw_len() as u32;
         let ptr = NodePtr { uid: at.0, offset: 0, len: len as u32, raw_len, crc, birth: node.birth() };
         self.names.cache.insert(at.0, Arc::new(node));

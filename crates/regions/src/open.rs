@@ -198,7 +198,7 @@ impl Shared {
         };
         for region in tables {
             match self.load(region).await {
-                Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Failed) => {}
                 other => other?,
             }
         }

@@ -8,6 +8,8 @@ ashlar_env::rules! {
         "the log says that a region is being written before an onode is written into it",
     CopyBeforeRetire = "copy-before-retire":
         "the copy that replaces another is durable before the log retires the other",
+    RetireRefused = "retire-refused":
+        "the log retires a copy whose write failed before anything else is said of its object",
     Quarantine = "quarantine":
         "space of a retired copy is reused only when its retirement is durable",
     VerifyTail = "verify-tail":

@@ -258,7 +258,7 @@ impl Shared {
                 Ok(())
             }
             Err(error) => {
-                if error.kind() == ErrorKind::Corrupt {
+                if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Failed) {
                     self.condemn(region);
                 }
                 Err(error)
@@ -268,11 +268,7 @@ impl Shared {
 
     /// A region is damaged: nothing new goes there until it is repaired.
     pub(crate) fn condemn(&self, region: u32) {
-        let mut space = self.space.lock();
-        if let Some(region) = space.regions.get_mut(region as usize) {
-            region.entry.corrupt = true;
-            region.changed = true;
-        }
+        self.space.lock().condemn(region);
     }
 
     /// The onode of a copy, from memory or the device. It is that of the object, and of the copy.

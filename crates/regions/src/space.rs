@@ -132,6 +132,14 @@ impl Space {
         )
     }
 
+    /// Nothing new goes to a region until it is repaired.
+    pub fn condemn(&mut self, region: u32) {
+        if let Some(region) = self.regions.get_mut(region as usize) {
+            region.entry.corrupt = true;
+            region.changed = true;
+        }
+    }
+
     fn usable(&self, number: u32, kind: Kind) -> bool {
         let region = &self.regions[number as usize];
         region.entry.kind == kind && !region.entry.corrupt && self.barred != Some(number)

@@ -2,22 +2,19 @@
 //! log are told.
 
 use crate::Regions;
-use crate::change::shape_of;
-use crate::disk::{UPKEEP, WRITE, Write};
-use crate::format::{Batch, EXTENTS_MAX, Entry, Onode, Place, Record, attributes_to, crc, inline_room};
+use crate::disk::{UPKEEP, WRITE};
+use crate::format::{Batch, Entry, Record};
 use crate::layout::Kind;
+use crate::place::Placed;
 use crate::rules::Rule;
-use crate::shared::{Pending, Put, RETIREMENTS_MAX, Retired, Shared, What, Writer};
-use crate::space::{Taken, Urgency};
+use crate::shared::{Pending, RETIREMENTS_MAX, Retired, Shared, What, Writer};
+use crate::space::Urgency;
 use crate::table::Grown;
 use ashlar_block::{Durability, Error as BlockError, Kind as ErrorKind, ResultExt};
-use ashlar_env::ring::AlignedBuf;
 use ashlar_objects::{Error, Result};
 use ashlar_units::BLOCK_LEN;
-use bytes::{Bytes, BytesMut};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Objects in one batch from which it counts as a burst (section 6.1.1 leaves it open).
 const BURST: usize = 32;
@@ -29,12 +26,6 @@ pub struct Force {
     pub flush: bool,
     /// Retirements.
     pub log: bool,
-}
-
-/// A copy that found its place.
-struct Placed {
-    pending: Arc<Pending>,
-    onode: Arc<Onode>,
 }
 
 impl Regions {
@@ -130,142 +121,36 @@ impl Shared {
         }
         let replaced = |index: usize, pending: &Pending| last.get(&pending.id) != Some(&index);
 
-        let (mut placed, mut writes) = (Vec::new(), Vec::new());
-        let mut lone_large = batch.len() == 1;
+        let mut placed = Vec::new();
+        let urgency = if batch.len() >= BURST { Urgency::Burst } else { Urgency::Usual };
         for (index, pending) in batch.iter().enumerate() {
             let What::Put(put) = &pending.what else { continue };
             if replaced(index, pending) && put.ends.is_empty() {
                 continue;
             }
-            let urgency = if batch.len() >= BURST { Urgency::Burst } else { Urgency::Usual };
-            match self.place(pending, put, urgency).await? {
-                Some((onode, kind, payload)) => {
-                    lone_large &= kind == Kind::Large;
-                    self.lay_out(&onode, kind, payload, &mut writes);
-                    placed.push(Placed { pending: pending.clone(), onode: Arc::new(onode) });
-                }
+            match self.place(pending, put, urgency, false).await? {
+                Some(copy) => placed.push(copy),
                 None => homeless.push(pending.clone()),
             }
         }
 
-        self.log_opens(writer).await?;
         let sync = force.flush || batch.iter().any(|pending| pending.sync);
         let composes = placed.iter().any(|placed| placed.onode.provisional);
-        let wrote = !writes.is_empty();
-        if lone_large && sync && wrote && !force.flush && !composes && self.keeps(Rule::FlushOnSync) {
-            self.disk.write_all(WRITE, writes, Durability::Forced).await?;
-        } else {
-            self.disk.write_all(WRITE, writes, Durability::Cached).await?;
-            writer.unflushed |= wrote;
-            if sync && writer.unflushed && self.keeps(Rule::FlushOnSync) {
-                self.flush(writer).await?;
-            }
+        let lone_large = batch.len() == 1 && placed.iter().any(|placed| placed.kind == Kind::Large);
+        let forced = lone_large && sync && !force.flush && !composes && self.keeps(Rule::FlushOnSync);
+        let durability = if forced { Durability::Forced } else { Durability::Cached };
+        let refused = self.write_copies(writer, &mut placed, homeless, durability).await?;
+        if sync && writer.unflushed && (!forced || refused) && self.keeps(Rule::FlushOnSync) {
+            self.flush(writer).await?;
         }
         self.publish(writer, batch, &placed, &replaced).await?;
 
         let deletes = batch.iter().any(|pending| pending.sync && matches!(pending.what, What::Deleted));
         let must = deletes && self.keeps(Rule::FlushOnSync);
-        if must || composes || force.log || writer.records.len() > RETIREMENTS_MAX {
+        if must || composes || refused || force.log || writer.records.len() > RETIREMENTS_MAX {
             self.flush_log(writer).await?;
         }
         Ok(())
-    }
-
-    /// Finds a place for an object and describes it. `None`: there is none.
-    async fn place(
-        &self,
-        pending: &Pending,
-        put: &Put,
-        urgency: Urgency,
-    ) -> Result<Option<(Onode, Kind, Payload)>, BlockError> {
-        let (wanted, blocks) = shape_of(self, &pending.name, put);
-        let payload = Payload::of(self, pending, put, blocks);
-        let large_fits = u64::from(blocks) <= self.disk.layout.shape.large && blocks > 0;
-        let kinds = if wanted == Kind::Large || !large_fits { [wanted, Kind::Small] } else { [wanted, Kind::Large] };
-        for kind in kinds {
-            let Some((place, extents)) = self.take(kind, blocks, urgency, pending.name.is_reserved()).await? else {
-                continue;
-            };
-            if kind == Kind::Small {
-                self.counts.fragments.fetch_add(extents.len().max(1) as u64, Ordering::Relaxed);
-                self.counts.placed_small.fetch_add(1, Ordering::Relaxed);
-            }
-            let birth = self.kind_of(place.region).map_or(0, |(_, birth)| birth);
-            let late = pending.number <= self.frozen.load(Ordering::Relaxed);
-            let onode = Onode {
-                name: pending.name.clone(),
-                id: pending.id,
-                place,
-                birth,
-                version: pending.number,
-                generation: if late { self.number() } else { pending.number },
-                provisional: !put.ends.is_empty() && self.keeps(Rule::CommitCompose),
-                size: put.size,
-                modified: put.modified,
-                checksum: put.checksum,
-                attributes: put.attributes.clone(),
-                spill: payload.spill,
-                extents,
-                crcs: payload.crcs.clone(),
-                inline: payload.inline.clone(),
-            };
-            return Ok(Some((onode, kind, payload)));
-        }
-        Ok(None)
-    }
-
-    /// Takes a place, loading bitmaps as needed.
-    pub(crate) async fn take(
-        &self,
-        kind: Kind,
-        blocks: u32,
-        urgency: Urgency,
-        hidden: bool,
-    ) -> Result<Option<(Place, Vec<crate::format::Extent>)>, BlockError> {
-        loop {
-            let birth = self.number();
-            let taken = self.space.lock().take(kind, blocks, birth, urgency, hidden);
-            match taken {
-                Taken::At(place, extents) => return Ok(Some((place, extents))),
-                Taken::Full => return Ok(None),
-                Taken::Load(region) => match self.load(region).await {
-                    // A damaged region is condemned by now, and not asked again.
-                    Err(error) if error.kind() == ErrorKind::Corrupt => {}
-                    other => other?,
-                },
-            }
-        }
-    }
-
-    /// The writes that bring a copy to its place: one for a large object, data and onode for a small one.
-    pub(crate) fn lay_out(&self, onode: &Onode, kind: Kind, payload: Payload, writes: &mut Vec<Write>) {
-        let layout = &self.disk.layout;
-        let image = onode.encode(self.disk.key, self.disk.store);
-        let at = layout.onode(onode.place.region, kind, onode.place.slot);
-        let blocks = payload.crcs.len() as u64;
-        if kind == Kind::Large {
-            let mut pieces = payload.pieces;
-            pieces.push(image);
-            writes.push(Write { at: ashlar_units::Lba(at.0 - blocks), pieces });
-            return;
-        }
-        let mut pieces = payload.pieces.into_iter();
-        let mut rest = Bytes::new();
-        for extent in &onode.extents {
-            let (mut wanted, mut taken) = (extent.count as usize * BLOCK_LEN, Vec::new());
-            while wanted > 0 {
-                if rest.is_empty() {
-                    let Some(next) = pieces.next() else { break };
-                    rest = next;
-                    continue;
-                }
-                let piece = rest.split_to(wanted.min(rest.len()));
-                wanted -= piece.len();
-                taken.push(piece);
-            }
-            writes.push(Write { at: layout.data(onode.place.region, kind, extent.block), pieces: taken });
-        }
-        writes.push(Write { at, pieces: vec![image] });
     }
 
     /// Tells the table what is where now, and the log what is not any more.
@@ -468,52 +353,4 @@ fn forget(pending: &mut HashMap<u128, Arc<Pending>, crate::table::BuildSpread>, 
     if let What::Put(put) = &done.what {
         put.ends.iter().for_each(|(id, _)| forget(*id));
     }
-}
-
-/// What goes into data blocks, and what into the onode.
-pub struct Payload {
-    /// Whole blocks.
-    pub(crate) pieces: Vec<Bytes>,
-    pub(crate) crcs: Vec<u32>,
-    pub(crate) spill: u32,
-    pub(crate) inline: Option<Bytes>,
-}
-
-impl Payload {
-    fn of(shared: &Shared, pending: &Pending, put: &Put, blocks: u32) -> Payload {
-        if blocks == 0 {
-            let inline = Some(put.data.concat().into());
-            return Payload { pieces: Vec::new(), crcs: Vec::new(), spill: 0, inline };
-        }
-        debug_assert!(put.size <= shared.config.large_block.0);
-        let attributes = attributes_to(&put.attributes);
-        let data = put.size.div_ceil(BLOCK_LEN as u64) as usize;
-        let fits = attributes.len() <= inline_room(pending.name.as_bytes().len(), data, EXTENTS_MAX);
-        let mut pieces = Vec::with_capacity(2);
-        let spill = if fits { 0 } else { attributes.len() as u32 };
-        if !fits {
-            let mut image = BytesMut::from(&attributes[..]);
-            image.resize(attributes.len().next_multiple_of(BLOCK_LEN), 0);
-            pieces.push(image.freeze());
-        }
-        pieces.extend(whole_blocks(&put.data, put.size));
-        let crcs = pieces.iter().flat_map(|piece| piece.chunks(BLOCK_LEN)).map(crc).collect();
-        Payload { pieces, crcs, spill, inline: None }
-    }
-}
-
-/// The contents filled up to whole blocks: as they are, if they are whole.
-fn whole_blocks(data: &[Bytes], size: u64) -> Vec<Bytes> {
-    if data.iter().all(|piece| piece.len().is_multiple_of(BLOCK_LEN)) {
-        return data.iter().filter(|piece| !piece.is_empty()).cloned().collect();
-    }
-    let len = (size as usize).next_multiple_of(BLOCK_LEN);
-    let mut whole = AlignedBuf::any(len);
-    let mut at = 0;
-    for piece in data {
-        whole.as_mut()[at..at + piece.len()].copy_from_slice(piece);
-        at += piece.len();
-    }
-    whole.as_mut()[at..].fill(0);
-    vec![whole.freeze(len)]
 }
