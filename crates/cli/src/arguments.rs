@@ -195,7 +195,8 @@ pub struct Check {
 
 #[derive(Args)]
 pub struct CheckStore {
-    /// A region store instead of a pool: the file or block device that it is on. It must not be in use.
+    /// A region store instead of a pool: the file or block device that it is on. If `ashlar s3 serve` of the pool (--pool)
+    /// has it open, that one checks it, and serves it meanwhile.
     #[arg(value_name = "STORE")]
     pub store: Option<PathBuf>,
     /// Only this region of the store. Nothing else is read or changed.

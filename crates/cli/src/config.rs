@@ -69,6 +69,11 @@ pub fn socket(directory: &Path) -> PathBuf {
     directory.join("control.sock")
 }
 
+/// Of `ashlar s3 serve`, for what is asked of stores that it has open.
+pub fn stores_socket(directory: &Path) -> PathBuf {
+    directory.join("stores.sock")
+}
+
 pub fn log(directory: &Path) -> PathBuf {
     directory.join("daemon.log")
 }

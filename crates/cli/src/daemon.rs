@@ -37,13 +37,7 @@ impl Control {
         let listener = UnixListener::bind(&path);
         let listener = listener.map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
         let control = Arc::new(Control { session, stop: AtomicBool::new(false), waiting: Mutex::default() });
-        let shared = Arc::downgrade(&control);
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let Some(control) = shared.upgrade() else { return };
-                std::thread::spawn(move || control.converse(stream));
-            }
-        });
+        framing::serve(listener, &control, Control::converse);
         Ok(control)
     }
 

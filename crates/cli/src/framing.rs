@@ -4,7 +4,10 @@ use crate::output::Failure;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest request in bytes.
@@ -28,6 +31,30 @@ pub fn read<T: DeserializeOwned>(from: impl Read) -> Result<T, String> {
     let mut text = String::new();
     BufReader::new(from.take(REQUEST_LEN_MAX)).read_line(&mut text).map_err(|error| error.to_string())?;
     serde_json::from_str(&text).map_err(|error| error.to_string())
+}
+
+/// Listens at a socket; `hint` says what else to do if that fails. A socket that nobody listens at any more is replaced.
+pub fn listen(path: &Path, hint: &str) -> Result<UnixListener, Failure> {
+    let failed = |error: io::Error| Failure::new(format!("cannot listen at {}: {error}; {hint}", path.display()));
+    if UnixStream::connect(path).is_ok() {
+        return Err(Failure::new(format!("{}: another server listens there; stop it, or {hint}", path.display())));
+    }
+    // A socket that nobody listens at was left behind. Anything else is not ours to remove.
+    if std::fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket()) {
+        std::fs::remove_file(path).map_err(failed)?;
+    }
+    UnixListener::bind(path).map_err(failed)
+}
+
+/// Has a thread talk with each who connects, as long as `of` is there.
+pub fn serve<T: Send + Sync + 'static>(listener: UnixListener, of: &Arc<T>, converse: fn(&T, UnixStream)) {
+    let weak = Arc::downgrade(of);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let Some(of) = weak.upgrade() else { return };
+            std::thread::spawn(move || converse(&of, stream));
+        }
+    });
 }
 
 /// The request of a client. One who connects and says nothing, or does not listen, must not keep a server from ending.

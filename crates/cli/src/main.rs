@@ -63,10 +63,10 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
         Command::Down => client::down(&config::pool_directory(pool.as_deref())?, output),
         Command::Status => ask(Request::Status),
         Command::Check(check) if check.of.store.is_some() || check.of.region.is_some() => {
-            regions::check(&check.of, check.repair, output)
+            regions::check(pool.as_deref(), &check.of, check.repair, output)
         }
         Command::Check(check) => ask(Request::Check { repair: check.repair }),
-        Command::Regions(arguments) => regions::run(&arguments, output),
+        Command::Regions(arguments) => regions::run(pool.as_deref(), &arguments, output),
         Command::Fs(command) => ask(match command {
             FsCommand::Create { name, engine } => Request::FsCreate { name, engine },
             FsCommand::List => Request::FsList,

@@ -1,19 +1,23 @@
 //! `ashlar regions` and `ashlar check STORE`: the map of a region store, and its repair.
 
 use crate::arguments::CheckStore;
+use crate::objects::control::{self, Answer, Request};
 use crate::output::{Failure, Output};
-use ashlar_block::Device;
+use crate::{config, framing};
+use ashlar_block::{Device, Kind as ErrorKind};
 use ashlar_devices::{FileDevice, OpenOptions};
 use ashlar_env::Env;
 use ashlar_env::real::Real;
 use ashlar_objects::Error;
-use ashlar_regions::{Checked, Config, Health, Memory, Regions, Status, format};
+use ashlar_regions::{Checked, Config, Health, Memory, Progress, Regions, Status, format};
 use ashlar_report::{Axis, Origin, Plot, Series, escape, page};
 use ashlar_units::Bytes;
 use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,7 +25,7 @@ use std::sync::Arc;
 /// The map of a region store.
 #[derive(Args)]
 pub struct RegionsArguments {
-    /// The file or block device that the store is on. It must not be in use.
+    /// The file or block device that the store is on. If `ashlar s3 serve` of the pool (--pool) has it open, it is asked.
     #[arg(value_name = "STORE")]
     pub store: PathBuf,
     /// Write the map as a picture, too: an HTML page.
@@ -91,13 +95,16 @@ struct Report(Checked);
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Checked { regions, objects, problems, lost, damaged, pages_rebuilt, repaired } = &self.0;
+        let Checked { regions, objects, problems, lost, damaged, pages_rebuilt, names_rebuilt, repaired } = &self.0;
         writeln!(f, "{regions} regions, {objects} objects")?;
         problems.iter().try_for_each(|problem| writeln!(f, "wrong: {problem}"))?;
         damaged.iter().try_for_each(|name| writeln!(f, "damaged contents: {name}"))?;
         lost.iter().try_for_each(|name| writeln!(f, "lost: {name}"))?;
         if *pages_rebuilt > 0 {
             writeln!(f, "{pages_rebuilt} buckets of the lookup table were made anew")?;
+        }
+        if *names_rebuilt {
+            writeln!(f, "the index of names was made anew")?;
         }
         match (self.0.is_clean(), repaired) {
             (true, _) => writeln!(f, "nothing is wrong"),
@@ -118,14 +125,55 @@ fn open(path: &Path, create: Option<Bytes>, env: &Env) -> Result<Device, Failure
     Ok(Arc::new(FileDevice::open(path, &options, env.clone())?))
 }
 
+/// Where a store is: here, or with the server that has it open.
+enum Found {
+    Here(Device),
+    Served(UnixStream, PathBuf),
+}
+
+/// Finds a store. One that another process uses is asked for at `ashlar s3 serve` of this pool's directory.
+fn find(pool: Option<&Path>, path: &Path, env: &Env) -> Result<Found, Failure> {
+    let error = match FileDevice::open(path, &OpenOptions::default(), env.clone()) {
+        Ok(device) => return Ok(Found::Here(Arc::new(device))),
+        Err(error) if error.kind() == ErrorKind::Retry => error,
+        Err(error) => return Err(error.into()),
+    };
+    let directory = config::pool_directory(pool)?;
+    let stream = control::connect(&directory).ok_or_else(|| {
+        let server = format!("if `ashlar s3 serve` uses it, name its pool with --pool, not {}", directory.display());
+        Failure::new(format!("{error}; {server}"))
+    })?;
+    let path = path.canonicalize().map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+    Ok(Found::Served(stream, path))
+}
+
+/// Asks the server.
+fn ask(stream: UnixStream, request: &Request, progress: &Progress) -> Result<Answer, Failure> {
+    Ok(framing::ask(stream, "the server", request, &|done, all| progress(done, all))?.0)
+}
+
+/// A bar for what goes through regions.
+fn bar(output: &Output) -> (ProgressBar, Progress) {
+    let bar = if output.json { ProgressBar::hidden() } else { ProgressBar::new(0) };
+    let style = ProgressStyle::with_template("{bar:40} {pos} of {len} regions, {eta} left");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let shown = bar.clone();
+    let progress = move |done, all| {
+        shown.set_length(all);
+        shown.set_position(done);
+    };
+    (bar, Arc::new(progress))
+}
+
+const STRANGE: &str = "the server answers something else; is it of another version?";
+
 /// `ashlar regions`.
-pub fn run(arguments: &RegionsArguments, output: &Output) -> Result<ExitCode, Failure> {
+pub fn run(pool: Option<&Path>, arguments: &RegionsArguments, output: &Output) -> Result<ExitCode, Failure> {
     if let Some(code) = output.schema::<Map>() {
         return Ok(code);
     }
     let real = Real::start(1).map_err(|error| Failure::new(error.to_string()))?;
     let env = real.env();
-    let device = open(&arguments.store, arguments.size, &env)?;
     let config = arguments.format.then_some(Config {
         region: arguments.region,
         large_block: arguments.large_block,
@@ -134,15 +182,25 @@ pub fn run(arguments: &RegionsArguments, output: &Output) -> Result<ExitCode, Fa
         force: arguments.force,
         ..Config::default()
     });
-    let status = real.block_on(async move {
-        if let Some(config) = config {
-            format(&env, &device, config).await?;
-        }
-        let store = Regions::open(&env, device, Memory::default()).await?;
-        let status = store.status(true).await?;
-        store.close().await?;
-        Ok::<_, Failure>(status)
-    })?;
+    let found = match config {
+        Some(_) => Found::Here(open(&arguments.store, arguments.size, &env)?),
+        None => find(pool, &arguments.store, &env)?,
+    };
+    let status = match found {
+        Found::Here(device) => real.block_on(async move {
+            if let Some(config) = config {
+                format(&env, &device, config).await?;
+            }
+            let store = Regions::open(&env, device, Memory::default()).await?;
+            let status = store.status(true).await?;
+            store.close().await?;
+            Ok::<_, Failure>(status)
+        })?,
+        Found::Served(stream, store) => match ask(stream, &Request::Map { store }, &bar(output).1)? {
+            Answer::Map(status) => status,
+            Answer::Checked(_) => return Err(Failure::new(STRANGE)),
+        },
+    };
     if let Some(file) = &arguments.picture {
         let html = picture(&status);
         std::fs::write(file, html).map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
@@ -180,7 +238,7 @@ fn picture(status: &Status) -> String {
 }
 
 /// `ashlar check STORE`.
-pub fn check(arguments: &CheckStore, repair: bool, output: &Output) -> Result<ExitCode, Failure> {
+pub fn check(pool: Option<&Path>, arguments: &CheckStore, repair: bool, output: &Output) -> Result<ExitCode, Failure> {
     if let Some(code) = output.schema::<Report>() {
         return Ok(code);
     }
@@ -191,14 +249,23 @@ pub fn check(arguments: &CheckStore, repair: bool, output: &Output) -> Result<Ex
             Failure::new("--region needs the store that the region is of: ashlar check STORE --region N").with_code(2)
         );
     };
-    let (device, region) = (open(path, None, &env)?, arguments.region);
-    let checked = real.block_on(async move {
-        let (store, recovered) = Regions::open_with_report(&env, device, Memory::default()).await?;
-        let mut checked = store.check(region, repair).await?;
-        checked.problems.splice(..0, recovered.damage);
-        store.close().await?;
-        Ok::<_, Failure>(checked)
-    })?;
+    let (region, (bar, progress)) = (arguments.region, bar(output));
+    let checked = match find(pool, path, &env)? {
+        Found::Here(device) => real.block_on(async move {
+            let (store, recovered) = Regions::open_with_report(&env, device, Memory::default()).await?;
+            let mut checked = store.check_telling(region, repair, progress).await?;
+            checked.problems.splice(..0, recovered.damage);
+            store.close().await?;
+            Ok::<_, Failure>(checked)
+        }),
+        Found::Served(stream, store) => match ask(stream, &Request::Check { store, region, repair }, &progress) {
+            Ok(Answer::Map(_)) => Err(Failure::new(STRANGE)),
+            Ok(Answer::Checked(checked)) => Ok(checked),
+            Err(failure) => Err(failure),
+        },
+    };
+    bar.finish_and_clear();
+    let checked = checked?;
     let wrong = !checked.is_clean() && !checked.repaired || !checked.lost.is_empty() || !checked.damaged.is_empty();
     output.print(&Report(checked));
     Ok(ExitCode::from(u8::from(wrong)))

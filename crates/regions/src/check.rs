@@ -8,15 +8,16 @@ use crate::bits::Bits;
 use crate::format::{Entry, Extent, Head, Onode};
 use crate::layout::Kind;
 use crate::recover::{Recovered, Scan, install};
+use crate::repair::is_damage;
 use crate::shared::{Shared, Writer};
-use crate::table::Grown;
 use crate::write::Force;
 use ashlar_block::{Error as BlockError, Kind as ErrorKind};
 use ashlar_objects::{Name, Result};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// What a check found.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Checked {
     /// Regions that were read.
     pub regions: u64,
@@ -30,6 +31,8 @@ pub struct Checked {
     pub damaged: Vec<String>,
     /// Pages of the lookup table that were made anew from onodes.
     pub pages_rebuilt: u64,
+    /// Whether the index of names was made anew from onodes.
+    pub names_rebuilt: bool,
     /// Whether problems were mended.
     pub repaired: bool,
 }
@@ -42,22 +45,46 @@ impl Checked {
 }
 
 /// Names that are looked at together when lost objects are named.
-const NAMES_AT_ONCE: usize = 1000;
+pub const NAMES_AT_ONCE: usize = 1000;
+
+/// Told regions done and regions in all.
+pub type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
 
 impl Regions {
+    /// As [`check_telling`](Regions::check_telling), telling nobody.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn check(&self, region: Option<u32>, repair: bool) -> Result<Checked> {
+        self.check_telling(region, repair, Arc::new(|_, _| {})).await
+    }
+
     /// Checks one region, or all and the lookup table; mends what can be if `repair` is asked for.
     ///
     /// # Errors
     /// There is no such region; those of the device, where they are not damage.
-    pub async fn check(&self, region: Option<u32>, repair: bool) -> Result<Checked> {
+    pub async fn check_telling(&self, region: Option<u32>, repair: bool, progress: Progress) -> Result<Checked> {
         let me = self.clone();
         let task = self.0.env.spawn(async move {
+            let damage = if region.is_none() { me.0.check_names().await? } else { None };
+            if damage.is_some() && repair {
+                let _gate = me.0.gate.write().await;
+                let mut writer = me.0.writer.lock().await;
+                me.0.drain_all(&mut writer).await?;
+                me.0.rebuild_names(&mut writer).await?;
+            }
             let mut writer = me.0.writer.lock().await;
             // Nothing is under way, and nothing in quarantine.
             me.0.drain(&mut writer, Force { flush: true, log: true }).await?;
-            me.0.check(&mut writer, region, repair).await
+            let mut checked = me.0.check(&mut writer, region, repair, &progress).await?;
+            if let Some(error) = damage {
+                checked.problems.insert(0, format!("the index of names: {error}"));
+                (checked.names_rebuilt, checked.repaired) = (repair, checked.repaired || repair);
+            }
+            Ok(checked)
         });
-        let checked = task.await?;
+        let checked: Result<Checked> = task.await;
+        let checked = checked?;
         if checked.repaired {
             self.checkpoint().await?;
         }
@@ -66,7 +93,13 @@ impl Regions {
 }
 
 impl Shared {
-    async fn check(&self, writer: &mut Writer, only: Option<u32>, repair: bool) -> Result<Checked> {
+    async fn check(
+        &self,
+        writer: &mut Writer,
+        only: Option<u32>,
+        repair: bool,
+        progress: &Progress,
+    ) -> Result<Checked> {
         let count = self.disk.layout.regions as u32;
         if let Some(region) = only.filter(|region| *region >= count) {
             let message = format!("there is no region {region}: there are {count}, from 0 on");
@@ -78,7 +111,9 @@ impl Shared {
         }
         let wanted: Vec<u32> = only.map_or_else(|| (0..count).collect(), |region| vec![region]);
         let mut missing: BTreeSet<u128> = BTreeSet::new();
-        for number in wanted {
+        for (done, number) in (0..).zip(&wanted) {
+            progress(done, wanted.len() as u64);
+            let number = *number;
             missing.extend(self.check_region(writer, number, repair, &mut checked).await?);
             self.space.lock().forget(self.memory.regions(&self.config));
         }
@@ -179,14 +214,14 @@ impl Shared {
         if let Err(error) = head
             && entry.generation > 0
         {
-            if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Failed) {
+            if !is_damage(&error) {
                 return Err(error);
             }
             checked.problems.push(error.to_string());
         }
         match self.load(number).await {
             Ok(()) => Ok(true),
-            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Failed) => Ok(false),
+            Err(error) if is_damage(&error) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -204,7 +239,9 @@ impl Shared {
         let entry = Entry { place: onode.place, generation: onode.generation, version: onode.version };
         match self.table.get(&self.disk, onode.id).await {
             Ok(Some(known)) if known == entry => {
-                if !self.names.contains(&self.disk, &self.space, &onode.name).await? {
+                // Damage of the index is told of by itself.
+                let listed = self.names.contains(&self.disk, &self.space, &onode.name).await;
+                if !listed.or_else(|error| if is_damage(&error) { Ok(true) } else { Err(error) })? {
                     checked.problems.push(format!("{} is not in the index of names", onode.name));
                     if repair {
                         self.names.add(&onode.name);
@@ -242,63 +279,16 @@ impl Shared {
         Ok(ids)
     }
 
-    /// Reads every page of the lookup table; makes those that are damaged anew, from the onodes of all regions.
-    async fn check_table(&self, writer: &mut Writer, repair: bool, checked: &mut Checked) -> Result<(), BlockError> {
-        let mut bad = BTreeSet::new();
-        for page in 0..self.disk.layout.pages {
-            if let Err(error) = self.table.bucket_entries(&self.disk, page).await {
-                if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Failed) {
-                    return Err(error);
-                }
-                checked.problems.push(format!("bucket {page} of the lookup table: {error}"));
-                bad.insert(self.disk.layout.page(page));
-            }
-        }
-        if bad.is_empty() || !repair {
-            return Ok(());
-        }
-        bad.iter().for_each(|at| self.table.wipe(*at));
-        checked.pages_rebuilt = bad.len() as u64;
-        for number in 0..self.disk.layout.regions as u32 {
-            let Some((kind, birth)) = self.kind_of(number) else { continue };
-            if !matches!(kind, Kind::Large | Kind::Small) || self.load(number).await.is_err() {
-                continue;
-            }
-            let Some(slots) =
-                self.space.lock().regions[number as usize].state.as_ref().map(|state| state.slots.clone())
-            else {
-                continue;
-            };
-            let blocks = Bits::new(0);
-            let store = self.disk.store;
-            let head = Head { store, region: number, kind, birth, generation: 0, commit: 0, slots, blocks };
-            let nothing = BTreeSet::new();
-            let scan = Scan { disk: &self.disk, number, kind, birth, base: u64::MAX, head: &head, retired: &nothing };
-            for (onode, _) in scan.onodes(&mut Recovered::default()).await? {
-                if !bad.contains(&crate::table::Table::bucket(&self.disk, onode.id)) {
-                    continue;
-                }
-                let entry = Entry { place: onode.place, generation: onode.generation, version: onode.version };
-                let known = self.table.get(&self.disk, onode.id).await?;
-                let newer = |known: Entry| (known.version, known.generation) > (entry.version, entry.generation);
-                if known.is_some_and(newer) {
-                    continue;
-                }
-                if let Grown::Full = self.table.set(&self.disk, onode.id, entry, None).await? {
-                    self.publish_copy(writer, onode.id, entry, onode.name.is_reserved()).await?;
-                }
-                self.names.add(&onode.name);
-            }
-        }
-        Ok(())
-    }
-
     /// Names objects that are gone, and after a repair forgets them.
     async fn name_lost(&self, missing: &BTreeSet<u128>, repair: bool, checked: &mut Checked) -> Result<()> {
         let mut named: BTreeSet<u128> = BTreeSet::new();
         let mut low = Vec::new();
         loop {
-            let (names, next) = self.names.page(&self.disk, &self.space, &low, None, NAMES_AT_ONCE).await?;
+            let (names, next) = match self.names.page(&self.disk, &self.space, &low, None, NAMES_AT_ONCE).await {
+                Ok(page) => page,
+                Err(error) if is_damage(&error) => break,
+                Err(error) => return Err(error.into()),
+            };
             let lost: Vec<Name> = names.into_iter().filter(|name| missing.contains(&self.id(name))).collect();
             for name in lost {
                 let id = self.id(&name);

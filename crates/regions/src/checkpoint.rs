@@ -6,6 +6,7 @@ use crate::disk::{UPKEEP, Write};
 use crate::format::{Head, MapEntry, Superblock, encode_map};
 use crate::layout::{Kind, Layout};
 use crate::names::extent_of;
+use crate::repair::is_damage;
 use crate::rules::Rule;
 use crate::shared::{Shared, Writer};
 use crate::write::Force;
@@ -61,12 +62,7 @@ impl Shared {
         let mut frozen = {
             let _gate = self.gate.write().await;
             let mut writer = self.writer.lock().await;
-            match self.drain(&mut writer, Force { flush: true, log: true }).await {
-                // What found no room stays in memory; its copy will have a number beyond this checkpoint's.
-                Err(ashlar_objects::Error::NoSpace) | Ok(()) => {}
-                Err(ashlar_objects::Error::Storage(error)) => return Err(error),
-                Err(other) => return Err(BlockError::new(ErrorKind::Failed, other.to_string())),
-            }
+            self.drain_all(&mut writer).await?;
             if self.keeps(Rule::FlushBeforeSuperblock) {
                 self.flush_log(&mut writer).await?;
                 self.flush(&mut writer).await?;
@@ -98,6 +94,16 @@ impl Shared {
         space.forget(self.memory.regions(&self.config));
         self.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Makes everything durable that finds room. What finds none stays in memory; its copy will have a number beyond that of a
+    /// checkpoint that comes next.
+    pub(crate) async fn drain_all(&self, writer: &mut Writer) -> Result<(), BlockError> {
+        match self.drain(writer, Force { flush: true, log: true }).await {
+            Err(ashlar_objects::Error::NoSpace) | Ok(()) => Ok(()),
+            Err(ashlar_objects::Error::Storage(error)) => Err(error),
+            Err(other) => Err(BlockError::new(ErrorKind::Failed, other.to_string())),
+        }
     }
 
     fn free_nodes(&self, space: &mut crate::space::Space, replaced: &[NodePtr]) {
@@ -162,7 +168,18 @@ impl Shared {
             let root: Vec<NodePtr> = self.names.root().into_iter().collect();
             self.free_nodes(&mut self.space.lock(), &root);
         }
-        let (root, replaced) = self.names.flush(&self.disk, &self.space).await?;
+        let (root, replaced) = match self.names.flush(&self.disk, &self.space).await {
+            // The index does not take what it is to know: then it is made anew. What it knows beyond this checkpoint is durable.
+            Err(error) if is_damage(&error) => {
+                let _gate = self.gate.write().await;
+                let mut writer = self.writer.lock().await;
+                self.drain_all(&mut writer).await?;
+                self.rebuild_names(&mut writer).await?;
+                self.names.freeze();
+                self.names.flush(&self.disk, &self.space).await?
+            }
+            flushed => flushed?,
+        };
         self.freeze_tables(frozen, &replaced, commit);
         for head in &frozen.heads {
             let entry = &mut frozen.entries[head.region as usize];

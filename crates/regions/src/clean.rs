@@ -7,17 +7,25 @@ use crate::format::{Entry, Head, Onode};
 use crate::layout::Kind;
 use crate::place::{PLACES_TRIED, Payload, is_of_place};
 use crate::recover::{Recovered, Scan};
+use crate::repair::is_damage;
 use crate::shared::{Shared, Writer};
 use crate::space::Urgency;
 
 use ashlar_block::{Durability, Error as BlockError, Kind as ErrorKind};
 use ashlar_objects::Result;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-/// Bytes that are moved before they are made durable.
-const ROUND_BYTES: usize = 16 << 20;
+/// Units of a large region that are moved, and made durable, at once: 16 MiB of the thesis's.
+const ROUND_UNITS: u64 = 32;
+/// Onodes of a small region that are looked at in one round: 1 MiB of them.
+const ROUND_ONODES: u64 = 256;
+/// How long cleaning waits for users between two rounds, and how often: 100 ms in all.
+const GIVE_WAY: Duration = Duration::from_millis(5);
+const GIVE_WAY_TIMES: u32 = 20;
 
 /// What cleaning a region came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
@@ -51,13 +59,18 @@ impl Regions {
     /// # Errors
     /// There is no such region; those of the device.
     pub async fn clean(&self, region: u32) -> Result<Cleaned> {
+        self.clean_giving_way(region, false).await
+    }
+
+    /// The same; between two rounds it waits until users want nothing, though not for ever.
+    pub(crate) async fn clean_giving_way(&self, region: u32, gives_way: bool) -> Result<Cleaned> {
         let me = self.clone();
         let task = self.0.env.spawn(async move {
-            let mut writer = me.0.writer.lock().await;
-            let outcome = me.0.clean(&mut writer, region).await;
+            let _one = me.0.cleaning.lock().await;
+            let outcome = me.0.clean(region, gives_way).await;
             me.0.space.lock().barred = None;
             if let Err(error) = &outcome
-                && error.kind() != ErrorKind::Corrupt
+                && !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Misuse)
             {
                 me.0.fail(error);
             }
@@ -96,53 +109,80 @@ impl Shared {
         candidates.min_by_key(|number| space.regions[*number].entry.bytes).map(|number| number as u32)
     }
 
-    async fn clean(&self, writer: &mut Writer, number: u32) -> Result<Cleaned, BlockError> {
-        let (kind, birth) = self.kind_of(number).ok_or_else(|| {
+    async fn clean(&self, number: u32, gives_way: bool) -> Result<Cleaned, BlockError> {
+        let began = self.kind_of(number).ok_or_else(|| {
             BlockError::misuse(format!("there is no region {number}: there are {}", self.disk.layout.regions))
         })?;
-        if !matches!(kind, Kind::Large | Kind::Small) {
-            return Ok(Cleaned::default());
+        let (slots, _) = self.disk.layout.shape.bits(began.0);
+        let mut cleaned = Cleaned::default();
+        if !matches!(began.0, Kind::Large | Kind::Small) {
+            return Ok(cleaned);
         }
+        self.space.lock().barred = Some(number);
+        let each = if began.0 == Kind::Large { ROUND_UNITS } else { ROUND_ONODES };
+        for first in (0..slots).step_by(each as usize) {
+            if gives_way {
+                self.give_way().await;
+            }
+            let mut writer = self.writer.lock().await;
+            // It may have become free meanwhile, and have taken a kind again.
+            if self.kind_of(number) != Some(began) {
+                break;
+            }
+            self.clean_slots(&mut writer, number, first..slots.min(first + each), &mut cleaned).await?;
+        }
+        self.counts.moved.fetch_add(cleaned.moved, Ordering::Relaxed);
+        self.counts.cleaned.fetch_add(1, Ordering::Relaxed);
+        Ok(cleaned)
+    }
+
+    /// Waits while changes wait to be written, for a while.
+    async fn give_way(&self) {
+        for _ in 0..GIVE_WAY_TIMES {
+            if self.queue.lock().order.is_empty() && self.writer.try_lock().is_ok() {
+                return;
+            }
+            self.env.sleep(GIVE_WAY).await;
+        }
+    }
+
+    /// One round: what these slots hold goes elsewhere.
+    async fn clean_slots(
+        &self,
+        writer: &mut Writer,
+        number: u32,
+        slots: Range<u64>,
+        cleaned: &mut Cleaned,
+    ) -> Result<(), BlockError> {
         self.load(number).await?;
         let head = {
-            let mut space = self.space.lock();
-            space.barred = Some(number);
+            let space = self.space.lock();
             let region = &space.regions[number as usize];
-            let Some(state) = &region.state else { return Ok(Cleaned::default()) };
+            let Some(state) = &region.state else { return Ok(()) };
+            let (kind, birth) = (region.entry.kind, region.entry.birth);
             let (slots, blocks) = (state.slots.clone(), state.blocks.clone());
             Head { store: self.disk.store, region: number, kind, birth, generation: 0, commit: 0, slots, blocks }
         };
+        let (kind, birth) = (head.kind, head.birth);
         let nothing = BTreeSet::new();
         let scan = Scan { disk: &self.disk, number, kind, birth, base: u64::MAX, head: &head, retired: &nothing };
         let mut report = Recovered::default();
-        let onodes = scan.onodes(&mut report).await?;
-        let mut cleaned = Cleaned { left: report.damage.len() as u64, moved: 0 };
-        let (mut round, mut bytes) = (Vec::new(), 0);
+        let onodes = scan.onodes_in(slots, &mut report).await?;
+        cleaned.left += report.damage.len() as u64;
+        let mut round = Vec::new();
         for (onode, _) in onodes {
             let entry = Entry { place: onode.place, generation: onode.generation, version: onode.version };
             // What is in quarantine is in the bitmaps too.
             if self.table.get(&self.disk, onode.id).await? != Some(entry) {
                 continue;
             }
-            match self.relocate(writer, &onode, kind).await {
-                Ok(Some(moved)) => {
-                    bytes += onode.crcs.len() * ashlar_units::BLOCK_LEN;
-                    round.push(moved);
-                }
-                Ok(None) => cleaned.left += 1,
-                Err(error) => return Err(error),
-            }
-            if bytes > ROUND_BYTES {
-                cleaned.moved += round.len() as u64;
-                self.publish_moved(writer, std::mem::take(&mut round)).await?;
-                bytes = 0;
+            match self.relocate(writer, &onode, kind).await? {
+                Some(moved) => round.push(moved),
+                None => cleaned.left += 1,
             }
         }
         cleaned.moved += round.len() as u64;
-        self.publish_moved(writer, round).await?;
-        self.counts.moved.fetch_add(cleaned.moved, Ordering::Relaxed);
-        self.counts.cleaned.fetch_add(1, Ordering::Relaxed);
-        Ok(cleaned)
+        self.publish_moved(writer, round).await
     }
 
     /// Copies an object to another place. `None`: it cannot be read, or there is no room.
@@ -155,7 +195,7 @@ impl Shared {
         let blocks = onode.crcs.len();
         let pieces = match self.payload(onode, kind, 0..blocks, None).await {
             Ok(pieces) => pieces,
-            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Failed) => return Ok(None),
+            Err(error) if is_damage(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
         let payload = Payload { pieces, crcs: onode.crcs.clone(), spill: onode.spill, inline: None };

@@ -30,23 +30,26 @@ mod open;
 mod place;
 mod read;
 mod recover;
+mod repair;
 mod rules;
 mod shared;
 mod space;
 mod status;
 mod table;
+mod tidy;
 mod write;
 
-pub use check::Checked;
+pub use check::{Checked, Progress};
 pub use clean::Cleaned;
 pub use layout::{Config, Kind, LARGE_BLOCK, Layout, REGION, Shape};
-pub use open::{format, open};
+pub use open::{format, open, striped};
 pub use recover::Recovered;
 pub use rules::Rule;
 pub use shared::Memory;
 pub use status::{Health, RegionStatus, Status};
+pub use tidy::Tidy;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Most bytes of attributes that an object takes.
 const ATTRIBUTES_LIMIT: u64 = 12 << 10;
@@ -54,3 +57,21 @@ const ATTRIBUTES_LIMIT: u64 = 12 << 10;
 /// An open store. Cheap to clone.
 #[derive(Clone)]
 pub struct Regions(pub(crate) Arc<shared::Shared>);
+
+/// A store that this does not keep open.
+#[derive(Clone)]
+pub struct WeakRegions(Weak<shared::Shared>);
+
+impl Regions {
+    /// A way back to the store, as long as others keep it open.
+    pub fn downgrade(&self) -> WeakRegions {
+        WeakRegions(Arc::downgrade(&self.0))
+    }
+}
+
+impl WeakRegions {
+    /// The store, if it is still open.
+    pub fn upgrade(&self) -> Option<Regions> {
+        self.0.upgrade().map(Regions)
+    }
+}

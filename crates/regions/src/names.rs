@@ -12,7 +12,7 @@ use ashlar_index::{Errands, Key, Limits, Message, Node, NodePtr, NodeStore, Sema
 use ashlar_objects::Name;
 use ashlar_units::{BLOCK_LEN, Blocks, Lba};
 use bytes::{Bytes, BytesMut};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,7 +41,9 @@ impl quick_cache::Weighter<u64, Arc<Node>> for NodeWeight {
 
 /// See the module.
 pub struct Names {
-    tree: Tree<Plain>,
+    tree: RwLock<Arc<Tree<Plain>>>,
+    /// Blocks of nodes that no tree needs any more, to be freed when a checkpoint has been written without them.
+    dropped: Mutex<Vec<NodePtr>>,
     cache: Cache<u64, Arc<Node>, NodeWeight, BuildSpread>,
     memtable_max: usize,
     birth: AtomicU64,
@@ -121,30 +123,35 @@ impl Names {
     /// The index with this root, in this much memory.
     pub fn open(root: Option<NodePtr>, commit: u64, bytes: u64) -> Names {
         let cache = Cache::with(256, bytes / 2, NodeWeight, BuildSpread::default(), Default::default());
-        let tree = Tree::open(1, root, Arc::new(Plain));
-        Names { tree, cache, memtable_max: (bytes / 4) as usize, birth: AtomicU64::new(commit + 1) }
+        let memtable_max = (bytes / 4) as usize;
+        let birth = AtomicU64::new(commit + 1);
+        Names { tree: RwLock::new(tree(root)), dropped: Mutex::default(), cache, memtable_max, birth }
+    }
+
+    fn tree(&self) -> Arc<Tree<Plain>> {
+        self.tree.read().clone()
     }
 
     /// Adds a name, which may be there.
     pub fn add(&self, name: &Name) {
-        self.tree.apply(Key::from_slice(name.as_bytes()), Message::Put(Bytes::new()), &mut ());
+        add(&self.tree.read(), name);
     }
     /// Removes a name.
     pub fn remove(&self, name: &Name) {
-        self.tree.apply(Key::from_slice(name.as_bytes()), Message::Delete, &mut ());
+        self.tree.read().apply(Key::from_slice(name.as_bytes()), Message::Delete, &mut ());
     }
     /// The root as of the last checkpoint.
     pub fn root(&self) -> Option<NodePtr> {
-        self.tree.root()
+        self.tree.read().root()
     }
     /// Whether a name is in the index.
     pub async fn contains(&self, disk: &Disk, space: &Mutex<Space>, name: &Name) -> Result<bool> {
         let nodes = Nodes { names: self, disk, space };
-        Ok(self.tree.get(&nodes, name.as_bytes()).await?.is_some())
+        Ok(self.tree().get(&nodes, name.as_bytes()).await?.is_some())
     }
     /// Whether messages take their share of the memory, and should sink.
     pub fn is_crowded(&self) -> bool {
-        self.tree.memory().0 > self.memtable_max
+        self.tree.read().memory().0 > self.memtable_max
     }
 
     /// About `limit` names from `low` on, below `high`; and where the rest begins.
@@ -157,27 +164,71 @@ impl Names {
         limit: usize,
     ) -> Result<(Vec<Name>, Option<Key>)> {
         let nodes = Nodes { names: self, disk, space };
-        let page = self.tree.page(&nodes, low, high, limit).await?;
+        let page = self.tree().page(&nodes, low, high, limit).await?;
         let names = page.entries.into_iter().filter_map(|(key, _)| Name::new(key.to_vec()).ok()).collect();
         Ok((names, page.next))
     }
 
     /// First part of a checkpoint: what comes later is not in it.
     pub fn freeze(&self) {
-        self.tree.freeze();
+        self.tree.read().freeze();
     }
     /// Second part: writes nodes. The new root, and nodes that it does not need.
     pub async fn flush(&self, disk: &Disk, space: &Mutex<Space>) -> Result<(Option<NodePtr>, Vec<NodePtr>)> {
         let nodes = Nodes { names: self, disk, space };
-        let flushed = self.tree.flush(&nodes, Limits::default(), &Errands::default()).await?;
-        Ok((flushed.root, flushed.replaced))
+        let flushed = self.tree().flush(&nodes, Limits::default(), &Errands::default()).await?;
+        let mut replaced = flushed.replaced;
+        replaced.append(&mut self.dropped.lock());
+        Ok((flushed.root, replaced))
     }
     /// Third part: the checkpoint of this number is durable.
     pub fn install(&self, root: Option<NodePtr>, replaced: &[NodePtr], commit: u64) {
-        self.tree.install(root);
+        self.tree.read().install(root);
         self.birth.store(commit + 1, Ordering::Relaxed);
         for ptr in replaced {
             self.cache.remove(&ptr.uid);
         }
     }
+
+    /// An index that holds nothing yet, to be filled and then to take the place of this one.
+    pub fn anew(&self) -> Anew {
+        Anew { tree: tree(None), dropped: Vec::new() }
+    }
+
+    /// Takes an index that was made anew in place of a damaged one, of which these blocks are left.
+    pub fn replace(&self, anew: Anew, left: Vec<NodePtr>) {
+        *self.tree.write() = anew.tree;
+        let mut dropped = self.dropped.lock();
+        dropped.extend(anew.dropped);
+        dropped.extend(left);
+    }
+}
+
+/// An index that is being made anew. Its nodes are on the device as far as memory does not hold them.
+pub struct Anew {
+    tree: Arc<Tree<Plain>>,
+    dropped: Vec<NodePtr>,
+}
+
+impl Anew {
+    /// Adds a name; writes nodes when messages take their share of the memory.
+    pub async fn add(&mut self, names: &Names, disk: &Disk, space: &Mutex<Space>, name: &Name) -> Result<()> {
+        add(&self.tree, name);
+        if self.tree.memory().0 > names.memtable_max {
+            self.tree.freeze();
+            let nodes = Nodes { names, disk, space };
+            let flushed = self.tree.flush(&nodes, Limits::default(), &Errands::default()).await?;
+            self.tree.install(flushed.root);
+            self.dropped.extend(flushed.replaced);
+        }
+        Ok(())
+    }
+}
+
+fn tree(root: Option<NodePtr>) -> Arc<Tree<Plain>> {
+    Arc::new(Tree::open(1, root, Arc::new(Plain)))
+}
+
+fn add(tree: &Tree<Plain>, name: &Name) {
+    tree.apply(Key::from_slice(name.as_bytes()), Message::Put(Bytes::new()), &mut ());
 }

@@ -7,6 +7,7 @@ use crate::format::{MapEntry, Page, Superblock, decode_map, encode_map};
 use crate::layout::{Config, Kind, Layout};
 use crate::names::Names;
 use crate::recover::{Recovered, Redo, read_log, recover};
+use crate::repair::is_damage;
 use crate::rules::Rule;
 use crate::shared::{Guard, Memory, NUMBER_BITS, Queue, Shared, Writer};
 use crate::space::Space;
@@ -83,7 +84,16 @@ pub async fn format(env: &Env, device: &Device, config: Config) -> Result<()> {
 /// # Errors
 /// As [`Regions::open`].
 pub async fn open(env: &Env, device: Device, memory: Memory) -> Result<Store> {
-    let regions: Store = Arc::new(Regions::open(env, device, memory).await?);
+    let regions = Regions::open(env, device, memory).await?;
+    striped(env, regions).await
+}
+
+/// An open store, as doors use it.
+///
+/// # Errors
+/// Those of the device.
+pub async fn striped(env: &Env, regions: Regions) -> Result<Store> {
+    let regions: Store = Arc::new(regions);
     let failed = |error: ashlar_objects::Error| match error {
         ashlar_objects::Error::Storage(error) => error,
         other => Error::new(ErrorKind::Failed, other.to_string()),
@@ -147,6 +157,7 @@ impl Regions {
             gate: tokio::sync::RwLock::default(),
             locks: (0..LOCKS).map(|_| tokio::sync::Mutex::default()).collect(),
             checkpointing: tokio::sync::Mutex::default(),
+            cleaning: tokio::sync::Mutex::default(),
             loading: tokio::sync::Mutex::default(),
             wants_checkpoint: AtomicBool::new(false),
             log_used: AtomicU64::new(seq - superblock.log_start),
@@ -198,7 +209,7 @@ impl Shared {
         };
         for region in tables {
             match self.load(region).await {
-                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Failed) => {}
+                Err(error) if is_damage(&error) => {}
                 other => other?,
             }
         }

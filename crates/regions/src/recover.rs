@@ -6,12 +6,14 @@
 use crate::disk::{Disk, UPKEEP};
 use crate::format::{Batch, Entry, Head, MapEntry, Onode, Place, Record, Superblock};
 use crate::layout::{Kind, Shape};
+use crate::repair::is_damage;
 use crate::rules::Rule;
 use crate::space::{Region, charge, mark};
 use ashlar_block::{Kind as ErrorKind, Result};
 use ashlar_objects::Name;
 use ashlar_units::{Blocks, Lba};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// What recovery did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -323,10 +325,15 @@ impl Scan<'_> {
     /// All onodes that may count, and whether each is newer than the bitmaps.
     pub async fn onodes(&self, report: &mut Recovered) -> Result<Vec<(Onode, bool)>> {
         let (slots, _) = self.disk.layout.shape.bits(self.kind);
+        self.onodes_in(0..slots, report).await
+    }
+
+    /// Those in these slots.
+    pub async fn onodes_in(&self, slots: Range<u64>, report: &mut Recovered) -> Result<Vec<(Onode, bool)>> {
         let step = if self.kind == Kind::Small { SCAN_BLOCKS } else { 1 };
         let mut onodes = Vec::new();
-        for first in (0..slots).step_by(step as usize) {
-            let count = step.min(slots - first);
+        for first in slots.clone().step_by(step as usize) {
+            let count = step.min(slots.end - first);
             let at = self.disk.layout.onode(self.number, self.kind, first as u32);
             let images = match self.disk.read(UPKEEP, at, Blocks(count)).await {
                 Ok(image) => image.chunks(4096).map(|image| Ok(image.to_vec())).collect::<Vec<_>>(),
@@ -368,7 +375,7 @@ impl Scan<'_> {
             let read = self.disk.read(UPKEEP, at, Blocks(count)).await;
             let data = match read {
                 Ok(data) => data,
-                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Failed) => return Ok(false),
+                Err(error) if is_damage(&error) => return Ok(false),
                 Err(error) => return Err(error),
             };
             if data.chunks(4096).any(|block| next.next() != Some(&crate::format::crc(block))) {

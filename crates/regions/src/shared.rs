@@ -4,6 +4,7 @@ use crate::disk::{Disk, READ};
 use crate::format::{Entry, Onode, Place, Record};
 use crate::layout::{Config, Kind};
 use crate::names::Names;
+use crate::repair::is_damage;
 use crate::rules::Rule;
 use crate::space::Space;
 use crate::table::{BuildSpread, Table};
@@ -190,6 +191,8 @@ pub struct Shared {
     pub(crate) locks: Vec<tokio::sync::Mutex<()>>,
     /// One checkpoint at a time.
     pub(crate) checkpointing: tokio::sync::Mutex<()>,
+    /// One region is cleaned at a time.
+    pub(crate) cleaning: tokio::sync::Mutex<()>,
     pub(crate) loading: tokio::sync::Mutex<()>,
     pub(crate) wants_checkpoint: AtomicBool,
     pub(crate) log_used: AtomicU64,
@@ -258,7 +261,7 @@ impl Shared {
                 Ok(())
             }
             Err(error) => {
-                if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Failed) {
+                if is_damage(&error) {
                     self.condemn(region);
                 }
                 Err(error)

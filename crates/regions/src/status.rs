@@ -3,11 +3,11 @@
 use crate::Regions;
 use crate::layout::Kind;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering;
 
 /// Whether a region can be trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Health {
     /// Nothing is known against it.
@@ -17,7 +17,7 @@ pub enum Health {
 }
 
 /// A region, for people.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RegionStatus {
     /// Its number.
     pub region: u32,
@@ -42,7 +42,7 @@ pub struct RegionStatus {
 }
 
 /// A store, for people.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
     /// The device.
     pub device: String,

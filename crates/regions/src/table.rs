@@ -240,6 +240,21 @@ impl Table {
         Ok(all)
     }
 
+    /// The pages of a bucket that lie in table regions.
+    pub async fn bucket_links(&self, disk: &Disk, page: u64) -> Result<Vec<Lba>> {
+        let mut links = Vec::new();
+        let mut at = disk.layout.page(page);
+        while let Some(link) = self.with(disk, at, |page| (page.link, false)).await? {
+            // A bucket has no more pages than there are blocks: damaged links end.
+            if links.len() as u64 > disk.layout.capacity {
+                break;
+            }
+            links.push(link);
+            at = link;
+        }
+        Ok(links)
+    }
+
     /// Empties a bucket whose first page cannot be read; what is behind it is let go.
     pub fn wipe(&self, at: Lba) {
         let mut cache = self.cache.lock();

@@ -6,6 +6,7 @@ use crate::disk::{UPKEEP, WRITE};
 use crate::format::{Batch, Entry, Record};
 use crate::layout::Kind;
 use crate::place::Placed;
+use crate::repair::is_damage;
 use crate::rules::Rule;
 use crate::shared::{Pending, RETIREMENTS_MAX, Retired, Shared, What, Writer};
 use crate::space::Urgency;
@@ -259,7 +260,7 @@ impl Shared {
                 Ok(())
             }
             // Its blocks stay taken until the region is repaired.
-            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Failed) => {
+            Err(error) if is_damage(&error) => {
                 self.condemn(entry.place.region);
                 Ok(())
             }

@@ -1,124 +1,14 @@
 //! Damage (section 6, checks 6 and 7 of the digest): only the region that is hit suffers, everything else stays as it was, also
 //! while the region is repaired; what is lost has a name.
 
-use ashlar_block::{Device, Durability, IoContext};
-use ashlar_devices::Memory as Ram;
-use ashlar_env::Env;
-use ashlar_env::sim::{Schedule, Sim};
-use ashlar_objects::{Change, Condition, Engine, List, Name, Put, Stat};
-use ashlar_regions::{Config, Kind, Layout, Memory, Regions, format};
-use ashlar_units::{BLOCK_LEN, Blocks, Bytes as Size, Lba};
+mod scene;
+
+use ashlar_block::Durability;
+use ashlar_objects::{Change, Engine, Put};
+use ashlar_regions::{Kind, Memory, Regions};
+use ashlar_units::{BLOCK_LEN, Blocks, Lba};
 use bytes::Bytes;
-use std::collections::BTreeMap;
-use std::ops::Bound;
-use std::sync::Arc;
-
-const CAPACITY: Blocks = Blocks(40 << 8);
-const CONTEXT: IoContext = IoContext::foreground("test");
-const CONFIG: Config = Config {
-    region: Size::mib(2),
-    large_block: Size::kib(64),
-    object_mean: Size::kib(16),
-    blocks_per_onode: 8,
-    log: Size::mib(1),
-    force: false,
-};
-
-struct Scene {
-    env: Env,
-    device: Device,
-    layout: Layout,
-    objects: BTreeMap<Name, (Stat, Vec<u8>)>,
-}
-
-fn run<F: Future<Output = ()> + Send + 'static>(seed: u64, body: impl FnOnce(Env) -> F) {
-    let sim = Sim::new(seed, Schedule::Random);
-    let env = sim.env();
-    sim.run(body(env)).expect("no deadlock");
-}
-
-/// A store of 200 large, small and tiny objects, closed.
-async fn scene(env: Env) -> Scene {
-    let device: Device = Arc::new(Ram::new(CAPACITY));
-    format(&env, &device, CONFIG).await.expect("a fresh device");
-    let store = Regions::open(&env, device.clone(), Memory::default()).await.expect("a store");
-    let mut objects = BTreeMap::new();
-    for number in 0..200u32 {
-        let name = Name::new(format!("object {number}").into_bytes()).expect("a name");
-        let len = [65_536, 30_000, 9000, 100][number as usize % 4];
-        let data: Vec<u8> = (0..len).map(|at| (at as u32 * 31 + number * 7 + at as u32 / 251) as u8).collect();
-        let stat = store.put(&name, vec![data.clone().into()], Put::default()).await.expect("room");
-        objects.insert(name, (stat, data));
-    }
-    store.close().await.expect("close");
-    let layout = Layout::new(CAPACITY, &CONFIG).expect("a layout");
-    Scene { env, device, layout, objects }
-}
-
-impl Scene {
-    async fn open(&self) -> Regions {
-        Regions::open(&self.env, self.device.clone(), Memory::default()).await.expect("a store")
-    }
-
-    /// Fills blocks with noise.
-    async fn scribble(&self, at: Lba, count: u64) {
-        let noise: Vec<u8> = (0..count as usize * BLOCK_LEN).map(|_| self.env.random() as u8).collect();
-        self.device.write(CONTEXT, at, vec![noise.into()], Durability::Cached).await.expect("a device");
-    }
-
-    async fn flip(&self, at: Lba, byte: usize, bit: u8) {
-        let mut block = self.device.read(CONTEXT, at, Blocks(1)).await.expect("a device").to_vec();
-        block[byte] ^= 1 << bit;
-        self.device.write(CONTEXT, at, vec![Bytes::from(block)], Durability::Cached).await.expect("a device");
-    }
-
-    /// Regions of this kind that hold something.
-    async fn regions(&self, kind: Kind) -> Vec<u32> {
-        let store = self.open().await;
-        let status = store.status(true).await.expect("a map");
-        store.close().await.expect("close");
-        let found = status.regions.iter().filter(|region| region.kind == kind && region.fill > 0.0);
-        found.map(|region| region.region).collect()
-    }
-
-    async fn region(&self, kind: Kind) -> u32 {
-        self.regions(kind).await[0]
-    }
-
-    /// Blocks of all regions but these.
-    async fn others(&self, but: &[u32]) -> Vec<Bytes> {
-        let mut images = Vec::new();
-        for other in (0..self.layout.regions as u32).filter(|other| !but.contains(other)) {
-            let at = self.layout.region(other);
-            images.push(self.device.read(CONTEXT, at, Blocks(self.layout.shape.blocks)).await.expect("a device"));
-        }
-        images
-    }
-
-    /// Reads every object: those that read as they should, and those that do not. Wrong data are never returned.
-    async fn read_all(&self, store: &Regions) -> (usize, Vec<Name>) {
-        let (mut good, mut bad) = (0, Vec::new());
-        for (name, (stat, data)) in &self.objects {
-            match store.get(name, 0..u64::MAX, Condition::Any).await {
-                Ok(object) => {
-                    assert_eq!(&object.stat, stat);
-                    assert!(object.data.concat() == *data, "{name} has changed");
-                    good += 1;
-                }
-                Err(error) => {
-                    assert!(error.to_string().contains("object "), "the error names the object: {error}");
-                    bad.push(name.clone());
-                }
-            }
-        }
-        (good, bad)
-    }
-
-    async fn listed(&self, store: &Regions) -> Vec<Name> {
-        let request = List { prefix: vec![], from: Bound::Unbounded, limit: 1000 };
-        store.list(request).await.expect("list").objects.into_iter().map(|stat| stat.name).collect()
-    }
-}
+use scene::{CAPACITY, CONTEXT, Scene, run, scene};
 
 #[test]
 fn a_scribbled_head_costs_nothing_but_its_own_repair() {
@@ -250,4 +140,69 @@ fn turned_bits_in_a_region_leave_every_other_object_as_it_is() {
             assert!(store.check(None, false).await.expect("check").problems.is_empty());
         });
     }
+}
+
+/// Blocks of the index of names, all of which lie in table regions: there are too few objects for other pages there.
+async fn spoil_names(scene: &Scene) -> Vec<u32> {
+    let tables = scene.regions(Kind::Table).await;
+    for table in &tables {
+        scene.scribble(scene.layout.data(*table, Kind::Table, 0), scene.layout.shape.table).await;
+    }
+    tables
+}
+
+#[test]
+fn a_damaged_index_of_names_is_made_again_from_regions() {
+    run(5, |env| async move {
+        let scene = scene(env).await;
+        let changing = spoil_names(&scene).await;
+        let before = scene.others(&changing).await;
+        let store = scene.open().await;
+        assert_eq!(scene.read_all(&store).await, (200, vec![]), "objects are found by name without it");
+        let request = ashlar_objects::List { prefix: vec![], from: std::ops::Bound::Unbounded, limit: 1000 };
+        store.list(request).await.expect_err("it is an error, not an empty list");
+        let found = store.check(None, false).await.expect("check");
+        assert!(!found.problems.is_empty() && found.lost.is_empty() && !found.repaired, "{found:?}");
+        let repair = scene.env.spawn({
+            let store = store.clone();
+            async move { store.check(None, true).await }
+        });
+        assert_eq!(scene.read_all(&store).await, (200, vec![]), "also during the repair");
+        let repaired = repair.await.expect("repair");
+        assert!(repaired.names_rebuilt && repaired.lost.is_empty() && repaired.damaged.is_empty(), "{repaired:?}");
+        assert_eq!(scene.listed(&store).await, scene.objects.keys().cloned().collect::<Vec<_>>());
+        let again = store.check(None, false).await.expect("check");
+        assert!(again.is_clean(), "{again:?}");
+        store.close().await.expect("close");
+        drop(store);
+        let store = scene.open().await;
+        assert_eq!(scene.listed(&store).await.len(), 200);
+        let used = |status: ashlar_regions::Status| {
+            let tables = status.regions.iter().filter(|region| region.kind == Kind::Table);
+            tables.map(|region| region.fill).sum::<f64>() * scene.layout.shape.table as f64
+        };
+        let blocks = used(store.status(true).await.expect("a map"));
+        assert!(blocks < 8.5, "the room of the damaged nodes is given back: {blocks} blocks are used");
+        let changing = [changing, scene.regions_of(&store, Kind::Table).await].concat();
+        assert!(changing.len() > 2 || scene.others(&changing).await == before, "other regions are as they were");
+    });
+}
+
+#[test]
+fn a_store_with_a_damaged_index_of_names_mends_it_when_it_must_change_it() {
+    run(6, |env| async move {
+        let scene = scene(env).await;
+        spoil_names(&scene).await;
+        let store = scene.open().await;
+        let (gone, new) = (scene.objects.keys().next().expect("one").clone(), scene.name("a new object"));
+        store.put(&new, vec![Bytes::from_static(b"new")], Put::default()).await.expect("room");
+        store.delete(&gone, Change::default()).await.expect("it is there");
+        store.close().await.expect("a checkpoint");
+        drop(store);
+        let store = scene.open().await;
+        let mut expected: Vec<_> = scene.objects.keys().filter(|name| **name != gone).cloned().chain([new]).collect();
+        expected.sort();
+        assert_eq!(scene.listed(&store).await, expected);
+        assert!(store.check(None, false).await.expect("check").is_clean());
+    });
 }

@@ -13,8 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fmt;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -196,18 +195,7 @@ struct Shared {
 impl Control {
     /// Listens at `path`.
     pub fn listen(path: &Path, faulty: Arc<Faulty>, real: Arc<Real>, taps: Arc<Taps>) -> Result<Control, Failure> {
-        let failed = |error: std::io::Error| {
-            Failure::new(format!("cannot listen at {}: {error}; choose a place with --control PATH", path.display()))
-        };
-        if UnixStream::connect(path).is_ok() {
-            let message = "another server listens there; stop it, or choose another place with --control PATH";
-            return Err(Failure::new(format!("{}: {message}", path.display())));
-        }
-        // A socket that nobody listens at was left behind. Anything else is not ours to remove.
-        if std::fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket()) {
-            std::fs::remove_file(path).map_err(failed)?;
-        }
-        let listener = UnixListener::bind(path).map_err(failed)?;
+        let listener = framing::listen(path, "choose another place with --control PATH")?;
         let shared = Arc::new(Shared { faulty, real, taps });
         let weak = Arc::downgrade(&shared);
         std::thread::spawn(move || {

@@ -162,8 +162,12 @@ impl EngineKind for Regions {
     }
     fn open<'a>(&'a self, ground: &'a Ground, _: &'a str, spec: &'a Spec) -> BoxFuture<'a, Result<Store, Failure>> {
         Box::pin(async move {
-            let device = device(ground, spec)?;
-            Ok(ashlar_regions::open(&ground.env, device, ashlar_regions::Memory::default()).await?)
+            let opened = device(ground, spec)?;
+            let memory = ashlar_regions::Memory::default();
+            let regions = ashlar_regions::Regions::open(&ground.env, opened, memory).await?;
+            regions.keep_tidy(ashlar_regions::Tidy::default());
+            spec.device.iter().for_each(|path| ground.opened(path, &regions));
+            Ok(ashlar_regions::striped(&ground.env, regions).await?)
         })
     }
     fn destroy<'a>(

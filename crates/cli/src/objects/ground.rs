@@ -7,8 +7,11 @@ use crate::{client, session};
 use ashlar_env::Env;
 use ashlar_objects::Store;
 use ashlar_pool::Pool;
+use ashlar_regions::{Regions, WeakRegions};
 use ashlar_units::Bytes;
-use std::path::PathBuf;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// See the module.
 pub struct Ground {
@@ -17,11 +20,25 @@ pub struct Ground {
     /// Memory of a pool.
     memory: Bytes,
     pool: tokio::sync::Mutex<Option<Pool>>,
+    /// Region stores that were opened, by the canonical path of their device.
+    regions: Mutex<BTreeMap<PathBuf, WeakRegions>>,
 }
 
 impl Ground {
     pub fn new(env: Env, directory: PathBuf, memory: Bytes) -> Ground {
-        Ground { env, directory, memory, pool: tokio::sync::Mutex::default() }
+        Ground { env, directory, memory, pool: tokio::sync::Mutex::default(), regions: Mutex::default() }
+    }
+
+    /// Notes a region store that is open now.
+    pub fn opened(&self, device: &Path, regions: &Regions) {
+        if let Ok(device) = device.canonicalize() {
+            self.regions.lock().insert(device, regions.downgrade());
+        }
+    }
+
+    /// The region store on this device, if it is open.
+    pub fn regions_on(&self, device: &Path) -> Option<Regions> {
+        self.regions.lock().get(device)?.upgrade()
     }
 
     /// The pool in the directory, opened once.

@@ -2,6 +2,7 @@
 
 pub mod arguments;
 pub mod catalogue;
+pub mod control;
 pub mod engines;
 mod ground;
 mod object;

@@ -2,6 +2,7 @@
 
 use super::arguments::S3Serve;
 use super::catalogue::{self, Refusal};
+use super::control::Control;
 use super::engines::open_bucket;
 use super::ground::Ground;
 use crate::config;
@@ -90,7 +91,7 @@ pub fn serve(pool: Option<&Path>, serve: &S3Serve, output: &Output) -> Result<Ex
     let encrypts = tls.is_some();
     let stop = crate::device::on_signal()?;
     let threads = config::threads(serve.threads);
-    let real = Real::start(threads).map_err(|error| Failure::new(error.to_string()))?;
+    let real = Arc::new(Real::start(threads).map_err(|error| Failure::new(error.to_string()))?);
     let ground = Arc::new(Ground::new(real.env(), directory, serve.memory));
     let open = credentials.is_none();
     let options = Options {
@@ -101,6 +102,13 @@ pub fn serve(pool: Option<&Path>, serve: &S3Serve, output: &Output) -> Result<Ex
     };
     let buckets = Arc::new(Listed { ground: ground.clone(), engine: serve.engine.clone() });
     let server = Server::start(&real.env(), buckets, serve.listen, threads, options).map_err(Failure::new)?;
+    let control = match Control::listen(ground.clone(), real.clone()) {
+        Ok(control) => Some(control),
+        Err(failure) => {
+            output.say(format_args!("stores cannot be checked while they are served: {failure}"));
+            None
+        }
+    };
     let scheme = if encrypts { "https" } else { "http" };
     output.say(format_args!("S3 at {scheme}://{}", server.address()));
     if open {
@@ -112,6 +120,7 @@ pub fn serve(pool: Option<&Path>, serve: &S3Serve, output: &Output) -> Result<Ex
     }
     let address = server.address();
     server.stop();
+    control.iter().for_each(|control| control.close());
     real.block_on(async move { ground.close().await })?;
     output.print(&Done { done: format!("everything is written; {address} is served no more") });
     Ok(ExitCode::SUCCESS)
