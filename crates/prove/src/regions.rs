@@ -10,10 +10,11 @@ use crate::pool::run_history;
 use ashlar_block::{Device, Kind};
 use ashlar_devices::{PowerCut, Tearing};
 use ashlar_env::Env;
+use ashlar_faults::{Fault, Faulty, Range, What};
 use ashlar_objects::{
     At, Attributes, Change, Condition, Durability, Error, List, Name, Put, Stat, Store, Striped, checksum,
 };
-use ashlar_regions::{Config, Memory, Regions, Rule, format};
+use ashlar_regions::{Config, Layout, Memory, Regions, Rule, format};
 use ashlar_units::{Blocks, Bytes as Size};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -46,11 +47,13 @@ pub struct RegionOptions {
     pub steps: u64,
     /// A rule to break.
     pub without: Option<Rule>,
+    /// Chance that a write into a region fails, in every third seed.
+    pub refused: f64,
 }
 
 impl Default for RegionOptions {
     fn default() -> RegionOptions {
-        RegionOptions { lives: 5, steps: 40, without: None }
+        RegionOptions { lives: 5, steps: 40, without: None, refused: 0.02 }
     }
 }
 
@@ -63,6 +66,8 @@ pub struct RegionOutcome {
     pub changes: u64,
     /// Objects that were found in a state that was not durable for sure.
     pub survived: u64,
+    /// Writes that failed.
+    pub refused: u64,
     /// Fingerprint of the run: the same seed gives the same.
     pub trace: u64,
 }
@@ -112,13 +117,18 @@ async fn history(env: Env, seed: u64, options: RegionOptions) -> Found<RegionOut
     let mut medium = Arc::new(PowerCut::new(CAPACITY, env.clone(), Duration::from_micros(50)));
     let device = |medium: &Arc<PowerCut>| medium.clone() as Device;
     format(&env, &device(&medium), CONFIG).await.map_err(text)?;
+    let refuses = seed.is_multiple_of(3).then_some(refusal(options.refused)?);
     let memory = Memory { bytes: Size::kib(512), without: options.without };
     let mut outcome = RegionOutcome::default();
     let mut world = World::default();
     for life in 0..options.lives {
-        let regions = Regions::open(&env, device(&medium), memory).await.map_err(text)?;
+        let faulty = Arc::new(Faulty::new(device(&medium), env.random(), env.clone()));
+        let regions = Regions::open(&env, faulty.clone(), memory).await.map_err(text)?;
         let store = store_of(&env, &regions, seed).await?;
         verify(&store, &mut world).await.map_err(|error| format!("life {life}, after a clean start: {error}"))?;
+        if let Some(fault) = refuses {
+            faulty.inject(fault).map_err(text)?;
+        }
         let shared = Arc::new(Mutex::new(std::mem::take(&mut world)));
         let dead = Arc::new(AtomicBool::new(false));
         medium.cut_after(env.random() % (options.steps * 8));
@@ -140,11 +150,19 @@ async fn history(env: Env, seed: u64, options: RegionOptions) -> Found<RegionOut
         medium = Arc::new(medium.after_cut(Tearing::ALL, env.clone()));
         let opened = Regions::open_with_report(&env, device(&medium), memory).await;
         let (regions, report) = opened.map_err(|error| format!("life {life}, after the cut: {error}"))?;
-        if !report.damage.is_empty() {
+        outcome.refused += faulty.faults().iter().map(|fault| fault.injected).sum::<u64>();
+        // Of heads that could not be written it says so.
+        if refuses.is_none() && !report.damage.is_empty() {
             return Err(format!("life {life}: recovery found damage: {:?}", report.damage));
         }
         let store = store_of(&env, &regions, seed).await?;
         outcome.survived += verify(&store, &mut world).await.map_err(|error| format!("life {life}: {error}"))?;
+        if refuses.is_some() {
+            let mended = regions.check(None, true).await.map_err(|error| error.to_string())?;
+            if !mended.lost.is_empty() || !mended.damaged.is_empty() {
+                return Err(format!("life {life}: writes that failed have damaged objects: {mended:?}"));
+            }
+        }
         let found = regions.check(None, false).await.map_err(|error| error.to_string())?;
         if !found.is_clean() {
             return Err(format!("life {life}: check found {found:?}"));
@@ -153,6 +171,15 @@ async fn history(env: Env, seed: u64, options: RegionOptions) -> Found<RegionOut
         drop((store, regions));
     }
     Ok(outcome)
+}
+
+/// Writes of objects, nodes and heads fail by chance, and are done all the same, or in part; those of what has no other place
+/// do not.
+fn refusal(chance: f64) -> Found<Fault> {
+    let layout = Layout::new(CAPACITY, &CONFIG).map_err(|error| error.to_string())?;
+    let (from, end) = (layout.region(0).to_bytes(), layout.region(layout.regions as u32).to_bytes());
+    let range = Range { start: from.0, end: Some(end.0) };
+    Ok(Fault { what: What::WriteError, p: chance, on: None, at: Some(range), times: None })
 }
 
 /// The engine by itself, or under the layer for large objects.
@@ -494,7 +521,9 @@ mod tests {
             });
             (all.cuts, all.changes) = (all.cuts + outcome.cuts, all.changes + outcome.changes);
             all.survived += outcome.survived;
+            all.refused += outcome.refused;
         }
+        assert!(all.refused > seeds / 4, "{all:?}");
         assert!(all.cuts == 5 * seeds && all.changes > 100 * seeds / 4 && all.survived > seeds / 4, "{all:?}");
     }
 

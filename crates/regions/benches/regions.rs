@@ -24,7 +24,7 @@ use watch::Watch;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const CONTEXT: IoContext = IoContext::foreground("bench");
-const DEVICE: Size = Size(6 << 30);
+const DEVICE: Size = Size(4 << 30);
 const SMALL: usize = 4096;
 const SMALL_PUTS: u64 = 150_000;
 const LARGE: usize = 512 << 10;
@@ -45,7 +45,9 @@ fn main() {
         fill(&device).await;
         if wanted("small") {
             for (what, blocks_per_onode) in [("", 8), (", an onode for each block", 1)] {
-                let config = Config { blocks_per_onode, force: true, ..Config::default() };
+                // A store of small objects has a table for as many.
+                let object_mean = Size::kib(16);
+                let config = Config { blocks_per_onode, object_mean, force: true, ..Config::default() };
                 let store = fresh(&env, &device, config).await;
                 let seconds = puts(&store, &contents, SMALL, SMALL_PUTS).await;
                 seconds.report(&format!("puts of 4 KiB{what}"), "/s", SMALL_PUTS as f64);

@@ -22,6 +22,11 @@ use std::sync::atomic::Ordering;
 /// Places that a copy is offered to before the device counts as gone.
 pub const PLACES_TRIED: usize = 4;
 
+/// Copies that are written together: 4 MiB of onodes.
+const PART_COPIES: usize = 1024;
+/// Blocks of contents that are written together, about: 16 MiB, which is enough for a disk to work on.
+const PART_BLOCKS: usize = 4096;
+
 /// Whether a failed write may be the failure of its place alone. After others the store stops: a device that is poisoned, a
 /// call that was wrong.
 pub fn is_of_place(error: &BlockError) -> bool {
@@ -115,14 +120,29 @@ impl Shared {
         durability: Durability,
     ) -> Result<bool, BlockError> {
         self.log_opens(writer).await?;
-        let mut writes = Vec::with_capacity(2 * placed.len());
-        placed.iter().for_each(|placed| self.lay_out(&placed.onode, placed.kind, &placed.payload, &mut writes));
-        let written = self.disk.write_all(WRITE, writes, durability).await;
+        let written = self.write_in_parts(placed, durability).await;
         writer.unflushed |= !placed.is_empty() && (durability == Durability::Cached || written.is_err());
         let Err(error) = written else { return Ok(false) };
         let again = self.write_elsewhere(writer, placed, homeless, &error).await?;
         // If every place takes it now, what failed was to force it.
         if again || durability == Durability::Cached { Ok(true) } else { Err(error) }
+    }
+
+    /// Writes copies, not too many at a time: onodes are made while the processor's caches still have what they are made of,
+    /// and the memory for them is used again.
+    async fn write_in_parts(&self, placed: &[Placed], durability: Durability) -> Result<(), BlockError> {
+        let mut rest = placed;
+        while !rest.is_empty() {
+            let (mut blocks, mut count, mut writes) = (0, 0, Vec::new());
+            while let Some(placed) = rest.get(count).filter(|_| count < PART_COPIES && blocks < PART_BLOCKS) {
+                self.lay_out(&placed.onode, placed.kind, &placed.payload, &mut writes);
+                blocks += placed.payload.crcs.len();
+                count += 1;
+            }
+            self.disk.write_all(WRITE, writes, durability).await?;
+            rest = &rest[count..];
+        }
+        Ok(())
     }
 
     /// Some of these copies could not be written: each is tried by itself, and goes elsewhere if it cannot be. Whether any did.
@@ -155,6 +175,11 @@ impl Shared {
                 let Placed { onode, pending, .. } = &placed[index];
                 self.refuse(writer, onode, &error);
                 let What::Put(put) = &pending.what else { continue };
+                // A full device has no room elsewhere either.
+                if error.kind() == ErrorKind::NoSpace {
+                    left.push(index);
+                    continue;
+                }
                 match self.place(pending, put, Urgency::Usual, true).await? {
                     Some(found) => {
                         placed[index] = found;

@@ -179,14 +179,19 @@ impl Table {
         let mut at = Table::bucket(disk, id);
         loop {
             let change = |page: &mut Page| {
-                let link = page.link;
-                match page.entries.iter_mut().find(|(known, _)| *known == id) {
-                    Some((_, held)) => ((Some(std::mem::replace(held, entry)), link, true), true),
-                    None => ((None, link, page.entries.len() < crate::format::PAGE_ENTRIES), false),
+                let (link, has_room) = (page.link, page.entries.len() < crate::format::PAGE_ENTRIES);
+                if let Some((_, held)) = page.entries.iter_mut().find(|(known, _)| *known == id) {
+                    return ((true, Some(std::mem::replace(held, entry)), link, has_room), true);
                 }
+                // The last page, and no earlier one has room.
+                let here = link.is_none() && has_room && room.is_none();
+                if here {
+                    page.entries.push((id, entry));
+                }
+                ((here, None, link, has_room), here)
             };
-            let (before, link, has_room) = self.with(disk, at, change).await?;
-            if before.is_some() {
+            let (done, before, link, has_room) = self.with(disk, at, change).await?;
+            if done {
                 return Ok(Grown::Done(before));
             }
             if has_room {

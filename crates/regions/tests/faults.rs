@@ -33,7 +33,9 @@ impl Ground {
 
     fn inject(&self, fault: &str, at: Lba, count: Blocks) {
         let (from, end) = (at.0 * 4096, (at.0 + count.0) * 4096);
-        let fault = format!("{fault} at {from}..{end}").parse().expect("a fault");
+        // A device is removed as a whole.
+        let range = if fault == "removed" { String::new() } else { format!(" at {from}..{end}") };
+        let fault = format!("{fault}{range}").parse().expect("a fault");
         self.faulty.inject(fault).expect("it can be");
     }
 }

@@ -40,6 +40,7 @@ fn a_fragmented_region_is_cleaned_while_users_go_on() {
         for number in 0..600 {
             store.put(&name(number), vec![data(number)], Put { change, ..Put::default() }).await.expect("room");
         }
+        store.sync().await.expect("a device in memory");
         // Every other object goes: what is free lies in holes of two blocks.
         for number in (0..600).step_by(2) {
             store.delete(&name(number), change).await.expect("it is there");

@@ -46,6 +46,10 @@ enum Bench {
     Proximal(bench::ProximalOptions),
     /// The S3 door beside other servers of S3, on loopback: 4 KiB and 8 MiB, put and got.
     S3(bench::S3Options),
+    /// The region store by itself, on a device in memory.
+    Regions(bench::EngineOptions),
+    /// Parity of arrays, beside a plain copy.
+    Array(bench::EngineOptions),
     /// Surveys of real sets: ranges beside the truth, what a sample costs, and rates beside backup programs.
     Survey(bench::SurveyOptions),
 }
@@ -61,6 +65,8 @@ fn main() -> ExitCode {
         Task::Bench(Bench::Prediction(options)) => bench::prediction(&options),
         Task::Bench(Bench::Proximal(options)) => bench::proximal(&options),
         Task::Bench(Bench::S3(options)) => bench::s3(&options),
+        Task::Bench(Bench::Regions(options)) => bench::regions(&options),
+        Task::Bench(Bench::Array(options)) => bench::array(&options),
         Task::Bench(Bench::Survey(options)) => bench::survey(&options),
         Task::Soak { budget, only, list } => soak::soak(&budget, only.as_deref(), list),
     };

@@ -47,6 +47,10 @@ const CHECKS: [&[&str]; 5] = [
     // Rare losses with a tight error.
     &["plan", "estimate", "loss", "--layout", "raid6:12", "--layout", "rs:10+4", "--error", "1"],
 ];
+/// Subjects of `ashlar prove` that need nothing but time.
+const EXPLORATIONS: [&str; 7] = ["pool", "files", "objects", "regions", "array", "proximal", "faults"];
+/// Tests that do more when `ASHLAR_SOAK` is set than they have time for otherwise: package, binary, name.
+const LONG_TESTS: [(&str, &str, &str); 1] = [("ashlar-regions", "counts", "aging")];
 /// Clock ticks of `/proc/PID/stat` in a second, on every machine that Linux runs on today.
 const TICKS: u64 = 100;
 
@@ -58,6 +62,8 @@ enum Task {
     Exploration(&'static str),
     /// `ashlar prove schedule HARNESS --scheduler SCHEDULER`.
     Schedule(&'static str, &'static str),
+    /// One of [`LONG_TESTS`].
+    LongTest(&'static str, &'static str, &'static str),
     /// One of [`CHECKS`].
     Check(&'static [&'static str]),
 }
@@ -68,6 +74,7 @@ impl fmt::Display for Task {
             Task::Target { package, test, .. } => write!(f, "{package} {test}"),
             Task::Exploration(subject) => write!(f, "prove {subject}"),
             Task::Schedule(harness, scheduler) => write!(f, "prove schedule {harness} {scheduler}"),
+            Task::LongTest(package, binary, test) => write!(f, "{package} {binary} {test}"),
             Task::Check(arguments) => f.write_str(&arguments.join(" ")),
         }
     }
@@ -81,7 +88,8 @@ pub fn soak(budget: &str, only: Option<&str>, list: bool) -> Result<(), String> 
     let mut tasks = if program_only { Vec::new() } else { targets()? };
     tasks.extend(SCHEDULES.map(|(harness, scheduler)| Task::Schedule(harness, scheduler)));
     tasks.extend(CHECKS.map(Task::Check));
-    tasks.extend(["pool", "files", "objects", "faults"].map(Task::Exploration));
+    tasks.extend(LONG_TESTS.map(|(package, binary, test)| Task::LongTest(package, binary, test)));
+    tasks.extend(EXPLORATIONS.map(Task::Exploration));
     // Killing the program needs root and /dev/fuse.
     let own = std::fs::metadata("/proc/self").map_err(|error| error.to_string())?;
     if own.uid() == 0 && Path::new("/dev/fuse").exists() {
@@ -97,7 +105,7 @@ pub fn soak(budget: &str, only: Option<&str>, list: bool) -> Result<(), String> 
         tasks.iter().for_each(|task| println!("{task}"));
         return Ok(());
     }
-    let needs_program = |task: &Task| !matches!(task, Task::Target { .. });
+    let needs_program = |task: &Task| !matches!(task, Task::Target { .. } | Task::LongTest(..));
     let ashlar = if tasks.iter().any(needs_program) { Some(crate::ashlar()?) } else { None };
     let end = Instant::now() + budget;
     let mut failed = 0;
@@ -115,6 +123,7 @@ pub fn soak(budget: &str, only: Option<&str>, list: bool) -> Result<(), String> 
                 let how = ["--scheduler", scheduler, "--iterations", EXECUTIONS, "-o", &trace];
                 explore(ashlar, &[&["schedule", harness], &how[..]].concat(), share)
             }
+            (Task::LongTest(package, binary, test), _) => long_test(package, binary, test),
             (Task::Check(arguments), Some(ashlar)) => check(ashlar, arguments),
             (_, None) => Err("the program was not built".into()),
         };
@@ -223,6 +232,22 @@ fn round(binary: &Path, directory: &Path, test: &str, seed: u64, cases: u64) -> 
         Some(status) if status.success() => Ok(()),
         Some(status) => Err(format!("{}\n{status}", finding(&String::from_utf8_lossy(&text)))),
         None => Err(format!("it did not end within {} s of processor time", PATIENCE.as_secs())),
+    }
+}
+
+/// Runs a test with all that it can do, which takes as long as it takes.
+fn long_test(package: &str, binary: &str, test: &str) -> Result<String, String> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["test", "--profile", "soak", "-p", package, "--test", binary, test]).env("ASHLAR_SOAK", "1");
+    let output = cargo.output().map_err(|error| format!("cargo: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    match output.status.success() {
+        true if text.contains("test result: ok. 0 passed") => Err(format!("there is no test {test} in {binary}")),
+        true => Ok("all is well".into()),
+        false => Err(format!(
+            "{}\nreplay: ASHLAR_SOAK=1 cargo test --profile soak -p {package} --test {binary} {test}",
+            finding(&text)
+        )),
     }
 }
 

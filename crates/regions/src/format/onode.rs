@@ -77,6 +77,9 @@ pub struct Onode {
 
 /// Bytes that attributes take.
 pub fn attributes_to(attributes: &Attributes) -> Bytes {
+    if attributes.is_empty() {
+        return Bytes::from_static(&[0; 2]);
+    }
     let mut bytes = BytesMut::new();
     bytes.put_u16_le(attributes.len() as u16);
     for (key, value) in attributes {

@@ -42,12 +42,15 @@ enum Bar {
 }
 
 /// How rows begin that have a bar, and their unit.
-const BARS: [(&str, &str, Bar); 5] = [
+const BARS: [(&str, &str, Bar); 8] = [
     ("map lookups", "/s of a core", Bar::AtLeast(1e6)),
     ("sequential write", "GB/s", Bar::AtLeast(2.0)),
     ("sequential read", "GB/s", Bar::AtLeast(2.0)),
     ("cached lookup request, median", "us", Bar::AtMost(5.0)),
     ("opening", "s", Bar::AtMost(1.0)),
+    ("puts of 4 KiB", "/s of a core", Bar::AtLeast(150_000.0)),
+    ("puts of 512 KiB", "GB/s of a core", Bar::AtLeast(2.5)),
+    ("RAID-6 P and Q", "GB/s of a core", Bar::AtLeast(8.0)),
 ];
 
 impl Bar {
@@ -55,6 +58,13 @@ impl Bar {
         match self {
             Bar::AtLeast(least) => value >= least,
             Bar::AtMost(most) => value <= most,
+        }
+    }
+    /// How much of the bar there is: 1 or more is enough, whatever its side.
+    fn ratio(self, value: f64) -> f64 {
+        match self {
+            Bar::AtLeast(least) => value / least,
+            Bar::AtMost(most) => most / value,
         }
     }
     fn text(self) -> String {
@@ -138,8 +148,7 @@ pub fn cargo_bench(package: &str, name: &str) -> Command {
     cargo
 }
 
-/// Reads what the benchmark prints: a JSON document on each line.
-/// Reads the figures that a benchmark wrote.
+/// Reads the figures that a benchmark wrote: a JSON document on each line.
 pub fn parse(text: &str) -> Result<Vec<Figure>, String> {
     let line = |line: &str| -> Result<Figure, String> {
         let value: Value = serde_json::from_str(line).map_err(|error| format!("{line:?}: {error}"))?;
@@ -152,7 +161,7 @@ pub fn parse(text: &str) -> Result<Vec<Figure>, String> {
 
 fn text(facts: &Value, lines: &[Line]) -> String {
     let runs = lines.iter().map(|line| line.values.len()).max().unwrap_or(0);
-    let header = ["row", "unit", "median", "largest / smallest", "bar", "reached"].map(String::from).to_vec();
+    let header = ["row", "unit", "median", "largest / smallest", "bar", "to bar", "reached"].map(String::from).to_vec();
     let mut table = vec![header];
     for line in lines {
         let value = median(&line.values);
@@ -163,6 +172,7 @@ fn text(facts: &Value, lines: &[Line]) -> String {
             format!("{value:.digits$}"),
             format!("{:.2}", line.spread()),
             line.bar().map_or(String::new(), Bar::text),
+            line.bar().map_or(String::new(), |bar| format!("{:.2}", bar.ratio(value))),
             line.bar().map_or("", |bar| if bar.reached(value) { "yes" } else { "NO" }).into(),
         ]);
     }
@@ -181,7 +191,9 @@ fn document(facts: &Value, lines: &[Line]) -> Value {
             "row": line.row,
             "unit": line.unit,
             "measured": { "median": value, "runs": line.values },
-            "bar": line.bar().map(|bar| json!({ "text": bar.text(), "reached": bar.reached(value) })),
+            "bar": line.bar().map(|bar| {
+                json!({ "text": bar.text(), "ratio": bar.ratio(value), "reached": bar.reached(value) })
+            }),
         })
     };
     json!({ "machine": facts, "rows": lines.iter().map(row).collect::<Vec<_>>() })

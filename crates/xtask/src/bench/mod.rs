@@ -5,6 +5,7 @@ mod churn;
 mod contender;
 mod daemon;
 mod devices;
+mod engines;
 mod files;
 mod library;
 mod machine;
@@ -23,6 +24,7 @@ mod timing;
 
 pub use ageing::{Options as AgeingOptions, ageing};
 pub use devices::{Options as DevicesOptions, devices};
+pub use engines::{Options as EngineOptions, array, regions};
 pub use files::{Options as FilesOptions, files};
 pub use library::{Options as LibraryOptions, library};
 pub use prediction::{Options as PredictionOptions, prediction};
