@@ -204,3 +204,81 @@ fn a_bucket_on_a_device_of_its_own() {
     scratch.done(&[&make[..], &["--force"]].concat());
     assert_eq!(scratch.done(&["objects", "list", "photos"]), "");
 }
+
+#[test]
+fn a_region_is_repaired_while_it_is_served() {
+    use ashlar_regions::{Config, Kind, Layout, Status};
+    use std::os::unix::fs::FileExt;
+
+    const CAPACITY: u64 = 4 << 30;
+    let scratch = Scratch::new("repair");
+    let file = std::fs::File::options().create_new(true).read(true).write(true).open(scratch.0.join("disk"));
+    let file = file.expect("a file");
+    file.set_len(CAPACITY).expect("room");
+    scratch.done(&["bucket", "create", "photos", "--engine", "regions", "--device", "disk"]);
+    let body = |number: usize| noise([524_288, 30_000, 4000][number % 3] + number);
+    let path = |number: usize| format!("/photos/{number:02}");
+    let get = |server: &Server, number: usize| {
+        let answer = server.ask("GET", &path(number), b"");
+        assert!(answer.ends_with(&body(number)) && answer.starts_with(b"HTTP/1.1 200"), "object {number}");
+    };
+    let mut server = scratch.serve(&[]);
+    for number in 0..24 {
+        assert!(server.ask("PUT", &path(number), &body(number)).starts_with(b"HTTP/1.1 200"));
+    }
+    assert!(server.signal(rustix::process::Signal::INT));
+
+    let map: Status = serde_json::from_str(&scratch.done(&["--json", "regions", "disk"])).expect("a map");
+    let of = |kind| map.regions.iter().find(|region| region.kind == kind && region.objects > 0).expect("one").region;
+    let (small, large) = (of(Kind::Small), of(Kind::Large));
+    let layout = Layout::new(ashlar_units::Blocks(CAPACITY / 4096), &Config::default()).expect("a layout");
+    let heads = noise(2 * layout.shape.head as usize * 4096);
+    file.write_all_at(&heads, layout.head(small, 0).0 * 4096).expect("a disk");
+    let others = || {
+        let mut image = vec![0; Config::default().region.0 as usize];
+        file.read_exact_at(&mut image, layout.region(large).0 * 4096).expect("a disk");
+        image
+    };
+
+    let mut server = scratch.serve(&[]);
+    (0..24).for_each(|number| get(&server, number));
+    let before = others();
+    let region = small.to_string();
+    let check = ["check", "disk", "--region", &region];
+    let elsewhere = scratch.command(&check).env("ASHLAR_POOL", &scratch.0).output().expect("it runs");
+    let said = String::from_utf8_lossy(&elsewhere.stderr).into_owned();
+    assert!(!elsewhere.status.success() && said.contains("--pool") && said.contains("s3 serve"), "{said}");
+    let found = scratch.run(&[&["--json"], &check[..]].concat());
+    let report: serde_json::Value = serde_json::from_slice(&found.stdout).expect("a report");
+    assert!(!found.status.success() && report["problems"][0].as_str().is_some(), "{report}");
+    let damaged = scratch.done(&["regions", "disk"]);
+    assert_eq!(damaged.matches("damaged").count(), 1, "{damaged}");
+
+    // Readers and writers go on while it is repaired, again and again.
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let read = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut read = 0;
+            while !done.load(std::sync::atomic::Ordering::Relaxed) || read < 24 {
+                get(&server, read % 24);
+                read += 1;
+            }
+            read
+        });
+        let repaired = scratch.done(&[&check[..], &["--repair"]].concat());
+        assert!(repaired.contains("mended"), "{repaired}");
+        for _ in 0..3 {
+            assert!(scratch.done(&check).contains("nothing is wrong"));
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        reader.join().expect("every object is there")
+    });
+    assert!(read >= 24);
+    assert!(others() == before, "another region is as it was");
+    assert!(scratch.done(&["check", "disk"]).contains("nothing is wrong"));
+    assert!(!scratch.done(&["regions", "disk"]).contains("damaged"));
+    assert!(scratch.fails(&["check", "disk", "--region", "99"]).contains("there is no region 99"));
+    assert!(server.signal(rustix::process::Signal::INT), "Ctrl-C ends it cleanly");
+    assert!(!scratch.0.join("data/stores.sock").exists());
+    assert!(scratch.done(&["check", "disk"]).contains("nothing is wrong"), "and without the server");
+}

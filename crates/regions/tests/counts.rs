@@ -5,7 +5,7 @@ use ashlar_devices::{Filled, Memory as Ram};
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
 use ashlar_objects::{Change, Condition, Durability, Engine, List, Name, Put};
-use ashlar_regions::{Config, Kind, Memory, Regions, format};
+use ashlar_regions::{Config, Kind, Memory, Regions, Tidy, format};
 use ashlar_units::{Blocks, Bytes as Size};
 use bytes::Bytes;
 use rand::{RngExt, SeedableRng};
@@ -176,6 +176,8 @@ fn age(requests: u64, fill: f64) {
         assert!(status.fragments_mean < 2.0, "{}", status.fragments_mean);
         assert!(of(Kind::Free) >= 3 && status.regions.len() == 29, "{status:?}");
         assert_eq!((status.cleaned, status.moved), (0, 0));
+        let due = store.tidy(&Tidy::default()).await.expect("a look");
+        assert_eq!(due, None, "cleaning in the background finds nothing to do");
     });
 }
 

@@ -1,6 +1,8 @@
 //! What a region store looks like on its device. Everything begins with a keyed checksum over the rest: the key is in the
 //! superblock, so that no contents of objects can pass for what the store wrote about itself.
 
+#[cfg(test)]
+mod golden;
 mod head;
 mod log;
 mod map;
