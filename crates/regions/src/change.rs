@@ -9,7 +9,7 @@ use crate::space::RESERVE;
 use crate::write::Force;
 use ashlar_objects::{Condition, Durability, Error, Name, Result, Stat};
 use ashlar_units::BLOCK_LEN;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Share of a large block from which an object goes into one: the rest is lost. The thesis leaves it open.
@@ -92,8 +92,8 @@ impl Shared {
         queue.promised = promised;
         queue.number += 1;
         let number = queue.number;
-        let done = OnceLock::new();
-        let pending = Arc::new(Pending { id, name: name.clone(), number, what, sync, done });
+        let (done, refused) = (OnceLock::new(), AtomicBool::new(false));
+        let pending = Arc::new(Pending { id, name: name.clone(), number, what, sync, refused, done });
         queue.bytes += pending.bytes();
         queue.log_bytes += pending.log_bytes();
         if let What::Put(put) = &pending.what {
@@ -104,6 +104,7 @@ impl Shared {
                     number,
                     what: What::Deleted,
                     sync: false,
+                    refused: AtomicBool::new(false),
                     done: OnceLock::new(),
                 };
                 queue.pending.insert(*id, Arc::new(ended));

@@ -42,14 +42,12 @@ pub struct Placed {
 }
 
 impl Shared {
-    /// Finds a place for an object and describes it. `None`: there is none. A copy that was written elsewhere before has a
-    /// larger number the next time (`again`).
+    /// Finds a place for an object and describes it. `None`: there is none.
     pub(crate) async fn place(
         &self,
         pending: &Arc<Pending>,
         put: &Put,
         urgency: Urgency,
-        again: bool,
     ) -> Result<Option<Placed>, BlockError> {
         let (wanted, blocks) = shape_of(self, &pending.name, put);
         let large_fits = u64::from(blocks) <= self.disk.layout.shape.large && blocks > 0;
@@ -64,7 +62,8 @@ impl Shared {
             }
             let payload = Payload::of(self, pending, put, blocks);
             let birth = self.kind_of(place.region).map_or(0, |(_, birth)| birth);
-            let late = again || pending.number <= self.frozen.load(Ordering::Relaxed);
+            let refused = pending.refused.load(Ordering::Relaxed);
+            let late = refused || pending.number <= self.frozen.load(Ordering::Relaxed);
             let onode = Onode {
                 name: pending.name.clone(),
                 id: pending.id,
@@ -174,13 +173,14 @@ impl Shared {
             for (index, error) in refused {
                 let Placed { onode, pending, .. } = &placed[index];
                 self.refuse(writer, onode, &error);
+                pending.refused.store(true, Ordering::Relaxed);
                 let What::Put(put) = &pending.what else { continue };
                 // A full device has no room elsewhere either.
                 if error.kind() == ErrorKind::NoSpace {
                     left.push(index);
                     continue;
                 }
-                match self.place(pending, put, Urgency::Usual, true).await? {
+                match self.place(pending, put, Urgency::Usual).await? {
                     Some(found) => {
                         placed[index] = found;
                         todo.push(index);

@@ -86,6 +86,8 @@ pub struct Pending {
     pub(crate) what: What,
     /// Somebody waits until it is durable.
     pub(crate) sync: bool,
+    /// A place refused it: its next copy needs a number that no retired one has.
+    pub(crate) refused: AtomicBool,
     pub(crate) done: OnceLock<Result<()>>,
 }
 

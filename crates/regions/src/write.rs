@@ -129,7 +129,7 @@ impl Shared {
             if replaced(index, pending) && put.ends.is_empty() {
                 continue;
             }
-            match self.place(pending, put, urgency, false).await? {
+            match self.place(pending, put, urgency).await? {
                 Some(copy) => placed.push(copy),
                 None => homeless.push(pending.clone()),
             }

@@ -151,7 +151,15 @@ fn a_full_device_refuses_and_goes_on() {
         assert!(matches!(refused, Error::NoSpace), "{refused}");
         assert!(matches!(store.stat(&name(8)).await, Err(Error::NotFound(_))), "it is as if nobody had asked");
         read_all(&store, 0..8).await;
+        // What was accepted before anybody could know stays in memory until there is room, and is durable then.
+        let put = Put { change: change(13), ..Put::default() };
+        store.put(&name(13), vec![data(13)], put).await.expect("it is accepted");
+        store.sync().await.expect_err("it cannot be durable");
         ground.faulty.clear(None).await.expect("there is room again");
+        store.sync().await.expect("room");
+        drop(store);
+        let store = ground.open().await;
+        read_all(&store, 13..14).await;
         store.put(&name(8), vec![data(8)], sync).await.expect("room");
         read_all(&store, 0..9).await;
         assert_eq!(damaged(&store).await, [], "no place is bad for want of room");
