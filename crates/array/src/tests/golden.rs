@@ -1,8 +1,8 @@
 //! What version 1 of the format looks like, byte by byte. A change that fails here is a change of the format: it needs a new
 //! version, and arrays of the old one must stay readable.
 
+use crate::Level;
 use crate::format::{Content, Listed, Owner, PartHead, Record, Standing, Superblock, Table, checksum};
-use crate::shape::Level;
 use ashlar_units::{Blocks, Lba};
 
 const ARRAY: u128 = 0x0011_2233_4455_6677_8899_aabb_ccdd_eeff;

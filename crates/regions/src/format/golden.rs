@@ -43,7 +43,9 @@ fn onode() -> Onode {
 
 fn bits(len: u64) -> Bits {
     let mut bits = Bits::new(len);
-    (0..len as u32).filter(|bit| bit % 3 == 0 || bit % 7 == 1).for_each(|bit| drop(bits.set(bit, true)));
+    for bit in (0..len as u32).filter(|bit| bit % 3 == 0 || bit % 7 == 1) {
+        bits.set(bit, true);
+    }
     bits
 }
 
