@@ -17,7 +17,7 @@ use rand_pcg::Pcg64Mcg;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use watch::{Watch, report};
+use watch::Watch;
 
 /// The program's own allocator, so that figures carry over.
 #[global_allocator]
