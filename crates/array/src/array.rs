@@ -6,7 +6,7 @@ use crate::member::{Class, Member};
 use crate::rules::Rule;
 use crate::shape::{GROUP, Shape};
 use ashlar_block::{
-    Capability, Durability, Error, Extent, Geometry, IoContext, Kind, Layer, Result, ResultExt, blocks_of,
+    Capability, Durability, Error, Extent, Geometry, IoContext, Kind, Layer, Result, ResultExt, Run, blocks_of,
 };
 use ashlar_env::Env;
 use ashlar_units::{BLOCK_LEN, Blocks, Lba};
@@ -296,25 +296,14 @@ impl Array {
         }
         Ok(())
     }
+}
 
-    /// Writes blocks anywhere, all before any later flush: blocks of one row share its parity, and each member gets its part in
-    /// ascending order, with no more than [`Options::queue`] requests outstanding. Of two blocks for one place the last
-    /// counts. This is the paper's batch. A power cut can leave a part of it, as with any write; blocks are whole.
-    pub async fn strand(&self, context: IoContext, blocks: Vec<(Lba, Bytes)>, durability: Durability) -> Result<()> {
-        let _busy = Busy::new(&self.foreground);
-        let mut sorted = BTreeMap::new();
-        for (at, block) in blocks {
-            if block.len() != BLOCK_LEN {
-                return Err(Error::misuse(format!(
-                    "a strand consists of blocks of 4KiB, not of {} bytes",
-                    block.len()
-                )));
-            }
-            self.check_range("write", at, Blocks(1))?;
-            sorted.insert(at, block);
-        }
-        self.write_blocks(context, sorted, durability).await.within(|| self.title())
-    }
+/// The blocks of a run, with their places.
+fn blocks((at, pieces): Run) -> impl Iterator<Item = (Lba, Bytes)> {
+    let whole = pieces.into_iter().flat_map(|piece| {
+        (0..piece.len() / BLOCK_LEN).map(move |index| piece.slice(index * BLOCK_LEN..(index + 1) * BLOCK_LEN))
+    });
+    (at.0..).map(Lba).zip(whole)
 }
 
 impl Layer for Array {
@@ -345,10 +334,15 @@ impl Layer for Array {
     async fn write(&self, context: IoContext, at: Lba, pieces: Vec<Bytes>, durability: Durability) -> Result<()> {
         let _busy = Busy::new(&self.foreground);
         self.check_range("write", at, blocks_of(&pieces))?;
-        let whole = pieces.iter().flat_map(|piece| {
-            (0..piece.len() / BLOCK_LEN).map(move |index| piece.slice(index * BLOCK_LEN..(index + 1) * BLOCK_LEN))
-        });
-        let blocks = (at.0..).map(Lba).zip(whole).collect();
+        self.write_blocks(context, blocks((at, pieces)).collect(), durability).await.within(|| self.title())
+    }
+    /// This is the paper's batch: blocks of one row share its parity, those of a group its checksum blocks, and each member gets
+    /// its part in ascending order, with [`Options::queue`] requests outstanding, whatever the caller says. A power cut can
+    /// leave a part of it, as with any write; blocks are whole.
+    async fn write_strand(&self, context: IoContext, runs: Vec<Run>, _: usize, durability: Durability) -> Result<()> {
+        let _busy = Busy::new(&self.foreground);
+        runs.iter().try_for_each(|(at, pieces)| self.check_range("write", *at, blocks_of(pieces)))?;
+        let blocks = runs.into_iter().flat_map(blocks).collect();
         self.write_blocks(context, blocks, durability).await.within(|| self.title())
     }
     async fn flush(&self, context: IoContext) -> Result<()> {

@@ -1,6 +1,6 @@
 //! `Checked` stands at every edge of a stack: it verifies the contract and counts.
 
-use crate::{Capability, Device, Durability, Error, Extent, Geometry, IoContext, Kind, Layer, Result, blocks_of};
+use crate::{Capability, Device, Durability, Error, Extent, Geometry, IoContext, Kind, Layer, Result, Run, blocks_of};
 use ashlar_env::Env;
 use ashlar_units::{BLOCK, Blocks, Lba};
 use bytes::Bytes;
@@ -58,6 +58,16 @@ impl Checked {
         Ok(())
     }
 
+    /// Refuses what is no run of whole blocks on the device; gives its length.
+    fn admit_write(&self, at: Lba, pieces: &[Bytes]) -> Result<Blocks> {
+        if pieces.iter().any(|piece| !(piece.len() as u64).is_multiple_of(BLOCK.0)) {
+            let message = "a write must consist of pieces of whole 4 KiB blocks";
+            return Err(Error::misuse(message).within(self.child.name()));
+        }
+        let count = blocks_of(pieces);
+        self.admit("write", at, count).map(|()| count)
+    }
+
     fn count<T>(&self, began: ashlar_env::Instant, counter: &AtomicU64, result: &Result<T>) {
         let spent = self.env.now().since(began).as_nanos() as u64;
         self.counters.busy_ns.fetch_add(spent, Ordering::Relaxed);
@@ -92,16 +102,37 @@ impl Layer for Checked {
     }
 
     async fn write(&self, context: IoContext, at: Lba, pieces: Vec<Bytes>, durability: Durability) -> Result<()> {
-        if pieces.iter().any(|piece| !(piece.len() as u64).is_multiple_of(BLOCK.0)) {
-            let message = "a write must consist of pieces of whole 4 KiB blocks";
-            return Err(Error::misuse(message).within(self.child.name()));
-        }
-        let count = blocks_of(&pieces);
-        self.admit("write", at, count)?;
+        let count = self.admit_write(at, &pieces)?;
         let began = self.env.now();
         let result = self.child.write(context, at, pieces, durability).await;
         self.count(began, &self.counters.writes, &result);
         result.map_err(|error| error.within(self.child.name()))?;
+        self.counters.written_bytes.fetch_add(count.to_bytes().0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn write_strand(
+        &self,
+        context: IoContext,
+        runs: Vec<Run>,
+        most: usize,
+        durability: Durability,
+    ) -> Result<()> {
+        let (mut end, mut count) = (Lba(0), Blocks(0));
+        for (at, pieces) in &runs {
+            let blocks = self.admit_write(*at, pieces)?;
+            if *at < end {
+                let message = format!("the runs of a strand must ascend, and one at {at} comes behind one up to {end}");
+                return Err(Error::misuse(message).within(self.child.name()));
+            }
+            (end, count) = (*at + blocks, count + blocks);
+        }
+        let (began, requests) = (self.env.now(), runs.len() as u64);
+        let result = self.child.write_strand(context, runs, most, durability).await;
+        self.count(began, &self.counters.writes, &result);
+        result.map_err(|error| error.within(self.child.name()))?;
+        // One of them is counted already.
+        self.counters.writes.fetch_add(requests.saturating_sub(1), Ordering::Relaxed);
         self.counters.written_bytes.fetch_add(count.to_bytes().0, Ordering::Relaxed);
         Ok(())
     }

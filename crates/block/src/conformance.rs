@@ -41,7 +41,13 @@ pub async fn random_operations(env: Env, device: Device, operations: u64) {
                 let data = Bytes::from(data);
                 let pieces = vec![data.slice(..cut), data.slice(cut..)];
                 let durability = if stamp % 5 == 0 { Durability::Forced } else { Durability::Cached };
-                device.write(CONTEXT, Lba(at), pieces, durability).await.expect("write in range");
+                if stamp % 3 == 0 {
+                    let places = [Lba(at), Lba(at + count / 2)];
+                    let runs = places.into_iter().zip(pieces.into_iter().map(|piece| vec![piece])).collect();
+                    device.write_strand(CONTEXT, runs, 2, durability).await.expect("a strand in range");
+                } else {
+                    device.write(CONTEXT, Lba(at), pieces, durability).await.expect("write in range");
+                }
             }
             4..8 => {
                 let data = device.read(CONTEXT, Lba(at), Blocks(count)).await.expect("read in range");

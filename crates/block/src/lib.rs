@@ -13,9 +13,11 @@
 mod checked;
 pub mod conformance;
 mod error;
+mod strand;
 
 pub use checked::{Checked, Counters};
 pub use error::{Error, Kind, Result, ResultExt};
+pub use strand::{Run, runs_of, strand};
 
 use ashlar_env::BoxFuture;
 use ashlar_units::{BLOCK, Blocks, Bytes as Size, Lba};
@@ -96,7 +98,8 @@ impl IoContext {
 }
 
 /// A device as its author writes it. There are no default bodies: a layer says what it passes through, so that a new
-/// method breaks the build instead of slipping past a layer.
+/// method breaks the build instead of slipping past a layer. [`Layer::write_strand`] alone has one: it consists of the layer's
+/// own writes, so nothing slips past.
 pub trait Layer: Send + Sync + 'static {
     /// Name for errors and metrics, such as `file data.img`.
     fn name(&self) -> String;
@@ -114,6 +117,23 @@ pub trait Layer: Send + Sync + 'static {
         pieces: Vec<Bytes>,
         durability: Durability,
     ) -> impl Future<Output = Result<()>> + Send;
+    /// Writes many runs of blocks, which the caller has in ascending order and apart from each other, as single writes in
+    /// flight would: in no order. A device that can do better with all of them than with one after another says how, as an
+    /// array whose rows share parity. Else each is a write, begun in ascending order, with `most` outstanding.
+    fn write_strand(
+        &self,
+        context: IoContext,
+        runs: Vec<Run>,
+        most: usize,
+        durability: Durability,
+    ) -> impl Future<Output = Result<()>> + Send {
+        async move {
+            let write = |(at, pieces)| -> BoxFuture<'_, Result<()>> {
+                Box::pin(Layer::write(self, context, at, pieces, durability))
+            };
+            strand(most, runs.into_iter().map(write)).await.map(drop)
+        }
+    }
     /// Makes every write that returned before this call durable.
     fn flush(&self, context: IoContext) -> impl Future<Output = Result<()>> + Send;
     /// Gives up the contents of `count` blocks at `at`.
@@ -135,6 +155,13 @@ pub trait BlockDevice: Send + Sync + 'static {
         context: IoContext,
         at: Lba,
         pieces: Vec<Bytes>,
+        durability: Durability,
+    ) -> BoxFuture<'_, Result<()>>;
+    fn write_strand(
+        &self,
+        context: IoContext,
+        runs: Vec<Run>,
+        most: usize,
         durability: Durability,
     ) -> BoxFuture<'_, Result<()>>;
     fn flush(&self, context: IoContext) -> BoxFuture<'_, Result<()>>;
@@ -163,6 +190,15 @@ impl<T: Layer> BlockDevice for T {
         durability: Durability,
     ) -> BoxFuture<'_, Result<()>> {
         Box::pin(Layer::write(self, context, at, pieces, durability))
+    }
+    fn write_strand(
+        &self,
+        context: IoContext,
+        runs: Vec<Run>,
+        most: usize,
+        durability: Durability,
+    ) -> BoxFuture<'_, Result<()>> {
+        Box::pin(Layer::write_strand(self, context, runs, most, durability))
     }
     fn flush(&self, context: IoContext) -> BoxFuture<'_, Result<()>> {
         Box::pin(Layer::flush(self, context))

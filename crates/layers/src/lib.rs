@@ -30,7 +30,6 @@ use ashlar_emulated::Emulated;
 use ashlar_env::{BoxFuture, Env};
 use ashlar_faults::{Fault, Faulty};
 use ashlar_models::ModelFile;
-use ashlar_proximal::ProximalVolume;
 use ashlar_units::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -105,7 +104,7 @@ pub struct FaultySpec {
 }
 
 /// A volume on a disk with a staging device (flash): small updates are collected and then placed next to their neighbours;
-/// see docs/proximal.md. The store is opened by the first request.
+/// see docs/proximal.md.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProximalSpec {
@@ -143,6 +142,14 @@ pub struct RaidSpec {
     /// "fewest-requests".
     #[serde(default, skip_serializing_if = "is_default")]
     pub parity: ParityRule,
+}
+
+impl RaidSpec {
+    /// The array on these layers, with defaults.
+    pub fn of(of: Vec<String>) -> RaidSpec {
+        let Options { queue, verify, parity, .. } = Options::default();
+        RaidSpec { of, level: None, queue, verify, parity }
+    }
 }
 
 fn queue_default() -> usize {
@@ -401,7 +408,8 @@ impl<'a> Site<'a> {
                     ashlar_proximal::Config { staged_max: staged.map(Bytes::to_blocks_down), ..Default::default() };
                 let length = size(&spec.size).within(within)?.to_blocks_down();
                 let make = spec.make.then(ashlar_proximal::Creation::default);
-                Arc::new(ProximalVolume::new(env, (data, staging), length, config, make))
+                let volume = ashlar_proximal::open_volume(env, (data, staging), length, config, make).await;
+                Arc::new(volume.within(within)?)
             }
             Spec::Faulty(spec) => {
                 let child = self.build(&spec.of).await?;
@@ -495,6 +503,11 @@ mod tests {
             (
                 "devices = [\"a\"]\nlayer.a.raid.of = [\"b\"]\nlayer.b.memory.size = \"9MiB\"",
                 "make one with `ashlar array create`",
+            ),
+            (
+                "devices = [\"a\"]\nlayer.a.proximal = { data = \"d\", staging = \"f\", size = \"8MiB\" }\n\
+                 layer.d.memory.size = \"16MiB\"\nlayer.f.memory.size = \"64MiB\"",
+                "say make = true",
             ),
             ("devices = [\"a\"]\nlayer.a.raid.of = []", "none of the members can be read"),
             (

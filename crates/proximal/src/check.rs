@@ -2,8 +2,7 @@
 
 use crate::engine::{Engine, READ, staged_at};
 use crate::format::{Pointer, checksum};
-use crate::strand::strand;
-use ashlar_block::Result;
+use ashlar_block::{Result, strand};
 use ashlar_pool::Volume;
 use ashlar_units::{Blocks, Lba};
 use std::collections::{BTreeMap, BTreeSet};

@@ -171,7 +171,7 @@ impl Engine {
         self.flush_data().await?;
         let claims: BTreeMap<(u32, u64), Pointer> =
             old.iter().map(|(offset, pointer)| ((key.extent, *offset), *pointer)).collect();
-        let vain = self.install(&moves, &claims).await?;
+        let vain = self.install_moves(&moves, &claims).await?;
         add(&inner.counts.batches, 1);
         add(&inner.counts.moved, (moves.len() - vain.len()) as u64);
         Ok(vain)

@@ -5,13 +5,12 @@ use crate::format::{
     extent_of, leaf_key, leaf_of,
 };
 use crate::space::Space;
-use crate::strand::strand;
 use crate::table::{GroupKey, Home, Table};
 use crate::{Config, Rule};
-use ashlar_block::{Device, Durability, Error, IoContext, Kind, Result, ResultExt, blocks_of};
+use ashlar_block::{Device, Durability, Error, IoContext, Kind, Result, ResultExt, blocks_of, runs_of, strand};
 use ashlar_env::{BoxFuture, Env};
 use ashlar_pool::{Pool, Txn, Volume};
-use ashlar_units::{BLOCK_LEN, Blocks, Lba};
+use ashlar_units::{BLOCK_LEN, Blocks, Bytes as Size, Lba};
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -77,6 +76,8 @@ pub(crate) struct Inner {
     pub env: Env,
     pub config: Config,
     pub data: Device,
+    /// Both devices outlive the process.
+    pub persistent: bool,
     pub pool: Pool,
     pub extents: Volume,
     pub space_volume: Volume,
@@ -350,6 +351,15 @@ impl Engine {
         self.0.lengths.lock().clone()
     }
 
+    /// Whether there is an extent of this number.
+    pub fn has_extent(&self, extent: u32) -> bool {
+        self.0.lengths.lock().contains_key(&extent)
+    }
+    /// Writes of more go straight to the disk.
+    pub fn small_max(&self) -> Size {
+        self.0.config.small_max
+    }
+
     /// Makes an extent of zeros, which takes no space.
     pub async fn create_extent(&self, extent: u32, length: Blocks) -> Result<()> {
         let inner = &*self.0;
@@ -382,7 +392,7 @@ impl Engine {
         Ok(())
     }
 
-    fn length(&self, extent: u32) -> Result<Blocks> {
+    pub(crate) fn length(&self, extent: u32) -> Result<Blocks> {
         let length = self.0.lengths.lock().get(&extent).copied();
         length.ok_or_else(|| Error::misuse(format!("there is no extent {extent}")))
     }
@@ -437,48 +447,6 @@ impl Engine {
         }
     }
 
-    async fn stage(&self, extent: u32, at: u64, pieces: Vec<Bytes>) -> Result<()> {
-        let inner = &*self.0;
-        let count = blocks_of(&pieces).0;
-        let data = join(pieces);
-        let mut tries = 0;
-        loop {
-            self.make_room(count).await?;
-            {
-                // Held until the table knows of the write, so that no pointer changes between the two.
-                let _order = inner.order.read().await;
-                let mut txn = Txn::new();
-                inner.extents.write(&mut txn, staged_at(extent, at), &data);
-                match inner.pool.commit(txn).await {
-                    Ok(_) => {
-                        self.note_staged(extent, at, count);
-                        return Ok(());
-                    }
-                    // The pool is fuller than the table, with what it has not cleaned yet: destage more.
-                    Err(error) if error.kind() == Kind::NoSpace && tries < 8 => tries += 1,
-                    Err(error) => return Err(error.within("staging")),
-                }
-            }
-            self.destage_some().await?;
-        }
-    }
-
-    fn note_staged(&self, extent: u32, at: u64, count: u64) {
-        let inner = &*self.0;
-        let mut stale = Vec::new();
-        let mut table = inner.table.lock();
-        for offset in at..at + count {
-            let key = inner.group_of(extent, offset);
-            if let Some(crate::table::Place { home: Home::Staged, .. }) = table.get(key, offset) {
-                add(&inner.counts.absorbed, 1);
-            }
-            stale.extend(table.insert(key, offset, Home::Staged));
-        }
-        drop(table);
-        let mut space = inner.space.lock();
-        stale.iter().for_each(|pointer| space.release(pointer.at));
-    }
-
     async fn write_direct(&self, extent: u32, at: u64, pieces: Vec<Bytes>) -> Result<()> {
         let inner = &*self.0;
         let data = join(pieces);
@@ -514,21 +482,12 @@ impl Engine {
         if inner.table.lock().fresh() > FRESH_MAX { self.install_fresh().await } else { Ok(()) }
     }
 
-    /// Writes blocks to the disk in ascending order, neighbours together. Gives the number of requests.
-    pub(crate) async fn write_disk(&self, context: IoContext, mut blocks: Vec<(u64, Bytes)>) -> Result<u64> {
-        blocks.sort_unstable_by_key(|(at, _)| *at);
-        let mut runs: Vec<(u64, Vec<Bytes>)> = Vec::new();
-        for (at, block) in blocks {
-            match runs.last_mut() {
-                Some((from, pieces)) if *from + pieces.len() as u64 == at => pieces.push(block),
-                _ => runs.push((at, vec![block])),
-            }
-        }
+    /// Writes blocks to the disk as one strand, neighbours together. Gives the number of runs.
+    pub(crate) async fn write_disk(&self, context: IoContext, blocks: Vec<(u64, Bytes)>) -> Result<u64> {
+        let runs = runs_of(blocks.into_iter().map(|(at, block)| (Lba(at), block)).collect());
         let count = runs.len() as u64;
         let inner = &*self.0;
-        let writes =
-            runs.into_iter().map(|(at, pieces)| inner.data.write(context, Lba(at), pieces, Durability::Cached));
-        strand(inner.config.outstanding, writes).await?;
+        inner.data.write_strand(context, runs, inner.config.outstanding, Durability::Cached).await?;
         Ok(count)
     }
 
@@ -563,7 +522,7 @@ impl Engine {
 }
 
 /// One buffer of several.
-fn join(mut pieces: Vec<Bytes>) -> Bytes {
+pub(crate) fn join(mut pieces: Vec<Bytes>) -> Bytes {
     if pieces.len() == 1 {
         return pieces.remove(0);
     }

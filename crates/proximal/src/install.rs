@@ -7,15 +7,20 @@ use crate::Rule;
 use crate::engine::{Engine, staged_at};
 use crate::format::{DEAD_MAX, Dead, LEAF, Leaf, Pointer, SUPER_KEY, dead_key, encode_dead, leaf_key, range_key};
 use crate::table::{GroupKey, Home, Place};
-use ashlar_block::Result;
-use ashlar_pool::Txn;
+use ashlar_block::{Error, Result};
+use ashlar_pool::{Seq, Txn};
 use ashlar_units::Blocks;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// Blocks whose pointers change in one transaction: as many leaves of 512 bytes fit well.
 pub(crate) const BATCH_MAX: usize = 512;
+
+/// Blocks that one transaction gives up at most: whole leaves, as many as fit if each of their blocks lies in an allocation range
+/// of its own.
+pub const DISCARD_MAX: u64 = 128 * LEAF;
 
 /// Changes of the map of free blocks, by allocation range: blocks, and whether they are in use.
 pub(crate) type Ranges = BTreeMap<u64, Vec<(u64, bool)>>;
@@ -68,7 +73,7 @@ impl Engine {
             }
             self.flush_data().await?;
             for part in moves.chunks(BATCH_MAX) {
-                self.install(part, &BTreeMap::new()).await?;
+                self.install_moves(part, &BTreeMap::new()).await?;
             }
             let is_again = |moved: &Move| {
                 let now = inner.table.lock().get(inner.group_of(moved.extent, moved.offset), moved.offset);
@@ -101,7 +106,11 @@ impl Engine {
 
     /// Installs pointers of blocks that are durable on the disk, where nothing has changed since. `claims` are old pointers,
     /// by extent and offset, to whose blocks the batch may have written. Gives the pointers that were not installed.
-    pub(crate) async fn install(&self, moves: &[Move], claims: &BTreeMap<(u32, u64), Pointer>) -> Result<Vec<Pointer>> {
+    pub(crate) async fn install_moves(
+        &self,
+        moves: &[Move],
+        claims: &BTreeMap<(u32, u64), Pointer>,
+    ) -> Result<Vec<Pointer>> {
         debug_assert!(moves.len() <= BATCH_MAX);
         let inner = &*self.0;
         let _order = inner.order.write().await;
@@ -162,34 +171,43 @@ impl Engine {
     pub async fn discard(&self, extent: u32, at: u64, count: Blocks) -> Result<()> {
         let inner = &*self.0;
         self.admit("discard", extent, at, count.0)?;
-        // Whole leaves, as many as fit a transaction if each of their blocks lies in a range of its own.
-        let step = 128 * LEAF;
         let (mut at, end) = (at, at + count.0);
-        while at < end {
-            let part = at..end.min((at / step + 1) * step);
-            at = part.end;
+        while let Some(next) = self.next_stored(extent, at..end).await? {
+            at = end.min((next / DISCARD_MAX + 1) * DISCARD_MAX);
             let _order = inner.order.write().await;
-            let mut change = Change { spares_claims: true, ..Change::default() };
-            for (offset, pointer) in inner.pointers(&inner.extents, extent, part.clone()).await? {
-                let leaf = self.leaf(&mut change.leaves, extent, offset).await?;
+            self.drop_ranges(Txn::new().deleting(), &[(extent, next..at)]).await?;
+        }
+        Ok(())
+    }
+
+    /// Commits a transaction in which blocks of extents are given up besides. The caller holds the order alone.
+    pub(crate) async fn drop_ranges(&self, mut txn: Txn, discards: &[(u32, Range<u64>)]) -> Result<Seq> {
+        let inner = &*self.0;
+        if discards.iter().map(|(_, part)| part.end.saturating_sub(part.start)).sum::<u64>() > DISCARD_MAX {
+            return Err(Error::misuse(format!("a transaction gives up at most {DISCARD_MAX} blocks")));
+        }
+        let mut change = Change { spares_claims: true, ..Change::default() };
+        let mut groups = Vec::new();
+        for (extent, part) in discards {
+            self.admit("discard", *extent, part.start, part.end.saturating_sub(part.start))?;
+            for (offset, pointer) in inner.pointers(&inner.extents, *extent, part.clone()).await? {
+                let leaf = self.leaf(&mut change.leaves, *extent, offset).await?;
                 leaf.0[(offset % LEAF) as usize] = None;
                 change.gone.insert(pointer.at, pointer);
             }
-            let groups: Vec<_> = inner.groups(extent, part.clone()).collect();
-            change.touched.extend(groups.iter().map(|(key, _)| *key));
-            let mut txn = Txn::new().deleting();
-            inner.extents.discard(&mut txn, staged_at(extent, part.start), Blocks(part.end - part.start));
-            self.commit(&change, txn, |table| {
-                let mut stale = Vec::new();
-                for (key, part) in &groups {
-                    let offsets: Vec<u64> = table.range(*key, part.clone()).map(|(offset, _)| offset).collect();
-                    stale.extend(offsets.into_iter().filter_map(|offset| table.remove(*key, offset)));
-                }
-                stale
-            })
-            .await?;
+            groups.extend(inner.groups(*extent, part.clone()));
+            inner.extents.discard(&mut txn, staged_at(*extent, part.start), Blocks(part.end - part.start));
         }
-        Ok(())
+        change.touched.extend(groups.iter().map(|(key, _)| *key));
+        self.commit(&change, txn, |table| {
+            let mut stale = Vec::new();
+            for (key, part) in &groups {
+                let offsets: Vec<u64> = table.range(*key, part.clone()).map(|(offset, _)| offset).collect();
+                stale.extend(offsets.into_iter().filter_map(|offset| table.remove(*key, offset)));
+            }
+            stale
+        })
+        .await
     }
 
     async fn leaf<'a>(&self, leaves: &'a mut Leaves, extent: u32, offset: u64) -> Result<&'a mut Leaf> {
@@ -212,7 +230,7 @@ impl Engine {
         change: &Change,
         mut txn: Txn,
         forget: impl FnOnce(&mut crate::table::Table) -> Vec<Pointer>,
-    ) -> Result<()> {
+    ) -> Result<Seq> {
         let inner = &*self.0;
         for ((extent, number), leaf) in &change.leaves {
             let key = leaf_key(*extent, *number);
@@ -253,7 +271,7 @@ impl Engine {
             stale.iter().for_each(|pointer| space.release(pointer.at));
         }
         turn();
-        committed.map(drop)
+        committed
     }
 
     /// Puts what a snapshot still sees on its dead list.

@@ -32,13 +32,12 @@ pub mod format;
 #[cfg(test)]
 mod fuzz;
 mod install;
-mod lazy;
 mod open;
 mod place;
 mod rules;
 mod snapshots;
 mod space;
-mod strand;
+mod stage;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -46,10 +45,10 @@ mod volume;
 
 pub use check::Checked;
 pub use engine::{Engine, Status};
-pub use lazy::ProximalVolume;
+pub use format::EXTENT_BLOCKS_MAX;
+pub use install::DISCARD_MAX;
 pub use rules::Rule;
-pub use strand::strand;
-pub use volume::ExtentDevice;
+pub use volume::{ExtentDevice, open_volume};
 
 use ashlar_block::{Error, Result};
 use ashlar_units::{Blocks, Bytes as Size};

@@ -46,10 +46,6 @@ fn staged_max(pool: &Pool, capacity: Blocks, config: &Config) -> Result<u64> {
     Ok(most)
 }
 
-async fn label(data: &Device) -> Result<Option<Label>> {
-    Ok(Label::decode(&data.read(OPEN, Lba(0), Blocks(1)).await?))
-}
-
 impl Engine {
     /// Makes an empty store on a data device and a staging device. What they held is lost.
     pub async fn create(env: &Env, data: &Device, staging: &Device, creation: Creation) -> Result<()> {
@@ -59,12 +55,15 @@ impl Engine {
             let least = Blocks(creation.shape.range.0 * 2).to_bytes();
             return Err(Error::misuse(format!("{} is too small: a store needs {least}", data.name())));
         }
-        if !creation.force && label(data).await?.is_some() {
-            let message = format!(
-                "{}: belongs to a proximal store already; open that, or overwrite it with --force (its data are lost)",
-                data.name()
-            );
-            return Err(Error::misuse(message));
+        let head = data.read(OPEN, Lba(0), Blocks(1)).await?;
+        if !creation.force && head.iter().any(|byte| *byte != 0) {
+            let what = match Label::decode(&head) {
+                Some(_) => "belongs to a proximal store already; open that, or overwrite it",
+                None => {
+                    "its first block is not empty, so no store is made on it; wipe that if nobody needs its data, or overwrite it"
+                }
+            };
+            return Err(Error::misuse(format!("{}: {what} with --force (its data are lost)", data.name())));
         }
         let pool = ashlar_pool::Creation { segment: creation.segment, force: creation.force };
         Pool::create(env, std::slice::from_ref(staging), pool).await?;
@@ -94,7 +93,8 @@ impl Engine {
         let record = space_volume.get(SUPER_KEY).await?.ok_or_else(|| none("no record"))?;
         let record = Super::decode(&record)?;
         let capacity = data.geometry().capacity;
-        if label(&data).await?.is_none_or(|label| label.store != record.store) {
+        let label = Label::decode(&data.read(OPEN, Lba(0), Blocks(1)).await?);
+        if label.is_none_or(|label| label.store != record.store) {
             let message = format!("{}: is not the data device of the store on {}", data.name(), staging.name());
             return Err(Error::misuse(message));
         }
@@ -112,6 +112,7 @@ impl Engine {
         }
         let inner = Inner {
             env: env.clone(),
+            persistent: data.capability().persistent && staging.capability().persistent,
             staged_max: staged_max(&pool, record.capacity, &config)?,
             config,
             data,

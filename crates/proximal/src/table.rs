@@ -120,6 +120,14 @@ impl Table {
     pub fn next_staged(&self, from: GroupKey) -> Option<GroupKey> {
         self.groups.range(from..).find(|(_, group)| group.staged > 0).map(|(key, _)| *key)
     }
+    /// The first block that is known at or behind one of this group: its extent and offset.
+    pub fn next_in(&self, from: GroupKey, offset: u64) -> Option<(u32, u64)> {
+        let mut groups = self.groups.range(from..);
+        groups.find_map(|(key, group)| {
+            let offset = if *key == from { offset } else { 0 };
+            group.places.range(offset..).next().map(|(offset, _)| (key.extent, *offset))
+        })
+    }
     /// Groups with pointers that are not in the index yet.
     pub fn fresh_groups(&self) -> Vec<GroupKey> {
         let fresh = |(key, group): (&GroupKey, &Group)| (group.places.len() as u32 > group.staged).then_some(*key);

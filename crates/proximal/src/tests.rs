@@ -1,4 +1,4 @@
-use crate::{Config, Creation, Engine, ExtentDevice, Placement, ProximalVolume, Shape, Victims};
+use crate::{Config, Creation, Engine, ExtentDevice, Placement, Shape, Victims, open_volume};
 use ashlar_block::{Device, Durability, IoContext, Kind};
 use ashlar_devices::{Memory, PowerCut, Tearing};
 use ashlar_env::Env;
@@ -216,7 +216,7 @@ fn a_full_disk_says_so_and_space_comes_back() {
 
 async fn volume(env: Env) -> Device {
     let (data, staging) = devices(1500);
-    Arc::new(ProximalVolume::new(&env, (data, staging), Blocks(500), config(), Some(CREATION)))
+    Arc::new(open_volume(&env, (data, staging), Blocks(500), config(), Some(CREATION)).await.expect("a volume"))
 }
 ashlar_block::conformance!(volume_of_a_stack, volume);
 
@@ -225,22 +225,24 @@ fn a_volume_is_made_only_where_nothing_is_and_found_again() {
     run(4, |env| async move {
         let context = IoContext::foreground("test");
         let (data, staging) = devices(1500);
-        let open = |make, length| {
-            let devices = (data.clone(), staging.clone());
-            Arc::new(ProximalVolume::new(&env, devices, Blocks(length), config(), make)) as Device
+        let open = async |make, length| {
+            let opened = open_volume(&env, (data.clone(), staging.clone()), Blocks(length), config(), make).await;
+            opened.map(|volume| Arc::new(volume) as Device)
         };
-        let error = open(None, 500).flush(context).await.expect_err("there is none");
+        let refused = |opened: ashlar_block::Result<Device>, what| opened.map(drop).expect_err(what);
+        let error = refused(open(None, 500).await, "there is none");
         assert!(error.to_string().contains("make = true"), "{error}");
         data.write(context, Lba(0), vec![block(1).into()], Durability::Cached).await.expect("written");
-        let error = open(Some(CREATION), 500).flush(context).await.expect_err("something is there");
+        let error = refused(open(Some(CREATION), 500).await, "something is there");
         assert!(error.to_string().contains("is not empty"), "{error}");
         data.discard(context, Lba(0), Blocks(1)).await.expect("wiped");
-        let volume = open(Some(CREATION), 500);
+        let volume = open(Some(CREATION), 500).await.expect("made");
         volume.write(context, Lba(7), vec![block(5).into()], Durability::Forced).await.expect("written");
         drop(volume);
-        let seen = open(None, 500).read(context, Lba(7), Blocks(1)).await.expect("read");
-        assert_eq!(seen, block(5));
-        let error = open(None, 600).flush(context).await.expect_err("of another size");
+        let volume = open(None, 500).await.expect("opened");
+        assert_eq!(volume.read(context, Lba(7), Blocks(1)).await.expect("read"), block(5));
+        drop(volume);
+        let error = refused(open(None, 600).await, "of another size");
         assert_eq!(error.kind(), Kind::Misuse);
     });
 }

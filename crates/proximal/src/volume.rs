@@ -1,10 +1,14 @@
 //! An extent as a block device: what NBD, a mounted file, or a pool can stand on.
 
-use crate::Engine;
-use crate::format::LEAF;
-use ashlar_block::{Capability, Durability, Extent, Geometry, IoContext, Layer, Result, blocks_of};
+use crate::format::{LEAF, Label};
+use crate::{Config, Creation, Engine};
+use ashlar_block::{Capability, Device, Durability, Error, Extent, Geometry, IoContext, Layer, Result, blocks_of};
+use ashlar_env::Env;
 use ashlar_units::{BLOCK, Blocks, Lba};
 use bytes::Bytes;
+
+/// The extent that is the volume of a stack.
+const VOLUME: u32 = 0;
 
 /// See the module.
 pub struct ExtentDevice {
@@ -29,15 +33,44 @@ impl ExtentDevice {
     }
 }
 
+/// The store on a data device and a staging device as one volume of this length, as stacks have it. With `make` a store is
+/// made on devices that hold nothing.
+///
+/// # Errors
+/// `Misuse` if there is no store, one of another length, or something else; those of the devices.
+pub async fn open_volume(
+    env: &Env,
+    (data, staging): (Device, Device),
+    length: Blocks,
+    config: Config,
+    make: Option<Creation>,
+) -> Result<ExtentDevice> {
+    let head = data.read(IoContext::foreground("proximal-open"), Lba(0), Blocks(1)).await?;
+    if Label::decode(&head).is_none() {
+        let Some(creation) = make else {
+            let message = format!("{}: holds no proximal store; say make = true to make one", data.name());
+            return Err(Error::misuse(message));
+        };
+        Engine::create(env, &data, &staging, creation).await?;
+    }
+    let engine = Engine::open(env, data, staging, config).await?;
+    let volume = ExtentDevice::new(engine, VOLUME, length).await?;
+    if volume.length != length {
+        let message = format!("the volume has {}, and not {}", volume.length.to_bytes(), length.to_bytes());
+        return Err(Error::misuse(message));
+    }
+    Ok(volume)
+}
+
 impl Layer for ExtentDevice {
     fn name(&self) -> String {
-        format!("extent {}", self.extent)
+        format!("extent {} of the store on {}", self.extent, self.engine.0.data.name())
     }
     fn geometry(&self) -> Geometry {
         Geometry { capacity: self.length, atomic: BLOCK }
     }
     fn capability(&self) -> Capability {
-        Capability { discard: true, discard_zeroes: true, persistent: self.engine.0.data.capability().persistent }
+        Capability { discard: true, discard_zeroes: true, persistent: self.engine.0.persistent }
     }
     async fn read(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
         self.engine.read(self.extent, at.0, count).await

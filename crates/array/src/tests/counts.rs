@@ -26,8 +26,8 @@ fn counts(array: &Array) -> Vec<Counts> {
 /// Blocks read and written on each member by some writes.
 async fn cost(array: &Array, blocks: &[u64]) -> Vec<u64> {
     let before = counts(array);
-    let strand = blocks.iter().map(|at| (Lba(*at), block(*at ^ before[0].data_writes << 32))).collect();
-    array.strand(CONTEXT, strand, Durability::Cached).await.expect("a strand");
+    let strand = blocks.iter().map(|at| (Lba(*at), vec![block(*at ^ before[0].data_writes << 32)])).collect();
+    BlockDevice::write_strand(array, CONTEXT, strand, 1, Durability::Cached).await.expect("a strand");
     counts(array).iter().zip(&before).map(|(after, before)| after.blocks() - before.blocks()).collect()
 }
 

@@ -1,10 +1,27 @@
 //! Strands: operations that are issued in order, so many at a time, so that the disk can serve what is nearest.
 
-use ashlar_block::Result;
+use crate::Result;
 use ashlar_env::BoxFuture;
+use ashlar_units::Lba;
+use bytes::Bytes;
 use std::future::poll_fn;
 use std::task::Poll;
 
+/// Neighbouring blocks: where they begin, and their contents, in pieces of whole blocks.
+pub type Run = (Lba, Vec<Bytes>);
+
+/// Blocks in ascending order, neighbours together.
+pub fn runs_of(mut blocks: Vec<(Lba, Bytes)>) -> Vec<Run> {
+    blocks.sort_unstable_by_key(|(at, _)| *at);
+    let mut runs: Vec<Run> = Vec::new();
+    for (at, block) in blocks {
+        match runs.last_mut() {
+            Some((from, pieces)) if *from + crate::blocks_of(pieces) == at => pieces.push(block),
+            _ => runs.push((at, vec![block])),
+        }
+    }
+    runs
+}
 /// Runs the operations, at most `most` at once, each begun as soon as there is room, in their order. Gives the first error
 /// after all that were begun have ended; nothing is begun behind an error.
 pub async fn strand<'a, T: Send>(
