@@ -1,23 +1,12 @@
 //! Prints the paper's Tables 2 and 3 beside what the engine does on an emulated disk. `cargo xtask bench proximal` runs this.
 
-#[path = "experiment.rs"]
 #[allow(dead_code)]
 mod experiment;
 
+use ashlar_array::Journaling;
 use ashlar_proximal::{Placement, Victims};
+use experiment::raid::{self, IN_PLACE, Measured, Paper, TABLE_2, Way};
 use experiment::{Outcome, Scan, Setup, run};
-
-/// Table 2 of the paper: staging in percent, response time of a batch (ms), user writes of a batch.
-const TABLE_2: [(f64, f64, f64); 8] = [
-    (1.0, 129.5, 47.5),
-    (2.0, 155.0, 85.2),
-    (3.0, 182.9, 119.7),
-    (4.0, 227.6, 149.3),
-    (5.0, 235.9, 179.1),
-    (6.0, 278.4, 226.1),
-    (7.0, 315.4, 259.5),
-    (8.0, 320.9, 254.8),
-];
 
 fn main() {
     let extents = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(16);
@@ -53,20 +42,75 @@ fn per_batch(outcome: &Outcome) -> f64 {
     outcome.status.moved as f64 / outcome.status.batches.max(1) as f64
 }
 
+/// Table 2, on RAID-4 of five disks.
 fn batches(setup: Setup) {
-    println!("destaging (Table 2)   blocks/batch  (paper)  batch ms  (paper, RAID-4)  writes/rev  updates/s  (paper)");
-    for (percent, paper_ms, paper_blocks) in TABLE_2 {
-        let outcome = run(1, Setup { staging: Some(percent), ..setup });
-        let rate = per_batch(&outcome) / outcome.batch_ms * 1e3;
-        let paper_rate = paper_blocks / paper_ms * 1e3;
+    let of = |way, updates, journal| {
+        raid::run(1, raid::Setup { extents: setup.extents, way, updates, journal, timed: true })
+    };
+    // Enough for each extent that the store is drained several times.
+    let drains = |paper: Paper| (paper.writes * 4.4) as u64;
+    println!(
+        "emulated: RAID-4 (4+1) of WD RE3 in virtual time, {} extents of 16 MiB spread over them, 89 % full; Table 2. The paper's \
+         array has no journal; ours has, unless it says otherwise",
+        setup.extents
+    );
+    println!(
+        "{:<30}{:>7}{:>16}{:>18}{:>14}{:>20}{:>20}{:>16}",
+        "", "writes", "response ms", "disk I/Os", "I/Os/rev", "data I/Os, busy ms", "parity I/Os, busy ms", "updates/s"
+    );
+    let in_place = of(Way::InPlace, 40, Journaling::Off);
+    row("in place, no journal", IN_PLACE, &in_place, in_place.updates_per_s);
+    for paper in TABLE_2 {
+        let seen = of(Way::Proximal(paper.writes, Placement::Holes), drains(paper), Journaling::Off);
+        row(&format!("{:.0} %, holes, no journal", paper.staging), paper, &seen, in_place.updates_per_s);
+    }
+    let journaled = of(Way::InPlace, 40, Journaling::Members);
+    row("in place", IN_PLACE, &journaled, journaled.updates_per_s);
+    for paper in [TABLE_2[0], TABLE_2[2], TABLE_2[6]] {
+        let seen = of(Way::Proximal(paper.writes, Placement::Own), drains(paper), Journaling::Members);
+        row(&format!("{:.0} %, own places", paper.staging), paper, &seen, journaled.updates_per_s);
+    }
+    println!("\nthe same disks                  updates/s   of it in place   serial reads MB/s: fresh, aged, ratio");
+    for (name, way, updates, journal) in [
+        ("in place, no journal", Way::InPlace, 40, Journaling::Off),
+        ("proximal, 1 %, no journal", Way::Proximal(47.5, Placement::Own), 2000, Journaling::Off),
+        ("proximal, 1 %", Way::Proximal(47.5, Placement::Own), 2000, Journaling::Members),
+        ("pool 70 % full, 64 a sync", Way::Pool, 2000, Journaling::Members),
+        ("the same, no journal", Way::Pool, 2000, Journaling::Off),
+    ] {
+        let seen = of(way, updates, journal);
+        let [fresh, aged] = seen.scans;
         println!(
-            "staging {percent:>3} %{:>22.1}{paper_blocks:>9.1}{:>10.1}{paper_ms:>17.1}{:>12.1}{rate:>11.0}{paper_rate:>9.0}",
-            per_batch(&outcome),
-            outcome.batch_ms,
-            outcome.writes_per_revolution,
+            "{name:<30}{:>11.0}{:>17.1}{fresh:>13.1}{aged:>8.1}{:>8.3}",
+            seen.updates_per_s,
+            seen.updates_per_s / in_place.updates_per_s,
+            aged / fresh
         );
     }
     println!();
+}
+
+/// A row of Table 2 with the paper's numbers in brackets.
+fn row(name: &str, paper: Paper, seen: &Measured, in_place: f64) {
+    let [data, parity] = seen.data_and_parity();
+    let (gain, paper_rate) = (seen.updates_per_s / in_place, paper.writes / paper.response_ms * 1e3);
+    println!(
+        "{name:<30}{:>7.1}{:>8.1} ({:>5.1}){:>9.1} ({:>6.1}){:>7.1} ({:>3.1}){:>11.1}, {:>6.1}{:>12.1}, {:>6.1}{:>8.0} ({:>3.0}), {gain:.1}x ({:.1}x)",
+        seen.writes,
+        seen.response_ms,
+        paper.response_ms,
+        seen.ios(),
+        paper.ios,
+        seen.per_revolution(),
+        paper.per_revolution,
+        data.ios,
+        data.busy_ms,
+        parity.ios,
+        parity.busy_ms,
+        seen.updates_per_s,
+        paper_rate,
+        paper_rate / (IN_PLACE.writes / IN_PLACE.response_ms * 1e3),
+    );
 }
 
 fn victims(setup: Setup) {

@@ -1,11 +1,13 @@
-//! What the paper claims, on an emulated disk; see `benches/experiment.rs`.
+//! What the paper claims, on an emulated disk; see `benches/experiment`.
 
-#[path = "../benches/experiment.rs"]
+#[path = "../benches/experiment/mod.rs"]
 #[allow(dead_code)]
 mod experiment;
 
+use ashlar_array::Journaling;
 use ashlar_models::disk::Scheduler;
 use ashlar_proximal::{Placement, Victims};
+use experiment::raid::{self, TABLE_2, Way};
 use experiment::{EXTENT, READ, Setup, run, strand_ms};
 
 #[test]
@@ -68,4 +70,50 @@ fn the_drives_scheduler_gives_the_gain() {
     println!("fifo {fifo:.1} ascending {fifo_ascending:.1}, sptf {sptf:.1} ascending {sptf_ascending:.1}");
     assert!(fifo_ascending < fifo, "{fifo_ascending} {fifo}");
     assert!(2.0 * sptf < fifo && 2.0 * sptf_ascending < fifo_ascending, "{sptf} {fifo}");
+}
+
+/// Table 2 through the engine and the array, by the array's own counters. The array alone, with the digest's numbers, is in
+/// `crates/array/src/tests/counts.rs`.
+#[test]
+fn destaging_over_raid_4_costs_the_requests_of_table_2() {
+    for placement in [Placement::Own, Placement::Holes] {
+        for paper in TABLE_2 {
+            // Four drains.
+            let updates = (paper.writes * 4.4) as u64;
+            let way = Way::Proximal(paper.writes, placement);
+            let setup = raid::Setup { extents: 8, way, updates, journal: Journaling::Off, timed: false };
+            let seen = raid::run(1, setup);
+            let per_write = seen.ios() / seen.writes;
+            let published = paper.ios / paper.writes;
+            println!(
+                "{placement:?} {}: {:.1} of {:.1}, in all {:.1}, {per_write:.2} of {published:.2}",
+                paper.staging,
+                seen.writes,
+                paper.writes,
+                seen.ios()
+            );
+            assert!(seen.batches >= 24, "{seen:?}");
+            assert!((seen.writes / paper.writes - 1.0).abs() < 0.02, "{paper:?}: {seen:?}");
+            assert!((seen.ios() / paper.ios - 1.0).abs() < 0.03, "{paper:?}: {seen:?}");
+        }
+    }
+}
+
+/// The journal of our array writes beside these; it changes none of the paper's counts.
+#[test]
+fn a_journal_adds_requests_and_changes_no_count() {
+    let of = |journal| {
+        let way = Way::Proximal(47.5, Placement::Own);
+        raid::run(1, raid::Setup { extents: 4, way, updates: 120, journal, timed: false })
+    };
+    let (off, on) = (of(Journaling::Off), of(Journaling::Members));
+    assert_eq!(off.ios(), on.ios());
+    assert!(off.drives.iter().zip(&on.drives).all(|(off, on)| on.requests > off.requests), "{off:?} {on:?}");
+}
+
+#[test]
+fn an_update_in_place_is_eight_requests() {
+    let setup = raid::Setup { extents: 2, way: Way::InPlace, updates: 20, journal: Journaling::Off, timed: false };
+    let seen = raid::run(1, setup);
+    assert_eq!((seen.writes, seen.ios(), seen.drives[4].ios), (1.0, 8.0, 4.0));
 }

@@ -1,23 +1,24 @@
 //! The paper's experiments through the engine's own code, on an emulated WD RE3 in virtual time.
 //!
-//! One disk without an array: Table 2's rows, which count a RAID-4 layer's requests, belong to the array; here are the batches
-//! that it would be given. A store takes pieces of the disk that are spread all over it, and before each measured request the head is sent to a random
-//! place of the whole disk, as in section 5.1, so that seeks are not shorter than on a full disk.
+//! Here is one disk without an array; `raid.rs` has RAID-4 over five, and Table 2. A store takes pieces of the disk that are
+//! spread all over it, and before each measured request the head is sent to a random place of the whole disk, as in section
+//! 5.1, so that seeks are not shorter than on a full disk.
 
-use ashlar_block::{
-    BlockDevice, Capability, Device, Durability, Extent, Geometry, IoContext, Layer, Result, blocks_of,
-};
+mod pieces;
+pub mod raid;
+
+use ashlar_block::{BlockDevice, Device, IoContext, Result, strand};
 use ashlar_devices::{FILL, Filled};
 use ashlar_emulated::Emulated;
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
 use ashlar_models::disk::Scheduler;
 use ashlar_models::{ModelFile, Spec};
-use ashlar_proximal::{Config, Creation, Engine, Placement, Status, Victims, strand};
+use ashlar_proximal::{Config, Creation, Engine, Placement, Status, Victims};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes as Size, Lba};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use pieces::{Pieces, Shape};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const CONTEXT: IoContext = IoContext::foreground("experiment");
@@ -29,77 +30,6 @@ pub const READ: u64 = 974;
 const FULL: f64 = 0.89;
 /// A revolution of the WD RE3.
 pub const REVOLUTION: Duration = Duration::from_nanos(8_333_333);
-
-/// Pieces of a disk, all over it, as one device; counted. Each piece has room for an extent, so that a few extents are a
-/// sample of a full disk.
-struct Pieces {
-    child: Device,
-    /// Blocks from the begin of one piece to that of the next.
-    stride: u64,
-    count: Blocks,
-    reads: AtomicU64,
-    writes: AtomicU64,
-}
-
-impl Pieces {
-    /// The parts of a request: where they are on the disk, and how long.
-    fn parts(&self, at: Lba, count: Blocks) -> Vec<(Lba, Blocks)> {
-        let (mut at, end) = (at.0, at.0 + count.0);
-        let mut parts = Vec::new();
-        while at < end {
-            // The first allocation range has the label, and no extent.
-            let (piece, within) = match at.checked_sub(256) {
-                Some(behind) => (behind / EXTENT, behind % EXTENT + 256),
-                None => (0, at),
-            };
-            let run = (end - at).min(EXTENT + 256 - within);
-            parts.push((Lba(piece * self.stride + within), Blocks(run)));
-            at += run;
-        }
-        parts
-    }
-}
-
-impl Layer for Pieces {
-    fn name(&self) -> String {
-        format!("pieces of {}", self.child.name())
-    }
-    fn geometry(&self) -> Geometry {
-        Geometry { capacity: self.count, ..self.child.geometry() }
-    }
-    fn capability(&self) -> Capability {
-        self.child.capability()
-    }
-    async fn read(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
-        let mut data = BytesMut::new();
-        for (at, count) in self.parts(at, count) {
-            self.reads.fetch_add(1, Ordering::Relaxed);
-            data.extend_from_slice(&self.child.read(context, at, count).await?);
-        }
-        Ok(data.freeze())
-    }
-    async fn write(&self, context: IoContext, at: Lba, pieces: Vec<Bytes>, durability: Durability) -> Result<()> {
-        let mut data = Bytes::from(pieces.concat());
-        for (at, count) in self.parts(at, blocks_of(&pieces)) {
-            self.writes.fetch_add(1, Ordering::Relaxed);
-            let part = data.split_to(count.to_bytes().0 as usize);
-            self.child.write(context, at, vec![part], durability).await?;
-        }
-        Ok(())
-    }
-    async fn flush(&self, context: IoContext) -> Result<()> {
-        self.child.flush(context).await
-    }
-    async fn discard(&self, context: IoContext, at: Lba, count: Blocks) -> Result<()> {
-        for (at, count) in self.parts(at, count) {
-            self.child.discard(context, at, count).await?;
-        }
-        Ok(())
-    }
-    async fn extent(&self, _context: IoContext, _at: Lba, count: Blocks) -> Result<Extent> {
-        Ok(Extent { hole: false, count })
-    }
-}
 
 /// What is tried.
 #[derive(Clone, Copy, Debug)]
@@ -165,6 +95,18 @@ pub struct Outcome {
     pub writes_per_revolution: f64,
 }
 
+/// A WD RE3, which takes its time if that is asked for. Specimens differ.
+fn disk(env: &Env, timed: bool, specimen: u64) -> Result<Device> {
+    let disk: Device = Arc::new(Filled::new(Blocks(1_000_204_886_016 / BLOCK_LEN as u64)));
+    let model = ModelFile::preset("wd-re3").expect("a preset");
+    Ok(if timed { Arc::new(Emulated::new(disk, &model, specimen, env.clone())?) } else { disk })
+}
+
+/// Sends the head of a disk somewhere, and waits until it is there.
+async fn displace(env: Env, disk: Device) -> Result<()> {
+    disk.read(CONTEXT, Lba(env.random() % disk.geometry().capacity.0), Blocks(1)).await.map(drop)
+}
+
 /// Runs an experiment; the same seed gives the same.
 pub fn run(seed: u64, setup: Setup) -> Outcome {
     let sim = Sim::new(seed, Schedule::Fifo);
@@ -173,15 +115,12 @@ pub fn run(seed: u64, setup: Setup) -> Outcome {
 }
 
 async fn experiment(env: Env, setup: Setup) -> Result<Outcome> {
-    let model = ModelFile::preset("wd-re3").expect("a preset");
-    let whole = Blocks(1_000_204_886_016 / BLOCK_LEN as u64);
-    let disk: Device = Arc::new(Filled::new(whole));
-    let disk: Device = if setup.timed { Arc::new(Emulated::new(disk, &model, 1, env.clone())?) } else { disk };
+    let disk = disk(&env, setup.timed, 1)?;
     let used = setup.extents * EXTENT;
     let blocks = Blocks(((used as f64 / FULL) as u64).next_multiple_of(256) + 512);
-    let stride = whole.0 / (blocks.0.div_ceil(EXTENT) + 1);
-    let (reads, writes) = (AtomicU64::new(0), AtomicU64::new(0));
-    let slice = Arc::new(Pieces { child: disk.clone(), stride, count: blocks, reads, writes });
+    // The first allocation range has the label, and no extent.
+    let shape = Shape { head: 256, piece: EXTENT, count: blocks.0 };
+    let slice = Arc::new(Pieces::new(disk.clone(), shape, env.clone()));
     let staging: Device = Arc::new(Filled::new(Blocks(1 << 20)));
     Engine::create(&env, &(slice.clone() as Device), &staging, Creation::default()).await?;
     let staged = setup.staging.map_or(64, |percent| (blocks.0 as f64 * percent / 100.0) as u64);
@@ -194,7 +133,7 @@ async fn experiment(env: Env, setup: Setup) -> Result<Outcome> {
         ..Config::default()
     };
     let engine = Engine::open(&env, slice.clone(), staging, config).await?;
-    let run = Run { env, engine, disk, slice, setup, whole };
+    let run = Run { env, engine, disk, slice, setup };
     run.fill().await?;
     let fresh = run.scan().await?;
     let mut outcome = run.update().await?;
@@ -208,7 +147,6 @@ struct Run {
     disk: Device,
     slice: Arc<Pieces>,
     setup: Setup,
-    whole: Blocks,
 }
 
 impl Run {
@@ -225,10 +163,7 @@ impl Run {
 
     /// Sends the head somewhere, and waits until the disk is quiet.
     async fn displace(&self) -> Result<()> {
-        if self.setup.timed {
-            self.disk.read(CONTEXT, Lba(self.env.random() % self.whole.0), Blocks(1)).await?;
-        }
-        Ok(())
+        if self.setup.timed { displace(self.env.clone(), self.disk.clone()).await } else { Ok(()) }
     }
 
     /// Reads every extent in random order, up to 974 blocks at a time.
@@ -243,11 +178,11 @@ impl Run {
             while at < EXTENT {
                 let count = READ.min(EXTENT - at);
                 self.displace().await?;
-                let (began, before) = (self.env.now(), self.slice.reads.load(Ordering::Relaxed));
+                let (began, before) = (self.env.now(), self.slice.spent().reads);
                 let data = self.engine.read(extent, at, Blocks(count)).await?;
                 assert!(data.iter().all(|byte| *byte == FILL), "the layout lost data");
                 time += self.env.now().since(began);
-                requests += self.slice.reads.load(Ordering::Relaxed) - before;
+                requests += self.slice.spent().reads - before;
                 reads += 1;
                 at += count;
             }
@@ -271,7 +206,7 @@ impl Run {
     async fn update(&self) -> Result<Outcome> {
         let data = Bytes::from(vec![FILL; BLOCK_LEN]);
         let all = self.setup.extents * self.setup.updates;
-        let (before, began) = (self.slice.writes.load(Ordering::Relaxed), self.env.now());
+        let (before, began) = (self.slice.spent().writes, self.env.now());
         let status = self.engine.status();
         for update in 0..all {
             if self.setup.snapshots && update > 0 && update.is_multiple_of(all / 3) {
@@ -285,7 +220,7 @@ impl Run {
         }
         self.engine.flush().await?;
         let time = self.env.now().since(began);
-        let writes = (self.slice.writes.load(Ordering::Relaxed) - before) as f64;
+        let writes = (self.slice.spent().writes - before) as f64;
         let done = self.engine.status();
         let batches = (done.batches - status.batches).max(1);
         Ok(Outcome {
