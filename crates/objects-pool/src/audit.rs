@@ -12,6 +12,7 @@ use ashlar_pool::map::{BACK_PREFIX, Form, MAP_PREFIX, chunk_start, decode};
 use ashlar_units::{Blocks, Lba};
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Entries of the dictionary that are read at once.
 const PAGE: usize = 256;
@@ -35,6 +36,26 @@ pub struct Audit {
 /// # Errors
 /// Those of the pool, for what cannot be read.
 pub async fn audit(volume: &Volume) -> Result<Audit> {
+    let mut stored = Vec::new();
+    let mut scan = Scan::new(volume, &[MAP_PREFIX], &[BACK_PREFIX]);
+    while let Some((key, value)) = scan.next().await? {
+        let first = chunk_start(&key).ok_or_else(|| Error::corrupt("a map key of the wrong length"))?;
+        let runs = decode(&value)?;
+        let runs = runs.iter().filter(|run| run.form != Form::Hole);
+        stored.extend(runs.map(|run| (first + u64::from(run.start))..(first + u64::from(run.end()))));
+    }
+    audit_with(volume, Place::base, stored).await
+}
+
+/// The same where the contents are elsewhere: with the first block of a place, and the blocks that hold something.
+///
+/// # Errors
+/// Those of the pool, for what cannot be read.
+pub async fn audit_with(
+    volume: &Volume,
+    base: impl Fn(Place) -> Lba,
+    stored: impl IntoIterator<Item = Range<u64>>,
+) -> Result<Audit> {
     let mut audit = Audit::default();
     let mut ends: BTreeMap<u64, u64> = BTreeMap::new();
     let mut counts: BTreeMap<u16, [u64; 2]> = BTreeMap::new();
@@ -49,8 +70,8 @@ pub async fn audit(volume: &Volume) -> Result<Audit> {
         *entry = [entry[0] + u64::from(!name.is_reserved()), entry[1] + record.size];
         audit.objects += 1;
         audit.bytes += record.size;
-        let base = record.place.base();
-        if ends.insert(base.0, (base + blocks_of(record.size)).0).is_some() {
+        let first = base(record.place);
+        if ends.insert(first.0, (first + blocks_of(record.size)).0).is_some() {
             audit.wrong.push(format!("{name} is in the place of another object"));
         }
     }
@@ -59,7 +80,8 @@ pub async fn audit(volume: &Volume) -> Result<Audit> {
     while let Some((key, _)) = scan.next().await? {
         let place = building_in(&key).ok_or_else(|| Error::corrupt("a place's key is damaged"))?;
         audit.building += 1;
-        if ends.insert(place.base().0, (place.base() + blocks_of(place.class.bytes())).0).is_some() {
+        let first = base(place);
+        if ends.insert(first.0, (first + blocks_of(place.class.bytes())).0).is_some() {
             audit.wrong.push("a place that is being built is an object's".into());
         }
     }
@@ -73,15 +95,11 @@ pub async fn audit(volume: &Volume) -> Result<Audit> {
         }
     }
     audit.wrong.extend(counts.keys().map(|stripe| format!("objects of stripe {stripe} are not counted")));
-    let mut scan = Scan::new(volume, &[MAP_PREFIX], &[BACK_PREFIX]);
-    while let Some((key, value)) = scan.next().await? {
-        let first = chunk_start(&key).ok_or_else(|| Error::corrupt("a map key of the wrong length"))?;
-        for run in decode(&value)?.iter().filter(|run| run.form != Form::Hole) {
-            let (start, end) = (first + u64::from(run.start), first + u64::from(run.end()));
-            let place = Place::holding(Lba(start)).base().0;
-            if ends.get(&place).is_none_or(|behind| end > *behind) {
-                audit.wrong.push(format!("blocks {start} to {end} are stored and no object's"));
-            }
+    for Range { start, end } in stored {
+        // The object, or the place, with the last first block before it.
+        let held = ends.range(..=start).next_back().is_some_and(|(_, behind)| end <= *behind);
+        if !held {
+            audit.wrong.push(format!("blocks {start} to {end} are stored and no object's"));
         }
     }
     Ok(audit)

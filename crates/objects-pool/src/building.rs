@@ -1,5 +1,6 @@
 //! Contents that do not fit one transaction: built in a place of their own, which nobody sees until the last transaction.
 
+use crate::contents::{Change, Contents};
 use crate::format::{Place, Record, blocks_of, building};
 use crate::{Rule, store::Objects};
 use ashlar_block::Result;
@@ -22,7 +23,7 @@ pub(crate) struct Building {
     tail: Bytes,
 }
 
-impl Objects {
+impl<C: Contents> Objects<C> {
     /// Begins to build in `place`.
     pub(crate) async fn build(&self, place: Place) -> Result<Building> {
         if self.keeps(Rule::ListBuilding) {
@@ -34,14 +35,15 @@ impl Objects {
     }
 
     /// Ends a building: in the transaction that makes it an object.
-    pub(crate) fn built(&self, txn: &mut Txn, building_place: &Building) {
-        self.volume.delete(txn, &building(building_place.place));
+    pub(crate) fn built(&self, change: &mut Change, building_place: &Building) {
+        self.volume.delete(&mut change.txn, &building(building_place.place));
+        change.needs_appended = true;
     }
 
     /// Gives up what was built.
     pub(crate) async fn raze(&self, place: Place) -> Result<()> {
+        self.contents.clear(self.contents.base(place), blocks_of(place.class.bytes())).await?;
         let mut txn = Txn::new().deleting();
-        self.volume.discard(&mut txn, place.base(), blocks_of(place.class.bytes()));
         self.volume.delete(&mut txn, &building(place));
         self.volume.commit(txn).await.map(drop)
     }
@@ -54,9 +56,7 @@ impl Objects {
             whole.extend_from_slice(&to.tail);
             whole.extend_from_slice(&step);
             let whole = whole.freeze();
-            let mut txn = Txn::new();
-            self.volume.write(&mut txn, to.place.base() + Blocks(start / BLOCK), &whole);
-            self.volume.commit(txn).await?;
+            self.contents.append(self.contents.base(to.place) + Blocks(start / BLOCK), &whole).await?;
             to.len += step.len() as u64;
             to.tail = whole.slice(whole.len() - whole.len() % BLOCK_LEN..);
         }
@@ -66,31 +66,26 @@ impl Objects {
     /// Appends the first `len` bytes of an object: shared, if what is there ends at a block; else copied. The caller keeps
     /// the object as it is until the end.
     pub(crate) async fn append_object(&self, to: &mut Building, record: &Record, len: u64) -> Result<()> {
-        if !to.tail.is_empty() {
-            let mut at = 0;
-            while at < len {
-                let end = len.min(at + STEP);
-                let data = self.read(record, at..end).await?;
-                self.append(to, &data).await?;
-                at = end;
+        let mut shared = 0;
+        if to.tail.is_empty() {
+            // The last block is shared if it is whole; else it is written again, with what comes behind it.
+            let (from, into) =
+                (self.contents.base(record.place), self.contents.base(to.place) + Blocks(to.len / BLOCK));
+            while shared < len / BLOCK {
+                let part = Blocks(SHARE_BLOCKS.min(len / BLOCK - shared));
+                if !self.contents.share(from + Blocks(shared), into + Blocks(shared), part).await? {
+                    break;
+                }
+                shared += part.0;
             }
-            return Ok(());
+            to.len += shared * BLOCK;
         }
-        // The last block is shared if it is whole; else it is written again, with what comes behind it.
-        let whole = len / BLOCK;
-        let (from, into) = (record.place.base(), to.place.base() + Blocks(to.len / BLOCK));
-        let mut done = 0;
-        while done < whole {
-            let part = Blocks(SHARE_BLOCKS.min(whole - done));
-            let mut txn = Txn::new();
-            self.volume.share(&mut txn, from + Blocks(done), &self.volume, into + Blocks(done), part).await?;
-            self.volume.commit(txn).await?;
-            done += part.0;
-        }
-        to.len += whole * BLOCK;
-        if whole * BLOCK < len {
-            let rest = self.read(record, whole * BLOCK..len).await?;
-            self.append(to, &rest).await?;
+        let mut at = shared * BLOCK;
+        while at < len {
+            let end = len.min(at + STEP);
+            let data = self.read(record, at..end).await?;
+            self.append(to, &data).await?;
+            at = end;
         }
         Ok(())
     }

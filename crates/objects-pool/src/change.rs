@@ -1,20 +1,21 @@
 //! Changes that need what is there: writes in place, writes that outgrow the place, and composing.
 
 use crate::building::{Building, STEP};
-use crate::format::{Class, Place, Record, blocks_of, object};
+use crate::contents::{Change as Batch, Contents};
+use crate::format::{Class, Place, Record, object};
 use crate::store::{LIMITS, Objects, too_large};
 use ashlar_objects::{
     Condition, Error, Name, Put, Result, Stat, checksum, checksum_of_both, checksum_of_zeros, checksum_with, len_of,
 };
-use ashlar_pool::{Seq, Txn};
+use ashlar_pool::Seq;
 use ashlar_units::{BLOCK_LEN, Blocks};
 use bytes::{Bytes, BytesMut};
 
 const BLOCK: u64 = BLOCK_LEN as u64;
 
-impl Objects {
+impl<C: Contents> Objects<C> {
     /// Writes into an object in place: first and last block are read and merged.
-    pub(crate) async fn overwrite(&self, txn: &mut Txn, record: &Record, at: u64, data: &[Bytes]) -> Result<()> {
+    pub(crate) async fn overwrite(&self, batch: &mut Batch, record: &Record, at: u64, data: &[Bytes]) -> Result<()> {
         let end = at + len_of(data);
         let (first, last) = (at / BLOCK, (end - 1) / BLOCK);
         let mut whole = BytesMut::with_capacity((end - first * BLOCK) as usize + BLOCK_LEN);
@@ -29,7 +30,7 @@ impl Objects {
                 whole.extend_from_slice(&piece);
             }
         }
-        self.volume.write(txn, record.place.base() + Blocks(first), &whole.freeze());
+        self.contents.write(batch, self.contents.base(record.place) + Blocks(first), &whole.freeze());
         Ok(())
     }
 
@@ -101,24 +102,22 @@ impl Objects {
         let sum = records.iter().fold(checksum(&[]), |sum, part| checksum_of_both(sum, part.checksum, part.size));
         let place = self.place(size).await?;
         let made = self.compose_in(place, &records, size).await;
-        let (mut txn, razes) = match made {
+        let (mut batch, razes) = match made {
             Ok(made) => made,
             Err(error) => return self.finish_or_raze(place, Err(error)).await,
         };
         let finish = async {
             let record = self.described(place, size, sum, put.attributes.clone()).await?;
-            self.volume.put(&mut txn, &object(name.as_bytes()), record.encode());
+            self.volume.put(&mut batch.txn, &object(name.as_bytes()), record.encode());
             let mut changes =
                 vec![(name, [i64::from(old.is_none()), size as i64 - old.map_or(0, |old| old.size as i64)])];
             for (part, record) in parts.iter().zip(&records) {
-                self.volume.delete(&mut txn, &object(part.as_bytes()));
+                self.volume.delete(&mut batch.txn, &object(part.as_bytes()));
                 changes.push((part, [-1, -(record.size as i64)]));
             }
-            for record in records.iter().chain(old) {
-                self.volume.discard(&mut txn, record.place.base(), blocks_of(record.size));
-            }
-            let counted = self.count(&mut txn, &changes);
-            let seq = self.commit(txn, counted).await?;
+            let ended: Vec<&Record> = records.iter().chain(old).collect();
+            let counted = self.count(&mut batch.txn, &changes);
+            let seq = self.commit(batch, &ended, counted).await?;
             Ok((record.stat(name), seq))
         };
         let finished = finish.await;
@@ -126,23 +125,25 @@ impl Objects {
     }
 
     /// The contents of all parts in `place`: in the transaction that is given, or built before it.
-    pub(crate) async fn compose_in(&self, place: Place, parts: &[Record], size: u64) -> Result<(Txn, bool)> {
-        let mut txn = Txn::new();
-        if place.class == Class::Small {
+    pub(crate) async fn compose_in(&self, place: Place, parts: &[Record], size: u64) -> Result<(Batch, bool)> {
+        let mut batch = Batch::default();
+        if place.class == Class::Small && size <= self.contents.write_max() {
             let mut whole = BytesMut::with_capacity(size as usize);
             for part in parts {
                 for piece in self.read(part, 0..part.size).await? {
                     whole.extend_from_slice(&piece);
                 }
             }
-            self.volume.write(&mut txn, place.base(), &whole.freeze());
-            return Ok((txn, false));
+            if size > 0 {
+                self.contents.write(&mut batch, self.contents.base(place), &whole.freeze());
+            }
+            return Ok((batch, false));
         }
         let mut building = self.build(place).await?;
         for part in parts {
             self.append_object(&mut building, part, part.size).await?;
         }
-        self.built(&mut txn, &building);
-        Ok((txn, true))
+        self.built(&mut batch, &building);
+        Ok((batch, true))
     }
 }

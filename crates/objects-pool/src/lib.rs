@@ -1,4 +1,4 @@
-//! Objects on a volume of a pool.
+//! Objects on a volume of a pool, or with their names there and their contents elsewhere ([`Contents`]).
 //!
 //! The contents of an object are one virtual range of the volume, its description is an entry of the volume's dictionary.
 //! Entries lie in the order of names, so a listing is a scan.
@@ -21,6 +21,7 @@
 mod audit;
 mod building;
 mod change;
+mod contents;
 pub mod format;
 #[cfg(test)]
 mod fuzz;
@@ -31,7 +32,8 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use audit::{Audit, audit, object_at};
+pub use audit::{Audit, audit, audit_with, object_at};
+pub use contents::{Change, Contents};
 pub use rules::Rule;
 pub use store::{Objects, Options};
 

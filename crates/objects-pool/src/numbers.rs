@@ -1,6 +1,7 @@
 //! Numbers that are used once: of places, and versions.
 
 use crate::Rule;
+use crate::contents::Contents;
 use crate::format::{Class, Place, counters, decode_numbers, encode_numbers};
 use ashlar_block::{Kind, Result};
 use ashlar_pool::{Txn, Volume};
@@ -38,11 +39,11 @@ impl Numbers {
     }
 
     /// A place that was never used.
-    pub(crate) async fn place(&self, volume: &Volume, class: Class) -> Result<Place> {
+    pub(crate) async fn place(&self, volume: &Volume, contents: &impl Contents, class: Class) -> Result<Place> {
         let number = self.take(volume, class as usize).await?;
-        if number >= class.places() {
-            let message =
-                format!("all {} places for objects of up to {} bytes are used", class.places(), class.bytes());
+        let places = contents.places(class);
+        if number >= places {
+            let message = format!("all {places} places for objects of up to {} bytes are used", class.bytes());
             return Err(ashlar_block::Error::new(Kind::NoSpace, message));
         }
         Ok(Place { class, number })

@@ -3,8 +3,9 @@
 use crate::Rule;
 use crate::audit::Scan;
 use crate::building::STEP;
+use crate::contents::{Change as Batch, Contents};
 use crate::format::{
-    Class, Place, Record, VERSION, all_building, all_counts, blocks_of, building_in, count, decode_numbers,
+    Class, Place, Record, VERSION, all_building, all_counts, blocks_of, building, building_in, count, decode_numbers,
     encode_numbers, head, name_in, object, stripe_in,
 };
 use crate::locks::{Locks, stripe};
@@ -33,9 +34,10 @@ pub struct Options {
     pub without: Option<Rule>,
 }
 
-/// Objects on a volume.
-pub struct Objects {
+/// Objects: their descriptions in the dictionary of a volume, and their contents there too, or where `C` has them.
+pub struct Objects<C = Volume> {
     pub(crate) volume: Volume,
+    pub(crate) contents: C,
     name: String,
     locks: Locks,
     numbers: Numbers,
@@ -45,6 +47,15 @@ pub struct Objects {
 }
 
 impl Objects {
+    /// Opens the store on a volume that has the contents, too; `name` is for errors and metrics. One store at a time may be open
+    /// on a volume.
+    ///
+    /// # Errors
+    /// Those of [`open_with`](Objects::open_with).
+    pub async fn open(volume: Volume, name: String, options: Options) -> ashlar_block::Result<Objects> {
+        Objects::open_with(volume.clone(), volume, name, options).await
+    }
+
     /// Makes an empty volume a store.
     ///
     /// # Errors
@@ -58,12 +69,19 @@ impl Objects {
         let seq = volume.commit(txn).await?;
         volume.pool().sync(seq).await
     }
+}
 
-    /// Opens the store on a volume; `name` is for errors and metrics. One store at a time may be open on a volume.
+impl<C: Contents> Objects<C> {
+    /// Opens the store whose dictionary is on a volume, and whose contents are elsewhere.
     ///
     /// # Errors
     /// `Unsupported` if the volume holds something else; those of the pool.
-    pub async fn open(volume: Volume, name: String, options: Options) -> ashlar_block::Result<Objects> {
+    pub async fn open_with(
+        volume: Volume,
+        contents: C,
+        name: String,
+        options: Options,
+    ) -> ashlar_block::Result<Objects<C>> {
         let unsupported = |message: &str| ashlar_block::Error::new(Kind::Unsupported, format!("{name}: {message}"));
         match volume.get(&head()).await? {
             Some(version) if *version == VERSION.to_le_bytes() => {}
@@ -80,7 +98,7 @@ impl Objects {
         }
         let numbers = Numbers::open(&volume, options.without).await?;
         let counts = Mutex::new(counts);
-        let objects = Objects { volume, name, locks: Locks::new(), numbers, counts, options };
+        let objects = Objects { volume, contents, name, locks: Locks::new(), numbers, counts, options };
         // What was being built when the store was last used is nobody's.
         let (low, high) = all_building();
         let mut scan = Scan::new(&objects.volume, &low, &high);
@@ -93,11 +111,16 @@ impl Objects {
 
     #[cfg(test)]
     pub(crate) async fn numbers_place(&self) -> Place {
-        self.numbers.place(&self.volume, Class::Medium).await.expect("a place")
+        self.numbers.place(&self.volume, &self.contents, Class::Medium).await.expect("a place")
     }
 
     pub(crate) fn keeps(&self, rule: Rule) -> bool {
         self.options.without != Some(rule)
+    }
+
+    /// Where the contents are.
+    pub fn contents(&self) -> &C {
+        &self.contents
     }
 
     fn pool(&self) -> &Pool {
@@ -130,7 +153,8 @@ impl Objects {
             return Ok(vec![]);
         }
         let (first, end) = (range.start / BLOCK, range.end.div_ceil(BLOCK));
-        let mut pieces = self.volume.read(record.place.base() + Blocks(first), Blocks(end - first)).await?;
+        let mut pieces =
+            self.contents.read(self.contents.base(record.place) + Blocks(first), Blocks(end - first)).await?;
         let mut skip = (range.start - first * BLOCK) as usize;
         let mut left = (range.end - range.start) as usize;
         pieces.retain_mut(|piece| {
@@ -167,28 +191,54 @@ impl Objects {
     /// Commits what makes `record` the object `name` instead of `old`; the caller holds the lock.
     pub(crate) async fn replace(
         &self,
-        mut txn: Txn,
+        mut batch: Batch,
         name: &Name,
         old: Option<&Record>,
         record: &Record,
     ) -> Result<Seq> {
-        self.volume.put(&mut txn, &object(name.as_bytes()), record.encode());
-        if let Some(old) = old.filter(|old| old.place != record.place) {
-            if !self.keeps(Rule::ChangeAtOnce) {
-                let mut first = Txn::new();
-                self.volume.discard(&mut first, old.place.base(), blocks_of(old.size));
-                self.volume.commit(first).await?;
-            }
-            self.volume.discard(&mut txn, old.place.base(), blocks_of(old.size));
+        self.volume.put(&mut batch.txn, &object(name.as_bytes()), record.encode());
+        let replaced: Vec<&Record> = old.filter(|old| old.place != record.place).into_iter().collect();
+        if !self.keeps(Rule::ChangeAtOnce) {
+            let mut first = Batch::default();
+            self.give_up(&mut first, &replaced);
+            self.contents.commit(first).await?;
         }
         let (before, now) = (old.map_or(0, |old| old.size as i64), record.size as i64);
-        let counted = self.count(&mut txn, &[(name, [i64::from(old.is_none()), now - before])]);
-        self.commit(txn, counted).await
+        let counted = self.count(&mut batch.txn, &[(name, [i64::from(old.is_none()), now - before])]);
+        self.commit(batch, &replaced, counted).await
     }
 
-    pub(crate) async fn commit(&self, txn: Txn, counted: BTreeMap<u16, [u64; 2]>) -> Result<Seq> {
-        let seq = self.volume.commit(txn).await?;
+    /// Puts the end of contents into a change: of some their blocks, of what does not fit the place, which is listed as one that is
+    /// being built. Gives those that are listed.
+    fn give_up(&self, batch: &mut Batch, records: &[&Record]) -> Vec<Place> {
+        let (mut room, mut listed) = (self.contents.discard_max(), Vec::new());
+        for record in records {
+            let count = blocks_of(record.size);
+            if count <= room {
+                room -= count;
+                self.contents.discard(batch, self.contents.base(record.place), count);
+            } else {
+                self.volume.put(&mut batch.txn, &building(record.place), Bytes::new());
+                listed.push(record.place);
+            }
+        }
+        listed
+    }
+
+    /// Commits a change in which the contents of some objects cease.
+    pub(crate) async fn commit(
+        &self,
+        mut batch: Batch,
+        ended: &[&Record],
+        counted: BTreeMap<u16, [u64; 2]>,
+    ) -> Result<Seq> {
+        let listed = self.give_up(&mut batch, ended);
+        let seq = self.contents.commit(batch).await?;
         self.counts.lock().extend(counted);
+        for place in listed {
+            // What is not cleared now, the next opening clears.
+            let _ = self.raze(place).await;
+        }
         Ok(seq)
     }
 
@@ -214,7 +264,7 @@ impl Objects {
 
     pub(crate) async fn place(&self, size: u64) -> Result<Place> {
         let class = Class::of(size).ok_or(Error::TooLarge { what: "an object", size, limit: LIMITS.object })?;
-        Ok(self.numbers.place(&self.volume, class).await?)
+        Ok(self.numbers.place(&self.volume, &self.contents, class).await?)
     }
 
     /// Builds contents, and finishes them under the lock; gives up what was built if that fails.
@@ -232,9 +282,9 @@ impl Objects {
         let _exclusive = self.locks.write(name).await;
         let old = self.admitted(name, put.change.condition).await?;
         let record = self.described(place, building.len, checksum(&data), put.attributes).await?;
-        let mut txn = Txn::new();
-        self.built(&mut txn, &building);
-        let seq = self.replace(txn, name, old.as_ref(), &record).await?;
+        let mut batch = Batch::default();
+        self.built(&mut batch, &building);
+        let seq = self.replace(batch, name, old.as_ref(), &record).await?;
         Ok((record.stat(name), seq))
     }
 }
@@ -248,7 +298,7 @@ fn admit(size: u64, attributes: &Attributes) -> Result<()> {
     too_large("a set of attributes", attributes_len(attributes), LIMITS.attributes)
 }
 
-impl Engine for Objects {
+impl<C: Contents> Engine for Objects<C> {
     fn name(&self) -> String {
         self.name.clone()
     }
@@ -261,7 +311,7 @@ impl Engine for Objects {
         admit(size, &put.attributes)?;
         let durability = put.change.durability;
         let place = self.place(size).await?;
-        if size > STEP {
+        if size > self.contents.write_max() {
             // What cannot be is refused before anything is written.
             self.admitted(name, put.change.condition).await?;
             let built = self.put_built(name, data, put, place).await;
@@ -270,15 +320,17 @@ impl Engine for Objects {
             return Ok(stat);
         }
         // Compressed and summed before the lock.
-        let mut txn = Txn::new();
+        let mut batch = Batch::default();
         let whole = if let [only] = data.as_slice() { only.clone() } else { data.concat().into() };
         let sum = checksum(std::slice::from_ref(&whole));
-        self.volume.write(&mut txn, place.base(), &whole);
+        if size > 0 {
+            self.contents.write(&mut batch, self.contents.base(place), &whole);
+        }
         let (record, seq) = {
             let _exclusive = self.locks.write(name).await;
             let old = self.admitted(name, put.change.condition).await?;
             let record = self.described(place, size, sum, put.attributes).await?;
-            let seq = self.replace(txn, name, old.as_ref(), &record).await?;
+            let seq = self.replace(batch, name, old.as_ref(), &record).await?;
             (record, seq)
         };
         self.settle(seq, durability).await?;
@@ -297,22 +349,22 @@ impl Engine for Objects {
             too_large("an object", at.saturating_add(len), LIMITS.object)?;
             if len == 0 {
                 let record = self.described(old.place, old.size, old.checksum, old.attributes.clone()).await?;
-                (record.clone(), self.replace(Txn::new(), name, Some(&old), &record).await?)
+                (record.clone(), self.replace(Batch::default(), name, Some(&old), &record).await?)
             } else {
                 let size = old.size.max(at + len);
                 let sum = self.checksum_after(&old, at, &data).await?;
-                let mut txn = Txn::new();
-                if size <= old.place.class.bytes() && len <= STEP {
-                    self.overwrite(&mut txn, &old, at, &data).await?;
+                let mut batch = Batch::default();
+                if size <= old.place.class.bytes() && len <= self.contents.write_max() {
+                    self.overwrite(&mut batch, &old, at, &data).await?;
                     let record = self.described(old.place, size, sum, old.attributes.clone()).await?;
-                    (record.clone(), self.replace(txn, name, Some(&old), &record).await?)
+                    (record.clone(), self.replace(batch, name, Some(&old), &record).await?)
                 } else {
                     let place = self.place(size).await?;
                     let rewritten = async {
                         let building = self.rewrite(&old, at, &data, place).await?;
-                        self.built(&mut txn, &building);
+                        self.built(&mut batch, &building);
                         let record = self.described(place, size, sum, old.attributes.clone()).await?;
-                        let seq = self.replace(txn, name, Some(&old), &record).await?;
+                        let seq = self.replace(batch, name, Some(&old), &record).await?;
                         Ok((record, seq))
                     };
                     let rewritten = rewritten.await;
@@ -342,7 +394,7 @@ impl Engine for Objects {
             let _exclusive = self.locks.write(name).await;
             let old = self.found(name, change.condition).await?;
             let record = self.described(old.place, old.size, old.checksum, attributes).await?;
-            (record.clone(), self.replace(Txn::new(), name, Some(&old), &record).await?)
+            (record.clone(), self.replace(Batch::default(), name, Some(&old), &record).await?)
         };
         self.settle(seq, change.durability).await?;
         Ok(record.stat(name))
@@ -365,11 +417,10 @@ impl Engine for Objects {
         let seq = {
             let _exclusive = self.locks.write(name).await;
             let old = self.found(name, change.condition).await?;
-            let mut txn = Txn::new().deleting();
-            self.volume.delete(&mut txn, &object(name.as_bytes()));
-            self.volume.discard(&mut txn, old.place.base(), blocks_of(old.size));
-            let counted = self.count(&mut txn, &[(name, [-1, -(old.size as i64)])]);
-            self.commit(txn, counted).await?
+            let mut batch = Batch { txn: Txn::new().deleting(), ..Batch::default() };
+            self.volume.delete(&mut batch.txn, &object(name.as_bytes()));
+            let counted = self.count(&mut batch.txn, &[(name, [-1, -(old.size as i64)])]);
+            self.commit(batch, &[&old], counted).await?
         };
         self.settle(seq, change.durability).await
     }
@@ -404,12 +455,12 @@ impl Engine for Objects {
     }
 
     async fn sync(&self) -> Result<()> {
-        Ok(self.pool().sync_all().await?)
+        Ok(self.contents.sync().await?)
     }
 
     fn usage(&self) -> Usage {
         let totals = self.counts.lock().values().fold([0, 0], |sum, count| [sum[0] + count[0], sum[1] + count[1]]);
-        Usage { objects: totals[0], capacity: self.pool().status().capacity, used: totals[1] }
+        Usage { objects: totals[0], capacity: self.contents.capacity(), used: totals[1] }
     }
 }
 
