@@ -6,9 +6,10 @@
 //! last, or what was being written, and a scrub must find nothing wrong: no row is torn.
 
 use crate::pool::{Failure, run_history};
+use crate::rack::Rack;
 use ashlar_array::{Array, Creation, JOURNAL_MIN, Level, MemberState, NamedDevice, Options, Pace, Rule, Verify};
 use ashlar_block::{BlockDevice, Durability, IoContext};
-use ashlar_devices::{Power, PowerCut, Tearing};
+use ashlar_devices::Power;
 use ashlar_env::Env;
 use ashlar_units::{BLOCK_LEN, Blocks, Lba};
 use bytes::Bytes;
@@ -21,8 +22,8 @@ use std::time::Duration;
 const CONTEXT: IoContext = IoContext::foreground("prove array");
 /// Tasks that write, each its own blocks of all rows.
 const WRITERS: u64 = 3;
-/// Groups of a member.
-const GROUPS: u64 = 3;
+/// A member: three groups.
+const MEDIUM: Blocks = Blocks(2 + JOURNAL_MIN.0 + 3 * 64);
 /// Blocks that histories touch: a few groups' worth, so that rows are met again and again.
 const SPACE: u64 = 120;
 static RUN: AtomicBool = AtomicBool::new(false);
@@ -85,49 +86,6 @@ fn stamped(stamp: u64) -> Bytes {
         .collect()
 }
 
-/// The members' media.
-struct Rack {
-    env: Env,
-    media: Vec<Arc<PowerCut>>,
-    power: Power,
-}
-
-impl Rack {
-    fn medium(env: &Env) -> PowerCut {
-        PowerCut::new(Blocks(2 + JOURNAL_MIN.0 + GROUPS * 64), env.clone(), Duration::from_micros(50))
-    }
-    fn new(env: &Env, members: usize) -> Rack {
-        let power = Power::default();
-        let media = (0..members).map(|_| Arc::new(Rack::medium(env).on(&power))).collect();
-        Rack { env: env.clone(), media, power }
-    }
-    fn named(&self) -> Vec<NamedDevice> {
-        let named = |(slot, medium): (usize, &Arc<PowerCut>)| NamedDevice {
-            name: format!("member{slot}"),
-            device: medium.clone(),
-        };
-        self.media.iter().enumerate().map(named).collect()
-    }
-    /// What the members hold after the power was cut; one of them, perhaps, on a supply of its own from now on.
-    fn after_cut(&mut self, alone: Option<usize>) {
-        let power = Power::default();
-        let survive = |(slot, medium): (usize, &Arc<PowerCut>)| {
-            let survivor = medium.after_cut(Tearing::ALL, self.env.clone());
-            Arc::new(if alone == Some(slot) { survivor } else { survivor.on(&power) })
-        };
-        self.media = self.media.iter().enumerate().map(survive).collect();
-        self.power = power;
-    }
-    /// Cuts the power of all but one after so many operations.
-    fn cut_after(&self, alone: Option<usize>, operations: u64) {
-        if let Some(medium) =
-            self.media.iter().enumerate().find(|(slot, _)| alone != Some(*slot)).map(|(_, medium)| medium)
-        {
-            medium.cut_after(operations);
-        }
-    }
-}
-
 async fn history(env: Env, seed: u64, options: ArrayOptions) -> Found<ArrayOutcome> {
     let text = |error: ashlar_block::Error| error.to_string();
     let levels = [
@@ -143,7 +101,7 @@ async fn history(env: Env, seed: u64, options: ArrayOptions) -> Found<ArrayOutco
     let tolerance = if level == Level::Raid0 { 0 } else { level.parity(members) };
     let verify = if (seed / 7).is_multiple_of(2) { Verify::Row } else { Verify::Own };
     let run = Options { verify, without: options.without, ..Options::default() };
-    let mut rack = Rack::new(&env, members);
+    let mut rack = Rack::new(&env, members, MEDIUM);
     let creation = Creation { level, unit: Blocks(7), journal: JOURNAL_MIN, force: false };
     Array::create(&env, &rack.named(), creation, |_, _| ()).await.map_err(text)?;
     let model = Model::default();
@@ -155,7 +113,7 @@ async fn history(env: Env, seed: u64, options: ArrayOptions) -> Found<ArrayOutco
         // One member may die before the others.
         let victim =
             (tolerance > dead.len() && env.random().is_multiple_of(2)).then(|| env.random() as usize % members);
-        rack.after_cut(victim);
+        rack.after_cut(&Power::default(), victim);
         rack.cut_after(victim, env.random() % (options.steps * 24));
         if let Some(victim) = victim {
             rack.media[victim].cut_after(env.random() % (options.steps * 4));
@@ -166,7 +124,7 @@ async fn history(env: Env, seed: u64, options: ArrayOptions) -> Found<ArrayOutco
             outcome.deaths += note_dead(&array, &mut dead);
         }
         // The power of the last one, too.
-        rack.after_cut(None);
+        rack.after_cut(&Power::default(), None);
         outcome.cuts += 1;
         let left_out =
             (tolerance > dead.len() && env.random().is_multiple_of(2)).then(|| env.random() as usize % members);
@@ -207,7 +165,7 @@ async fn live(
     let failed = array.status().members.into_iter().find(|member| member.state == MemberState::Failed);
     let mut rebuilding = array.status().members.iter().any(|member| member.state == MemberState::Rebuilding);
     if let Some(failed) = failed.filter(|_| !env.random().is_multiple_of(3)) {
-        let fresh = Arc::new(Rack::medium(env).on(&rack.power));
+        let fresh = rack.fresh();
         rack.media[failed.slot] = fresh.clone();
         let device = NamedDevice { name: "fresh".into(), device: fresh };
         rebuilding |= array.replace(failed.slot, device, false).await.is_ok();
@@ -264,9 +222,9 @@ async fn write_on(env: Env, array: Arc<Array>, model: Model, writer: u64, steps:
         for (at, stamp) in &stamps {
             model.lock().entry(*at).or_default().since.insert(*stamp);
         }
-        let blocks = stamps.iter().map(|(at, stamp)| (Lba(*at), stamped(*stamp))).collect();
+        let blocks = stamps.iter().map(|(at, stamp)| (Lba(*at), vec![stamped(*stamp)])).collect();
         let durability = if env.random().is_multiple_of(2) { Durability::Cached } else { Durability::Forced };
-        if array.strand(CONTEXT, blocks, durability).await.is_err() {
+        if array.write_strand(CONTEXT, blocks, 1, durability).await.is_err() {
             return Ok(acknowledged);
         }
         for (at, stamp) in stamps {

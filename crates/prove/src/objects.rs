@@ -4,17 +4,24 @@
 //! write or flush; then keep a random subset of what was not flushed, torn and reordered, reopen, and find the state among
 //! those that the model went through, not older than the last that was promised. Names, contents, attributes and versions
 //! must be those of the state; no block may be stored that is no object's; no version may be given out twice.
+//!
+//! The contents are on the pool, or in extents of a proximal store, whose disk and staging device lose their power alone or at
+//! one moment, beside somebody who destages.
 
 use crate::pool::{CAPACITY, CREATION, Failure, clean_on, config, run_history};
+use crate::rack::Rack;
 use ashlar_block::Device;
-use ashlar_devices::{PowerCut, Tearing};
+use ashlar_devices::Power;
 use ashlar_env::Env;
 use ashlar_objects::{
-    At, Attributes, Change, Condition, Durability, Engine, Error, List, Name, Object, Put, Stat, checksum,
+    At, Attributes, Change, Condition, Durability, Error, List, Name, Object, Put, Stat, Store, checksum,
 };
 use ashlar_objects_pool as objects_pool;
-use ashlar_objects_pool::Objects;
+use ashlar_objects_pool::{Audit, Objects};
+use ashlar_objects_proximal as objects_proximal;
 use ashlar_pool::{Pool, Rule};
+use ashlar_proximal as proximal;
+use ashlar_units::{Blocks, Bytes as Size};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -26,6 +33,18 @@ use std::time::Duration;
 const NAMES: u64 = 12;
 const READERS: usize = 2;
 const VOLUME: &str = "objects";
+/// The disk of a proximal store.
+const DISK: Blocks = Blocks(6000);
+
+/// Where contents are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ground {
+    /// On a volume of the pool.
+    #[default]
+    Pool,
+    /// In extents of a proximal store.
+    Proximal,
+}
 
 /// A rule to break: of the store, or of the pool below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,13 +53,21 @@ pub enum ObjectsRule {
     Store(objects_pool::Rule),
     /// Of the pool.
     Pool(Rule),
+    /// Of the proximal store.
+    Proximal(proximal::Rule),
 }
 
 impl ObjectsRule {
-    /// All rules, with their names and what they say.
-    pub fn all() -> impl Iterator<Item = (ObjectsRule, &'static str, &'static str)> {
+    /// All rules that stores on this ground keep, with their names and what they say.
+    pub fn all(ground: Ground) -> Vec<(ObjectsRule, &'static str, &'static str)> {
         let own = objects_pool::Rule::ALL.into_iter().map(|(rule, name, what)| (ObjectsRule::Store(rule), name, what));
-        own.chain(Rule::ALL.into_iter().map(|(rule, name, what)| (ObjectsRule::Pool(rule), name, what)))
+        let pool = Rule::ALL.into_iter().map(|(rule, name, what)| (ObjectsRule::Pool(rule), name, what));
+        let extents =
+            proximal::Rule::ALL.into_iter().map(|(rule, name, what)| (ObjectsRule::Proximal(rule), name, what));
+        match ground {
+            Ground::Pool => own.chain(pool).collect(),
+            Ground::Proximal => own.chain(extents).collect(),
+        }
     }
 
     /// A rule by its name.
@@ -58,11 +85,13 @@ pub struct ObjectsOptions {
     pub steps: u64,
     /// A rule to break.
     pub without: Option<ObjectsRule>,
+    /// Where contents are.
+    pub ground: Ground,
 }
 
 impl Default for ObjectsOptions {
     fn default() -> ObjectsOptions {
-        ObjectsOptions { lives: 4, steps: 40, without: None }
+        ObjectsOptions { lives: 4, steps: 40, without: None, ground: Ground::Pool }
     }
 }
 
@@ -103,69 +132,177 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-async fn open(env: &Env, medium: &Arc<PowerCut>, options: ObjectsOptions) -> Found<(Pool, Arc<Objects>)> {
-    let (of_pool, of_store) = match options.without {
-        Some(ObjectsRule::Pool(rule)) => (Some(rule), None),
-        Some(ObjectsRule::Store(rule)) => (None, Some(rule)),
-        None => (None, None),
+/// The media: that of the pool, and the disk of a proximal store.
+struct Media {
+    pool: Rack,
+    disk: Option<Rack>,
+}
+
+impl Media {
+    fn new(env: &Env, ground: Ground) -> Media {
+        let disk = (ground == Ground::Proximal).then(|| Rack::new(env, 1, DISK));
+        Media { pool: Rack::new(env, 1, CAPACITY), disk }
+    }
+    fn devices(&self) -> (Device, Option<Device>) {
+        let first = |rack: &Rack| -> Device { rack.media[0].clone() };
+        (first(&self.pool), self.disk.as_ref().map(first))
+    }
+    fn cut_after(&self, env: &Env, steps: u64) {
+        match &self.disk {
+            Some(disk) if env.random().is_multiple_of(3) => disk.cut_after(None, env.random() % (steps * 3)),
+            _ => self.pool.cut_after(None, env.random() % (steps * 5)),
+        }
+    }
+    fn after_cut(&mut self, env: &Env) {
+        let power = Power::default();
+        self.pool.after_cut(&power, None);
+        if let Some(disk) = &mut self.disk {
+            // Both fail at one moment from now on, or each alone.
+            disk.after_cut(&if env.random().is_multiple_of(2) { Power::default() } else { power }, None);
+        }
+    }
+    fn is_dead(&self) -> bool {
+        [Some(&self.pool), self.disk.as_ref()].into_iter().flatten().any(|rack| rack.media[0].is_dead())
+    }
+}
+
+/// An open store, with what is below it.
+struct Opened {
+    store: Store,
+    pool: Pool,
+    engine: Option<proximal::Engine>,
+}
+
+async fn open(env: &Env, media: &Media, options: ObjectsOptions) -> Found<Opened> {
+    let of_store = match options.without {
+        Some(ObjectsRule::Store(rule)) => Some(rule),
+        _ => None,
     };
-    let pool = Pool::open(env, vec![medium.clone() as Device], config(of_pool)).await.map_err(text)?;
-    let volume = pool.volume(VOLUME).ok_or("the volume is gone")?;
     let settings = objects_pool::Options { without: of_store };
-    let objects = Objects::open(volume, "objects".into(), settings).await.map_err(text)?;
-    Ok((pool, Arc::new(objects)))
+    let (device, disk) = media.devices();
+    let Some(disk) = disk else {
+        let of_pool = match options.without {
+            Some(ObjectsRule::Pool(rule)) => Some(rule),
+            _ => None,
+        };
+        let pool = Pool::open(env, vec![device], config(of_pool)).await.map_err(text)?;
+        let volume = pool.volume(VOLUME).ok_or("the volume is gone")?;
+        let objects = Objects::open(volume, "objects".into(), settings).await.map_err(text)?;
+        return Ok(Opened { store: Arc::new(objects), pool, engine: None });
+    };
+    let of_extents = match options.without {
+        Some(ObjectsRule::Proximal(rule)) => Some(rule),
+        _ => None,
+    };
+    let config = proximal::Config {
+        small_max: Size::kib(32),
+        staged_max: Some(Blocks(160)),
+        memory: Size::mib(4),
+        log_bytes: Size::mib(1),
+        without: of_extents,
+        ..proximal::Config::default()
+    };
+    let opened = objects_proximal::open(env, (disk, device), config, "objects".into(), settings).await;
+    let objects = opened.map_err(text)?;
+    let engine = objects.contents().engine().clone();
+    Ok(Opened { store: Arc::new(objects), pool: engine.pool().clone(), engine: Some(engine) })
+}
+
+impl Opened {
+    async fn format(env: &Env, media: &Media) -> Found<()> {
+        let (device, disk) = media.devices();
+        if let Some(disk) = disk {
+            let shape = proximal::Shape { range: Blocks(16), area: 8, group: Blocks(64) };
+            let creation = proximal::Creation { shape, segment: CREATION.segment, force: false };
+            return objects_proximal::format(env, &disk, &device, creation).await.map_err(text);
+        }
+        Pool::create(env, std::slice::from_ref(&device), CREATION).await.map_err(text)?;
+        let pool = Pool::open(env, vec![device], config(None)).await.map_err(text)?;
+        let volume = pool.create_volume(VOLUME).await.map_err(text)?;
+        Objects::format(&volume).await.map_err(text)?;
+        pool.close().await.map_err(text)
+    }
+
+    async fn audit(&self) -> Found<Audit> {
+        let Some(engine) = &self.engine else {
+            let volume = self.pool.volume(VOLUME).ok_or("the volume is gone")?;
+            return objects_pool::audit(&volume).await.map_err(text);
+        };
+        let checked = engine.check().await.map_err(text)?;
+        if !checked.is_sound() {
+            return Err(format!("the check of the extents found {checked:?}"));
+        }
+        objects_proximal::audit(engine).await.map_err(text)
+    }
+
+    async fn close(self) -> Found<()> {
+        drop(self.store);
+        match self.engine {
+            Some(engine) => engine.close().await.map_err(text),
+            None => self.pool.close().await.map_err(text),
+        }
+    }
+}
+
+/// Destages now and then.
+async fn destage_on(env: Env, engine: proximal::Engine, stop: Arc<AtomicBool>) {
+    while !stop.load(Ordering::Relaxed) {
+        env.sleep(Duration::from_micros(env.random() % 3000)).await;
+        if engine.destage().await.is_err() {
+            return;
+        }
+    }
 }
 
 async fn history(env: Env, options: ObjectsOptions) -> Found<ObjectsOutcome> {
-    let mut medium = Arc::new(PowerCut::new(CAPACITY, env.clone(), Duration::from_micros(50)));
-    Pool::create(&env, &[medium.clone() as Device], CREATION).await.map_err(text)?;
-    let pool = Pool::open(&env, vec![medium.clone() as Device], config(None)).await.map_err(text)?;
-    let volume = pool.create_volume(VOLUME).await.map_err(text)?;
-    Objects::format(&volume).await.map_err(text)?;
-    pool.close().await.map_err(text)?;
+    let mut media = Media::new(&env, options.ground);
+    Opened::format(&env, &media).await?;
     let (mut world, mut outcome) = (World::new(), ObjectsOutcome::default());
     let mut versions = BTreeSet::new();
     for life in 0..options.lives {
-        let (pool, store) = open(&env, &medium, options).await?;
+        let opened = open(&env, &media, options).await?;
         let stop = Arc::new(AtomicBool::new(false));
         let readers: Vec<_> =
-            (0..READERS).map(|_| env.spawn(read_on(env.clone(), store.clone(), stop.clone()))).collect();
-        let cleaner = env.spawn(clean_on(env.clone(), pool.clone(), stop.clone()));
-        medium.cut_after(env.random() % (options.steps * 5));
-        let mut life_of = Life { env: &env, store: &store, states: vec![world], durable: 0, versions: &mut versions };
+            (0..READERS).map(|_| env.spawn(read_on(env.clone(), opened.store.clone(), stop.clone()))).collect();
+        let mut others = vec![env.spawn(clean_on(env.clone(), opened.pool.clone(), stop.clone()))];
+        let engine = opened.engine.clone();
+        others.extend(engine.map(|engine| env.spawn(destage_on(env.clone(), engine, stop.clone()))));
+        media.cut_after(&env, options.steps);
+        let mut life_of =
+            Life { env: &env, store: &opened.store, states: vec![world], durable: 0, versions: &mut versions };
         life_of.work(options.steps).await.map_err(|error| format!("life {life}: {error}"))?;
         let (states, durable) = (life_of.states, life_of.durable);
         stop.store(true, Ordering::Relaxed);
         for reader in readers {
-            if let Some(error) = reader.await.filter(|_| !medium.is_dead()) {
+            if let Some(error) = reader.await.filter(|_| !media.is_dead()) {
                 return Err(format!("life {life}: a reader met {error}"));
             }
         }
-        cleaner.await;
+        for other in others {
+            other.await;
+        }
         outcome.changes += states.len() as u64 - 1;
-        drop((pool, store));
-        medium = Arc::new(medium.after_cut(Tearing::ALL, env.clone()));
+        drop(opened);
+        media.after_cut(&env);
         let after = |error: String| format!("life {life}, after the cut: {error}");
-        let (pool, store) = open(&env, &medium, options).await.map_err(after)?;
-        world = survivor(&store, &states, durable).await.map_err(after)?;
-        let volume = pool.volume(VOLUME).ok_or("the volume is gone")?;
-        let audit = objects_pool::audit(&volume).await.map_err(text)?;
+        let opened = open(&env, &media, options).await.map_err(after)?;
+        world = survivor(&opened.store, &states, durable).await.map_err(after)?;
+        let audit = opened.audit().await.map_err(after)?;
         if !audit.wrong.is_empty() || audit.building > 0 {
             return Err(after(format!("{} places are being built; {:?}", audit.building, audit.wrong)));
         }
-        let checked = pool.check(|_, _| {}).await.map_err(text)?;
+        let checked = opened.pool.check(|_, _| {}).await.map_err(text)?;
         if !checked.damaged.is_empty() || !checked.miscounted.is_empty() {
             return Err(after(format!("check found {:?} {:?}", checked.damaged, checked.miscounted)));
         }
         outcome.cuts += 1;
-        drop((store, volume));
-        pool.close().await.map_err(text)?;
+        opened.close().await?;
     }
     Ok(outcome)
 }
 
 /// The newest state, not older than `durable`, that the store holds; with the versions that it has.
-async fn survivor(store: &Objects, states: &[World], durable: usize) -> Found<World> {
+async fn survivor(store: &Store, states: &[World], durable: usize) -> Found<World> {
     let mut there = World::new();
     let all = store.list(List { prefix: vec![], from: Bound::Unbounded, limit: 1000 }).await.map_err(text)?;
     for stat in all.objects {
@@ -193,7 +330,7 @@ async fn survivor(store: &Objects, states: &[World], durable: usize) -> Found<Wo
 }
 
 /// Reads until told to stop; gives the first error, or what differs from its description.
-async fn read_on(env: Env, store: Arc<Objects>, stop: Arc<AtomicBool>) -> Option<String> {
+async fn read_on(env: Env, store: Store, stop: Arc<AtomicBool>) -> Option<String> {
     while !stop.load(Ordering::Relaxed) {
         match store.get(&name(env.random() % NAMES), 0..u64::MAX, Condition::Any).await {
             Err(Error::NotFound(_)) => {}
@@ -232,7 +369,7 @@ fn contents(env: &Env) -> Vec<u8> {
 /// The time from an opening to a power cut.
 struct Life<'a> {
     env: &'a Env,
-    store: &'a Objects,
+    store: &'a Store,
     /// Every state that may have been reached.
     states: Vec<World>,
     /// No state before this one may survive.
@@ -343,25 +480,46 @@ mod tests {
 
     #[test]
     fn power_cuts_leave_a_state_that_holds_what_was_promised() {
-        for seed in 0..12 {
-            explore_objects(seed, ObjectsOptions::default()).unwrap_or_else(|failure| panic!("{failure:?}"));
+        for ground in [Ground::Pool, Ground::Proximal] {
+            for seed in 0..12 {
+                let outcome = explore_objects(seed, ObjectsOptions { ground, ..ObjectsOptions::default() });
+                outcome.unwrap_or_else(|failure| panic!("{ground:?}: {failure:?}"));
+            }
         }
     }
 
     #[test]
     fn the_same_seed_gives_the_same_run() {
-        let run = || explore_objects(7, ObjectsOptions { lives: 2, ..ObjectsOptions::default() });
-        assert_eq!(run(), run());
+        for ground in [Ground::Pool, Ground::Proximal] {
+            let run = || explore_objects(7, ObjectsOptions { lives: 2, ground, ..ObjectsOptions::default() });
+            assert_eq!(run(), run());
+        }
+    }
+
+    fn is_missed(rule: ObjectsRule, name: &str, ground: Ground) {
+        let options = ObjectsOptions { without: Some(rule), ground, ..ObjectsOptions::default() };
+        let found = (0..200).find_map(|seed| explore_objects(seed, options).err());
+        println!("{ground:?}, {name}: {found:?}");
+        assert!(found.is_some(), "{ground:?}: nothing notices the absence of {name}");
     }
 
     #[test]
     fn every_rule_of_the_store_is_missed_when_it_is_broken() {
-        let of_pool = ObjectsRule::Pool(Rule::FlushOnSync);
-        let rules = ObjectsRule::all().filter(|(rule, ..)| matches!(rule, ObjectsRule::Store(_)) || *rule == of_pool);
-        for (rule, name, _) in rules {
-            let options = ObjectsOptions { without: Some(rule), ..ObjectsOptions::default() };
-            let found = (0..100).any(|seed| explore_objects(seed, options).is_err());
-            assert!(found, "nothing notices the absence of {name}");
+        for ground in [Ground::Pool, Ground::Proximal] {
+            let rules = ObjectsRule::all(ground).into_iter();
+            for (rule, name, _) in rules.filter(|(rule, ..)| matches!(rule, ObjectsRule::Store(_))) {
+                is_missed(rule, name, ground);
+            }
+        }
+        is_missed(ObjectsRule::Pool(Rule::FlushOnSync), "flush-on-sync", Ground::Pool);
+    }
+
+    /// Those of the extents on which objects depend in another way than volumes; `prove proximal` has all.
+    #[test]
+    fn rules_of_the_extents_are_missed_when_they_are_broken() {
+        use proximal::Rule;
+        for rule in [Rule::FlushDirect, Rule::DataBeforePointers, Rule::FreeAfterCommit] {
+            is_missed(ObjectsRule::Proximal(rule), &format!("{rule:?}"), Ground::Proximal);
         }
     }
 }

@@ -2,13 +2,16 @@
 //!
 //! A *life* is: open the store, write, read, discard, flush, destage and take snapshots from several tasks at once, until the
 //! power fails at a random write or flush of either device, or of both at one moment; then keep a random subset of what
-//! was not flushed, torn and reordered, on each device by itself; reopen, and compare. Each block must hold what it held at
+//! was not flushed, torn and reordered, on each device by itself; reopen, and compare. In every fourth history the disk is an
+//! array of five with all of its rules, whose members lose their power at one moment. Each block must hold what it held at
 //! the last flush that covers it, or something that was written later; snapshots never change; the map of free blocks agrees
 //! with all pointers.
 
 use crate::pool::{Failure, run_history};
+use crate::rack::Rack;
+use ashlar_array::{Array, JOURNAL_MIN, Level};
 use ashlar_block::Device;
-use ashlar_devices::{Power, PowerCut, Tearing};
+use ashlar_devices::{Power, PowerCut};
 use ashlar_env::Env;
 use ashlar_proximal::{Config, Creation, Engine, Placement, Rule, Shape, Victims};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes as Size};
@@ -20,6 +23,8 @@ use std::time::Duration;
 
 /// The disk: just large enough for the extents, the snapshots, and what is on its way.
 const DATA: Blocks = Blocks(1300);
+/// A member of an array of five that has about as much.
+const MEMBER: Blocks = Blocks(2 + JOURNAL_MIN.0 + 6 * 64);
 /// Staging: a pool of 26 segments of 1 MiB.
 const STAGING: Blocks = Blocks(26 * 256 + 300);
 const CREATION: Creation = Creation {
@@ -125,12 +130,20 @@ fn text(error: ashlar_block::Error) -> String {
 
 async fn history(env: Env, seed: u64, options: ProximalOptions) -> Result<ProximalOutcome, String> {
     let config = config(seed, options.without);
-    let medium = |capacity| Arc::new(PowerCut::new(capacity, env.clone(), Duration::from_micros(50)));
-    let (mut data, mut staging) = (medium(DATA), medium(STAGING));
-    let devices = |data: &Arc<PowerCut>, staging: &Arc<PowerCut>| (data.clone() as Device, staging.clone() as Device);
-    let (disk, flash) = devices(&data, &staging);
-    Engine::create(&env, &disk, &flash, CREATION).await.map_err(text)?;
-    let engine = Engine::open(&env, disk, flash, config).await.map_err(text)?;
+    let arrayed = seed % 4 == 1;
+    let mut data = if arrayed { Rack::new(&env, 5, MEMBER) } else { Rack::new(&env, 1, DATA) };
+    let mut staging = Rack::new(&env, 1, STAGING);
+    if arrayed {
+        let creation =
+            ashlar_array::Creation { level: Level::Raid4, unit: Blocks(7), journal: JOURNAL_MIN, force: false };
+        Array::create(&env, &data.named(), creation, |_, _| ()).await.map_err(text)?;
+    }
+    Engine::create(&env, &device(&env, &data).await?, &device(&env, &staging).await?, CREATION).await.map_err(text)?;
+    let open = async |data: &Rack, staging: &Rack| {
+        let (disk, flash) = (device(&env, data).await?, device(&env, staging).await?);
+        Engine::open(&env, disk, flash, config).await.map_err(text)
+    };
+    let engine = open(&data, &staging).await?;
     let mut world = World::default();
     for extent in 0..TASKS {
         engine.create_extent(extent, Blocks(LENGTH)).await.map_err(text)?;
@@ -141,14 +154,13 @@ async fn history(env: Env, seed: u64, options: ProximalOptions) -> Result<Proxim
     let mut outcome = ProximalOutcome::default();
     let stamps = Arc::new(AtomicU64::new(1));
     for life in 0..options.lives {
-        let (disk, flash) = devices(&data, &staging);
-        let engine = Engine::open(&env, disk, flash, config).await.map_err(text)?;
+        let engine = open(&data, &staging).await?;
         // The power of either fails, or that of both at one moment.
         let fuse = env.random() % (options.steps * 12);
-        if env.random().is_multiple_of(3) {
-            data.cut_after(fuse / 3)
-        } else {
-            staging.cut_after(fuse)
+        match env.random().is_multiple_of(3) {
+            true if arrayed => data.cut_after(None, fuse * 4),
+            true => data.cut_after(None, fuse / 3),
+            false => staging.cut_after(None, fuse),
         }
         let shared = Arc::new(Mutex::new(world));
         let tasks: Vec<_> = (0..TASKS)
@@ -159,7 +171,7 @@ async fn history(env: Env, seed: u64, options: ProximalOptions) -> Result<Proxim
                     world: shared.clone(),
                     stamps: stamps.clone(),
                     extent,
-                    dead: [data.clone(), staging.clone()],
+                    dead: [data.media[0].clone(), staging.media[0].clone()],
                 };
                 env.spawn(task.work(options.steps))
             })
@@ -170,15 +182,11 @@ async fn history(env: Env, seed: u64, options: ProximalOptions) -> Result<Proxim
         outcome.moved += engine.status().moved;
         drop(engine);
         world = std::mem::take(&mut *shared.lock());
-        let power = Power::default();
-        let survivor = |medium: &PowerCut| Arc::new(medium.after_cut(Tearing::ALL, env.clone()).on(&power));
-        (data, staging) = (survivor(&data), survivor(&staging));
         // Devices that fail alone from now on have a power of their own.
-        if env.random().is_multiple_of(2) {
-            data = Arc::new(data.after_cut(Tearing::ALL, env.clone()));
-        }
-        let (disk, flash) = devices(&data, &staging);
-        let engine = Engine::open(&env, disk, flash, config).await;
+        let power = Power::default();
+        staging.after_cut(&power, None);
+        data.after_cut(&if env.random().is_multiple_of(2) { Power::default() } else { power }, None);
+        let engine = open(&data, &staging).await;
         let engine = engine.map_err(|error| format!("life {life}, after the cut: {error}"))?;
         verify(&engine, &mut world).await.map_err(|error| format!("life {life}, after the cut: {error}"))?;
         outcome.cuts += 1;
@@ -186,6 +194,14 @@ async fn history(env: Env, seed: u64, options: ProximalOptions) -> Result<Proxim
         engine.close().await.map_err(text)?;
     }
     Ok(outcome)
+}
+
+/// A medium, or the array on several.
+async fn device(env: &Env, rack: &Rack) -> Result<Device, String> {
+    Ok(match &rack.media[..] {
+        [medium] => medium.clone(),
+        _ => Arc::new(Array::open(env, rack.named(), 0, ashlar_array::Options::default()).await.map_err(text)?),
+    })
 }
 
 /// Compares everything with what it may be; what is there becomes what must be there.
