@@ -6,6 +6,7 @@ pub use crate::lab::arguments::LabCommand;
 pub use crate::ledger::arguments::LedgerArguments;
 pub use crate::objects::arguments::{BucketCommand, ObjectsCommand, S3Command};
 pub use crate::plan::arguments::PlanCommand;
+pub use crate::volume::arguments::VolumeCommand;
 use ashlar_faults::Fault;
 use ashlar_nbd::Address;
 use ashlar_units::Bytes;
@@ -54,6 +55,9 @@ pub enum Command {
     /// Snapshots: file systems as they were.
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
+    /// Volumes: block devices laid out on devices of their own. See docs/proximal.md.
+    #[command(subcommand)]
+    Volume(VolumeCommand),
     /// Buckets: stores of objects. See docs/s3.md.
     #[command(subcommand)]
     Bucket(BucketCommand),
@@ -260,6 +264,30 @@ pub enum SnapshotCommand {
     },
 }
 
+/// The ways to a block device that is served.
+#[derive(Args)]
+pub struct Exported {
+    /// Serve it over NBD at unix:PATH or tcp:HOST:PORT; can be given several times.
+    #[arg(long, value_name = "ADDRESS", value_parser = Address::from_str)]
+    pub nbd: Vec<Address>,
+    /// Encrypt NBD over TCP: a PEM file with the server's certificate. Clients must then encrypt, and addresses that other
+    /// machines can reach are allowed.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_certificate: Option<PathBuf>,
+    /// The key of the certificate.
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_key: Option<PathBuf>,
+    /// Admit only clients with a certificate that one of those in this file has signed.
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_clients: Option<PathBuf>,
+    /// Serve it as this file. Its directory becomes a mount: it must be empty, and is made if missing. Needs root.
+    #[arg(long, value_name = "PATH")]
+    pub file: Option<PathBuf>,
+    /// Refuse writes.
+    #[arg(long)]
+    pub read_only: bool,
+}
+
 #[derive(Args)]
 pub struct Serve {
     /// A model file, or the name of a model: the device takes as long as that one would. Without a model it is as fast as
@@ -282,25 +310,8 @@ pub struct Serve {
     /// Size of the device. Default: that of the backing file, else of the model, else 1GiB of memory.
     #[arg(long, value_name = "SIZE")]
     pub size: Option<Bytes>,
-    /// Serve it over NBD at unix:PATH or tcp:HOST:PORT; can be given several times.
-    #[arg(long, value_name = "ADDRESS", value_parser = Address::from_str)]
-    pub nbd: Vec<Address>,
-    /// Encrypt NBD over TCP: a PEM file with the server's certificate. Clients must then encrypt, and addresses that other
-    /// machines can reach are allowed.
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    pub tls_certificate: Option<PathBuf>,
-    /// The key of the certificate.
-    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
-    pub tls_key: Option<PathBuf>,
-    /// Admit only clients with a certificate that one of those in this file has signed.
-    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
-    pub tls_clients: Option<PathBuf>,
-    /// Serve it as this file. Its directory becomes a mount: it must be empty, and is made if missing. Needs root.
-    #[arg(long, value_name = "PATH")]
-    pub file: Option<PathBuf>,
-    /// Refuse writes.
-    #[arg(long)]
-    pub read_only: bool,
+    #[command(flatten)]
+    pub exported: Exported,
     /// Begin with a fault, as in 'lse at 2GiB..2GiB+64KiB'; can be given several times. `ashlar explain faults` lists them.
     #[arg(long, value_name = "TEXT", value_parser = Fault::from_str)]
     pub fault: Vec<Fault>,
@@ -320,8 +331,8 @@ pub struct Serve {
 pub enum ProveCommand {
     /// Random histories of a pool with power cuts, compared with a model.
     Pool(Prove),
-    /// Random histories of objects on a pool with power cuts, compared with a model.
-    Objects(Prove),
+    /// Random histories of objects with power cuts, compared with a model.
+    Objects(ProveObjects),
     /// Random histories of a proximal store with power cuts of its disk, of its staging device, or of both, compared with a
     /// model.
     Proximal(Prove),
@@ -550,6 +561,23 @@ pub struct ProveLong {
     /// How long to explore, as in 30s or 10m.
     #[arg(long, default_value = "1m", value_parser = ashlar_units::duration)]
     pub budget: std::time::Duration,
+}
+
+#[derive(Args)]
+pub struct ProveObjects {
+    /// Where contents are: pool, or proximal. (`prove regions` is for the third one.)
+    #[arg(long, value_enum, default_value_t = ObjectsEngine::Pool)]
+    pub engine: ObjectsEngine,
+    #[command(flatten)]
+    pub prove: Prove,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ObjectsEngine {
+    /// On a pool.
+    Pool,
+    /// In extents of a proximal store, with names on its staging device.
+    Proximal,
 }
 
 #[derive(Args)]

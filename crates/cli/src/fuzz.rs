@@ -7,6 +7,7 @@ use crate::device::{ControlRequest, control_command};
 use crate::engine::Engine;
 use crate::framing::{self, Line};
 use crate::request::{Answer, Request};
+use crate::volume::arguments::ArrayArgument;
 use ashlar_fuzz::{bounded, config, damaged, hostile, noise};
 use ashlar_layers::Stack;
 use proptest::prelude::*;
@@ -109,9 +110,10 @@ proptest! {
     }
 
     #[test]
-    fn device_arguments(text in "[a-z/,=0-9.GiBTs]{0,60}", hostile in hostile(noise(20))) {
+    fn device_arguments(text in "[a-z/,=0-9.GiBTs]{0,60}|raid[0-9]\\([0-9]{1,22}\\+[0-9]{1,22}\\)?", hostile in hostile(noise(20))) {
         for text in [&text[..], &String::from_utf8_lossy(&hostile)] {
             let _ = bounded(1 << 14, || text.parse::<DeviceArgument>().is_ok());
+            let _ = bounded(1 << 14, || text.parse::<ArrayArgument>().is_ok());
         }
     }
 }

@@ -16,6 +16,7 @@ mod framing;
 mod fuzz;
 mod lab;
 mod ledger;
+mod list;
 mod objects;
 mod output;
 mod plan;
@@ -26,6 +27,7 @@ mod schedule;
 mod session;
 mod survey;
 mod up;
+mod volume;
 
 use crate::arguments::{Arguments, Command, DeviceCommand, FsCommand, PoolCommand, S3Command, SnapshotCommand};
 use crate::output::{Failure, Output};
@@ -84,6 +86,7 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
                 Request::SnapshotMount { name, at }
             }
         }),
+        Command::Volume(command) => volume::run(pool.as_deref(), command, output),
         Command::Bucket(command) => objects::bucket(pool.as_deref(), command, output),
         Command::Objects(command) => objects::objects(pool.as_deref(), command, output),
         Command::S3(S3Command::Serve(serve)) => objects::serve(pool.as_deref(), &serve, output),

@@ -1,6 +1,6 @@
 //! `ashlar prove`.
 
-use crate::arguments::{ProveCommand, ProveFiles, ProveLong};
+use crate::arguments::{ObjectsEngine, ProveCommand, ProveFiles, ProveLong, ProveObjects};
 use crate::crash;
 use crate::faults;
 use crate::output::{Failure, Output};
@@ -141,7 +141,10 @@ pub fn run(command: ProveCommand, output: &Output) -> Result<ExitCode, Failure> 
         ProveCommand::Files(ProveFiles { at: None, prove }) => ("files", prove),
         ProveCommand::Pool(prove) => ("pool", prove),
         ProveCommand::Betr(prove) => ("betr", prove),
-        ProveCommand::Objects(prove) => ("objects", prove),
+        ProveCommand::Objects(ProveObjects { engine: ObjectsEngine::Pool, prove }) => ("objects", prove),
+        ProveCommand::Objects(ProveObjects { engine: ObjectsEngine::Proximal, prove }) => {
+            ("objects --engine proximal", prove)
+        }
         ProveCommand::Regions(prove) => ("regions", prove),
         ProveCommand::Proximal(prove) => ("proximal", prove),
         ProveCommand::Array(prove) => ("array", prove),

@@ -361,7 +361,7 @@ fn refuse_bucket(name: &str) -> Result<(), Failure> {
 }
 
 /// Goes on with a rebuild that an earlier process began.
-fn go_on(env: &Env, name: &str, array: &Arc<Array>) -> Option<Task<()>> {
+pub fn go_on(env: &Env, name: &str, array: &Arc<Array>) -> Option<Task<()>> {
     let unfinished = array.status().members.iter().any(|member| member.state == MemberState::Rebuilding);
     let (name, array) = (name.to_string(), array.clone());
     unfinished.then(|| {

@@ -1,92 +1,26 @@
 //! `ashlar device serve`, through the front door: who is refused, and how it ends.
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+mod served;
 
-/// Beginning and ending take moments.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A directory of a test's own, gone at its end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("ashlar-device-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).expect("made");
-        Scratch(path)
-    }
-    fn at(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-    /// `device serve` with these options, over NBD at a socket here.
-    fn serve(&self, options: &[&str], socket: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ashlar"));
-        command.args(["device", "serve"]).args(options).arg("--nbd").arg(format!("unix:{}", self.at(socket)));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A server that serves.
-struct Served(Child);
-
-impl Served {
-    fn start(mut command: Command, socket: &str) -> Served {
-        let served = Served(command.spawn().expect("it runs"));
-        let began = Instant::now();
-        while !Path::new(socket).exists() {
-            assert!(began.elapsed() < PATIENCE, "it serves");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        served
-    }
-    /// Ctrl-C; whether it ended well, and what it said.
-    fn interrupt(mut self) -> (bool, String) {
-        let status = Command::new("kill").arg("-INT").arg(self.0.id().to_string()).status().expect("it runs");
-        assert!(status.success());
-        let ended = self.0.wait().expect("it ends");
-        let mut said = String::new();
-        self.0.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
-        (ended.success(), said)
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn refused(output: &Output) -> String {
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+use served::{Scratch, Served, refused};
+use std::path::Path;
+use std::process::Command;
 
 #[test]
 fn a_backing_file_is_served_once_and_let_go_by_ctrl_c() {
     let scratch = Scratch::new("once");
     let (image, socket) = (scratch.at("d.img"), scratch.at("one"));
     let options = ["--backing", &image, "--size", "16MiB"];
-    let served = Served::start(scratch.serve(&options, "one"), &socket);
-    let said = refused(&scratch.serve(&options, "two").output().expect("it runs"));
+    let served = Served::start(scratch.serve("device", &options, "one"), &socket);
+    let said = refused(&scratch.serve("device", &options, "two").output().expect("it runs"));
     assert!(said.contains("in use by another process"), "{said}");
-    let said = refused(&scratch.serve(&["--size", "16MiB"], "one").output().expect("it runs"));
+    let said = refused(&scratch.serve("device", &["--size", "16MiB"], "one").output().expect("it runs"));
     assert!(said.contains("another server does"), "{said}");
     let (well, said) = served.interrupt();
     assert!(well && said.contains("everything is written"), "{said}");
     assert!(!Path::new(&socket).exists(), "the socket is gone");
     // It can be served again at once.
-    let (well, said) = Served::start(scratch.serve(&options, "one"), &socket).interrupt();
+    let (well, said) = Served::start(scratch.serve("device", &options, "one"), &socket).interrupt();
     assert!(well, "{said}");
 }
 
@@ -116,15 +50,15 @@ fn a_model_file_with_an_impossible_value_names_it_and_the_law() {
     ] {
         assert!(MODEL.contains(from), "{from}");
         std::fs::write(&path, MODEL.replace(from, to)).expect("written");
-        let said = refused(&scratch.serve(&[&path], "s").output().expect("it runs"));
+        let said = refused(&scratch.serve("device", &[&path], "s").output().expect("it runs"));
         assert!(named.iter().all(|what| said.contains(what)), "{to}: {said}");
     }
     let noise: Vec<u8> = (0..100_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     std::fs::write(&path, noise).expect("written");
-    let said = refused(&scratch.serve(&[&path], "s").output().expect("it runs"));
+    let said = refused(&scratch.serve("device", &[&path], "s").output().expect("it runs"));
     assert!(said.contains("m.toml"), "{said}");
     std::fs::write(&path, MODEL).expect("written");
-    let (well, said) = Served::start(scratch.serve(&[&path], "s"), &scratch.at("s")).interrupt();
+    let (well, said) = Served::start(scratch.serve("device", &[&path], "s"), &scratch.at("s")).interrupt();
     assert!(well, "{said}");
 }
 
@@ -141,7 +75,7 @@ fn a_full_backing_disk_is_no_space_and_keeps_what_is_there() {
         return println!("SKIPPED: no right to mount");
     }
     let (image, socket) = (format!("{disk}/d.img"), scratch.at("s"));
-    let served = Served::start(scratch.serve(&["--backing", &image, "--size", "64MiB"], "s"), &socket);
+    let served = Served::start(scratch.serve("device", &["--backing", &image, "--size", "64MiB"], "s"), &socket);
     let qemu = |commands: &str| {
         let output = shell(format!("qemu-io -f raw {commands} 'nbd+unix:///?socket={socket}' 2>&1"));
         String::from_utf8_lossy(&output.stdout).into_owned()

@@ -281,4 +281,27 @@ fn a_region_is_repaired_while_it_is_served() {
     assert!(server.signal(rustix::process::Signal::INT), "Ctrl-C ends it cleanly");
     assert!(!scratch.0.join("data/stores.sock").exists());
     assert!(scratch.done(&["check", "disk"]).contains("nothing is wrong"), "and without the server");
+fn a_bucket_on_a_disk_with_staging_goes_with_its_devices() {
+    let scratch = Scratch::new("proximal");
+    for (file, len) in [("disk", 64 << 20), ("flash", 96 << 20)] {
+        std::fs::File::create(scratch.0.join(file)).and_then(|file| file.set_len(len)).expect("a sparse file");
+    }
+    let make = ["bucket", "create", "photos", "--engine", "proximal", "--device", "disk", "--staging", "flash"];
+    assert!(scratch.fails(&make[..7]).contains("needs --staging"), "a staging device is needed");
+    scratch.done(&make);
+    let list = scratch.done(&["bucket", "list"]);
+    assert!(list.contains("disk") && list.contains("flash"), "{list}");
+    // Small ones wait on flash; a large one goes to the disk.
+    for (name, len) in [("small", 5_000), ("large", 3_000_001)] {
+        std::fs::write(scratch.0.join(name), noise(len)).expect("a file");
+        scratch.done(&["objects", "put", "photos/", name]);
+        scratch.done(&["objects", "get", &format!("photos/{name}"), "back"]);
+        assert!(std::fs::read(scratch.0.join("back")).expect("a file") == noise(len), "{name} differs");
+    }
+    let verified = scratch.done(&["objects", "verify", "photos"]);
+    assert!(verified.contains("verified 2 objects") && verified.contains("everything is in order"), "{verified}");
+    scratch.done(&["objects", "rm", "photos/large"]);
+    assert!(scratch.fails(&["bucket", "rm", "photos"]).contains("--force"), "there is something in it");
+    scratch.done(&["bucket", "rm", "photos", "--force"]);
+    assert!(scratch.fails(&make).contains("--force"), "the devices hold an empty store");
 }

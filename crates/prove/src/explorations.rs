@@ -1,9 +1,9 @@
 //! What `ashlar prove NAME` explores by random histories with power cuts in the simulated runtime.
 
 use crate::{
-    ArrayOptions, BetrSetting, Failure, FilesOptions, ObjectsOptions, ObjectsRule, Options, ProximalOptions,
-    RegionOptions, explore, explore_array, explore_files, explore_objects, explore_proximal, explore_regions,
-    explore_together,
+    ArrayOptions, BetrSetting, Failure, FilesOptions, ObjectsGround, ObjectsOptions, ObjectsRule, Options,
+    ProximalOptions, RegionOptions, explore, explore_array, explore_files, explore_objects, explore_proximal,
+    explore_regions, explore_together,
 };
 use ashlar_pool::Rule;
 use std::collections::BTreeSet;
@@ -30,7 +30,7 @@ pub type RuleText = (&'static str, &'static str);
 
 /// An exploration of something, by name.
 pub struct Exploration {
-    /// The name that `ashlar prove` knows it by.
+    /// What follows `ashlar prove` on the command line.
     pub name: &'static str,
     rules: fn() -> Vec<RuleText>,
     explore: fn(u64, Option<&str>) -> Result<Seen, Failure>,
@@ -57,7 +57,7 @@ impl Exploration {
 }
 
 /// All of them.
-pub static EXPLORATIONS: [Exploration; 7] = [
+pub static EXPLORATIONS: [Exploration; 8] = [
     Exploration {
         name: "pool",
         rules: || texts(Rule::ALL),
@@ -89,12 +89,13 @@ pub static EXPLORATIONS: [Exploration; 7] = [
     },
     Exploration {
         name: "objects",
-        rules: || ObjectsRule::all().map(|(_, name, what)| (name, what)).collect(),
-        explore: |seed, without| {
-            let without = without.and_then(ObjectsRule::named);
-            let outcome = explore_objects(seed, ObjectsOptions { without, ..ObjectsOptions::default() })?;
-            Ok(Seen::new(outcome.cuts, outcome.changes))
-        },
+        rules: || object_rules(ObjectsGround::Pool),
+        explore: |seed, without| objects(ObjectsGround::Pool, seed, without),
+    },
+    Exploration {
+        name: "objects --engine proximal",
+        rules: || object_rules(ObjectsGround::Proximal),
+        explore: |seed, without| objects(ObjectsGround::Proximal, seed, without),
     },
     Exploration {
         name: "regions",
@@ -127,6 +128,16 @@ pub static EXPLORATIONS: [Exploration; 7] = [
 
 fn texts<R, const N: usize>(all: [(R, &'static str, &'static str); N]) -> Vec<RuleText> {
     all.into_iter().map(|(_, name, what)| (name, what)).collect()
+}
+
+fn object_rules(ground: ObjectsGround) -> Vec<RuleText> {
+    ObjectsRule::all(ground).into_iter().map(|(_, name, what)| (name, what)).collect()
+}
+
+fn objects(ground: ObjectsGround, seed: u64, without: Option<&str>) -> Result<Seen, Failure> {
+    let without = without.and_then(|name| ObjectsRule::named(ground, name));
+    let outcome = explore_objects(seed, ObjectsOptions { without, ground, ..ObjectsOptions::default() })?;
+    Ok(Seen::new(outcome.cuts, outcome.changes))
 }
 
 /// A history with power cuts; and one of several callers at once, unless a rule is broken, which that one would not notice.

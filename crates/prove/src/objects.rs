@@ -71,8 +71,8 @@ impl ObjectsRule {
     }
 
     /// A rule by its name.
-    pub fn named(name: &str) -> Option<ObjectsRule> {
-        ObjectsRule::all().find(|(_, known, _)| *known == name).map(|(rule, ..)| rule)
+    pub fn named(ground: Ground, name: &str) -> Option<ObjectsRule> {
+        ObjectsRule::all(ground).into_iter().find(|(_, known, _)| *known == name).map(|(rule, ..)| rule)
     }
 }
 

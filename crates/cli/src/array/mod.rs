@@ -236,14 +236,28 @@ fn make(create: &Create, output: &Output) -> Result<ExitCode, Failure> {
     }
     let paths = create.devices.iter().map(device_file).collect::<Result<Vec<_>, Failure>>()?;
     let real = Real::start(1).map_err(|error| Failure::new(error.to_string()))?;
-    let env = real.env();
-    let devices: Vec<NamedDevice> = paths.iter().map(|path| open_file(path, &env)).collect::<Result<_>>()?;
     let creation = Creation {
         level: create.level,
         unit: create.unit.to_blocks_down(),
         journal: create.journal.to_blocks_down(),
         force: create.force,
     };
+    let capacity = make_on(&real, &paths, creation, output)?;
+    output.print(&Done {
+        done: format!(
+            "made a {} of {} on {} members; a stack file names it: layer.NAME.raid.of = [...]",
+            create.level,
+            Bytes(capacity),
+            paths.len()
+        ),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes an array on files or devices, and shows how far it is; gives what it offers, in bytes.
+pub fn make_on(real: &Real, paths: &[PathBuf], creation: Creation, output: &Output) -> Result<u64, Failure> {
+    let env = real.env();
+    let devices: Vec<NamedDevice> = paths.iter().map(|path| open_file(path, &env)).collect::<Result<_>>()?;
     let bar = bar(output);
     let shown = bar.clone();
     let progress = move |done, all| {
@@ -255,14 +269,5 @@ fn make(create: &Create, output: &Output) -> Result<ExitCode, Failure> {
         inspect(&devices).await
     });
     bar.finish_and_clear();
-    let capacity = made?.first().map_or(0, |array| array.capacity);
-    output.print(&Done {
-        done: format!(
-            "made a {} of {} on {} members; a stack file names it: layer.NAME.raid.of = [...]",
-            create.level,
-            Bytes(capacity),
-            paths.len()
-        ),
-    });
-    Ok(ExitCode::SUCCESS)
+    Ok(made?.first().map_or(0, |array| array.capacity))
 }

@@ -13,7 +13,7 @@ pub use control::{Request as ControlRequest, command as control_command};
 pub use models::{calibrate, find, models};
 pub use probe::probe_target as probe;
 pub use records::REQUESTS;
-pub use serve::serve;
+pub use serve::{Exports, serve};
 pub use trace::trace;
 
 use crate::output::Failure;

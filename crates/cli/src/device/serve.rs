@@ -3,7 +3,7 @@
 use super::control::{Control, default_socket};
 use super::models::find;
 use super::trace::{Taps, TraceFile};
-use crate::arguments::Serve;
+use crate::arguments::{Exported, Serve};
 use crate::config;
 use crate::output::{Failure, Output};
 use ashlar_block::{Checked, Device, Layer};
@@ -29,9 +29,7 @@ const TICK: Duration = Duration::from_millis(20);
 
 /// `ashlar device serve`.
 pub fn serve(serve: &Serve, output: &Output) -> Result<ExitCode, Failure> {
-    if serve.nbd.is_empty() && serve.file.is_none() {
-        return Err(Failure::new("serve it how? give --nbd unix:PATH, or --file DIRECTORY/NAME, or both"));
-    }
+    serve.exported.check()?;
     let stop = super::on_signal()?;
     if serve.model.is_some() || serve.model_file.is_some() {
         // The kernel may wake us 50 us late to save power. Threads inherit this one's wish not to. Without it only
@@ -47,23 +45,17 @@ pub fn serve(serve: &Serve, output: &Output) -> Result<ExitCode, Failure> {
     // At the top: what fails on purpose must not poison the checks, nor be hidden in the time of the model.
     let faulty = Arc::new(Faulty::with_faults(device, serve.fault_seed, &serve.fault, real.env())?);
     let device = Arc::new(ByteDevice::new(faulty.clone(), "export"));
-    let mut exports = Exports { servers: Vec::new(), file: None };
+    let mut exports = Exports::default();
     let mut control = None;
-    let socket = serve.control.clone().or_else(|| default_socket(&serve.nbd, serve.file.as_deref()));
-    let opened = exports.open(serve, &real, &device, &served, output).and_then(|()| {
+    let ways = &serve.exported;
+    let socket = serve.control.clone().or_else(|| default_socket(&ways.nbd, ways.file.as_deref()));
+    let opened = exports.open(ways, &real, &device, &served, output).and_then(|()| {
         let Some(socket) = socket else { return Ok(()) };
         control = Some(Control::listen(&socket, faulty.clone(), real.clone(), taps)?);
         output.say(format_args!("faults: ashlar device control {} 'fault TEXT'", socket.display()));
         Ok(())
     });
-    if opened.is_ok() {
-        output.say("Ctrl-C ends it");
-        while !stop.swap(false, Ordering::AcqRel) && exports.file.as_ref().is_none_or(|file| file.mount.is_served()) {
-            std::thread::sleep(TICK);
-        }
-    } else {
-        stop.store(true, Ordering::Release);
-    }
+    exports.wait(opened.is_ok(), &stop, output);
     if let Some(control) = control {
         control.close();
     }
@@ -100,7 +92,7 @@ fn stack(
     let built = model.build(serve.seed)?;
     let medium = medium(serve, Some(Bytes(built.capacity())), env)?;
     let mut emulated = Emulated::of_model(medium, &model.name, built, env.clone())?.with_trace(trace);
-    if let Some(backing) = serve.backing.as_ref().filter(|_| model.wears() && !serve.read_only) {
+    if let Some(backing) = serve.backing.as_ref().filter(|_| model.wears() && !serve.exported.read_only) {
         emulated = emulated.kept_in(&backing.with_added_extension("model"), &model, serve.seed)?;
     }
     let emulated = Arc::new(emulated);
@@ -115,11 +107,11 @@ fn medium(serve: &Serve, modelled: Option<Bytes>, env: &Env) -> Result<Device, F
         return Ok(Arc::new(Memory::new(serve.size.or(modelled).unwrap_or(MEMORY).to_blocks_down())));
     };
     let create = serve.size.or(modelled.map(|size| size.to_blocks_down().to_bytes()));
-    if !path.exists() && (create.is_none() || serve.read_only) {
+    if !path.exists() && (create.is_none() || serve.exported.read_only) {
         let message = "there is no such file; make it, or say how large it is: --size 20GiB";
         return Err(Failure::new(format!("{}: {message}", path.display())));
     }
-    let options = OpenOptions { create, read_only: serve.read_only, buffered: false };
+    let options = OpenOptions { create, read_only: serve.exported.read_only, buffered: false };
     let device = FileDevice::open(path, &options, env.clone())?;
     let found = device.geometry().capacity;
     match serve.size {
@@ -132,8 +124,19 @@ fn medium(serve: &Serve, modelled: Option<Bytes>, env: &Env) -> Result<Device, F
     }
 }
 
+impl Exported {
+    /// There must be a way.
+    pub fn check(&self) -> Result<(), Failure> {
+        match self.nbd.is_empty() && self.file.is_none() {
+            true => Err(Failure::new("serve it how? give --nbd unix:PATH, or --file DIRECTORY/NAME, or both")),
+            false => Ok(()),
+        }
+    }
+}
+
 /// The ways to the device.
-struct Exports {
+#[derive(Default)]
+pub struct Exports {
     servers: Vec<Server>,
     file: Option<MountedFile>,
 }
@@ -146,9 +149,37 @@ struct MountedFile {
 }
 
 impl Exports {
+    /// Serves a device until somebody asks to stop.
+    pub fn serve(
+        ways: &Exported,
+        real: &Real,
+        device: &Arc<ByteDevice>,
+        served: &str,
+        stop: &AtomicBool,
+        output: &Output,
+    ) -> Result<(), Failure> {
+        let mut exports = Exports::default();
+        let opened = exports.open(ways, real, device, served, output);
+        exports.wait(opened.is_ok(), stop, output);
+        let closed = exports.close(real, device, stop, output);
+        opened.and(closed)
+    }
+
+    /// Waits, if it is served, until somebody asks to stop.
+    fn wait(&self, is_open: bool, stop: &AtomicBool, output: &Output) {
+        if !is_open {
+            stop.store(true, Ordering::Release);
+            return;
+        }
+        output.say("Ctrl-C ends it");
+        while !stop.swap(false, Ordering::AcqRel) && self.file.as_ref().is_none_or(|file| file.mount.is_served()) {
+            std::thread::sleep(TICK);
+        }
+    }
+
     fn open(
         &mut self,
-        serve: &Serve,
+        serve: &Exported,
         real: &Real,
         device: &Arc<ByteDevice>,
         served: &str,

@@ -31,6 +31,9 @@ pub struct BucketCreate {
     /// A file or block device of its own, for engines that take one. What it holds is lost.
     #[arg(long, value_name = "PATH")]
     pub device: Option<PathBuf>,
+    /// A file or block device for staging, for engines that take one: flash. What it holds is lost.
+    #[arg(long, value_name = "PATH")]
+    pub staging: Option<PathBuf>,
     /// Overwrite a device that holds objects already.
     #[arg(long)]
     pub force: bool,

@@ -2,13 +2,11 @@
 
 use super::engines::{Spec, engine};
 use super::ground::Ground;
-use crate::config;
+use crate::list::ListFile;
 use crate::output::Failure;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-const FILE: &str = "buckets.toml";
 
 /// Buckets by their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,14 +25,12 @@ pub fn parse(text: &str) -> Result<Catalogue, String> {
     }
 }
 
+/// The file.
+const LIST: ListFile<Catalogue> = ListFile { name: "buckets", parse };
+
 /// Reads the list; without a file it is empty.
 pub fn read(directory: &Path) -> Result<Catalogue, Failure> {
-    let path = directory.join(FILE);
-    match std::fs::read_to_string(&path) {
-        Ok(text) => parse(&text).map_err(|error| Failure::new(format!("{}: {error}", path.display()))),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Catalogue::default()),
-        Err(error) => Err(Failure::new(format!("{}: {error}", path.display()))),
-    }
+    LIST.read(directory)
 }
 
 /// What a bucket is.
@@ -44,19 +40,6 @@ pub fn find(directory: &Path, bucket: &str) -> Result<Spec, Failure> {
 
 pub fn missing(bucket: &str) -> Failure {
     Failure::new(format!("there is no bucket {bucket:?}; `ashlar bucket list` names all"))
-}
-
-/// Changes the list; nobody else does at the same time.
-fn change<T>(directory: &Path, change: impl FnOnce(&mut Catalogue) -> Result<T, Failure>) -> Result<T, Failure> {
-    let fail = |error: std::io::Error| Failure::new(format!("{}: {error}", directory.display()));
-    std::fs::create_dir_all(directory).map_err(fail)?;
-    let lock = std::fs::File::create(directory.join("buckets.lock")).map_err(fail)?;
-    lock.lock().map_err(fail)?;
-    let mut catalogue = read(directory)?;
-    let outcome = change(&mut catalogue)?;
-    let text = toml::to_string_pretty(&catalogue).map_err(|error| Failure::new(error.to_string()))?;
-    config::replace(&directory.join(FILE), &text)?;
-    Ok(outcome)
 }
 
 /// Why a bucket cannot be made.
@@ -76,7 +59,7 @@ pub async fn create(
     ground: &Ground,
     bucket: &str,
     kind: &str,
-    device: Option<PathBuf>,
+    (device, staging): (Option<PathBuf>, Option<PathBuf>),
     force: bool,
 ) -> Result<(), Refusal> {
     if !ashlar_s3::is_bucket_name(bucket) {
@@ -84,28 +67,33 @@ pub async fn create(
         return Err(Failure::new(format!("{bucket:?} is no name of a bucket: {help}")).into());
     }
     let engine = engine(kind)?;
-    match (&device, engine.takes_device()) {
-        (None, true) => return Err(Failure::new(format!("the engine {kind} needs --device PATH")).into()),
-        (Some(_), false) => return Err(Failure::new(format!("the engine {kind} takes no --device")).into()),
-        _ => {}
+    for (option, given, takes) in
+        [("--device", &device, engine.takes_device()), ("--staging", &staging, engine.takes_staging())]
+    {
+        match (given, takes) {
+            (None, true) => return Err(Failure::new(format!("the engine {kind} needs {option} PATH")).into()),
+            (Some(_), false) => return Err(Failure::new(format!("the engine {kind} takes no {option}")).into()),
+            _ => {}
+        }
     }
     if read(&ground.directory)?.bucket.contains_key(bucket) {
         return Err(Refusal::Exists);
     }
-    let spec = Spec { engine: kind.into(), created: ground.env.wall().as_secs(), device };
+    let spec = Spec { engine: kind.into(), created: ground.env.wall().as_secs(), device, staging };
     engine.create(ground, bucket, &spec, force).await?;
     let (directory, name) = (ground.directory.clone(), bucket.to_string());
-    let entered =
-        ground.env.unblock(move || change(&directory, |catalogue| Ok(catalogue.bucket.insert(name, spec).is_none())));
+    let entered = ground
+        .env
+        .unblock(move || LIST.change(&directory, |catalogue| Ok(catalogue.bucket.insert(name, spec).is_none())));
     if entered.await? { Ok(()) } else { Err(Refusal::Exists) }
 }
 
 /// Destroys a bucket and all that is in it: first the entry, so that what is listed is there.
 pub async fn destroy(ground: &Ground, bucket: &str) -> Result<(), Failure> {
     let (directory, name) = (ground.directory.clone(), bucket.to_string());
-    let spec = ground
-        .env
-        .unblock(move || change(&directory, |catalogue| catalogue.bucket.remove(&name).ok_or_else(|| missing(&name))));
+    let spec = ground.env.unblock(move || {
+        LIST.change(&directory, |catalogue| catalogue.bucket.remove(&name).ok_or_else(|| missing(&name)))
+    });
     let spec = spec.await?;
     engine(&spec.engine)?.destroy(ground, bucket, &spec).await
 }
@@ -116,7 +104,7 @@ mod tests {
 
     #[test]
     fn lists_of_buckets() {
-        let spec = Spec { engine: "pool".into(), created: 7, device: Some("/dev/sdb".into()) };
+        let spec = Spec { engine: "pool".into(), created: 7, device: Some("/dev/sdb".into()), staging: None };
         let catalogue = Catalogue { bucket: [("photos".to_string(), spec)].into() };
         assert_eq!(parse(&toml::to_string_pretty(&catalogue).expect("text")), Ok(catalogue));
         assert_eq!(parse(""), Ok(Catalogue::default()));

@@ -26,9 +26,12 @@ pub struct Spec {
     /// Its own device, for engines that take one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<PathBuf>,
+    /// Its staging device, for engines that take one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staging: Option<PathBuf>,
 }
 
-/// An engine. Buckets' names are valid when they come here; a device is there exactly if the engine takes one.
+/// An engine. Buckets' names are valid when they come here; devices are there exactly if the engine takes them.
 pub trait EngineKind: Sync {
     /// As in `--engine`.
     fn name(&self) -> &'static str;
@@ -36,6 +39,10 @@ pub trait EngineKind: Sync {
     fn about(&self) -> &'static str;
     /// Whether a bucket has a device of its own.
     fn takes_device(&self) -> bool;
+    /// Whether it has one for staging, too.
+    fn takes_staging(&self) -> bool {
+        false
+    }
     /// Whether buckets outlive the process.
     fn is_lasting(&self) -> bool {
         true
@@ -57,7 +64,7 @@ pub trait EngineKind: Sync {
 }
 
 /// All engines.
-pub static ENGINES: &[&dyn EngineKind] = &[&OnPool, &Regions, &InMemory];
+pub static ENGINES: &[&dyn EngineKind] = &[&OnPool, &Regions, &Proximal, &InMemory];
 
 /// The engine of this name.
 pub fn engine(name: &str) -> Result<&'static dyn EngineKind, Failure> {
@@ -69,7 +76,11 @@ pub fn engine(name: &str) -> Result<&'static dyn EngineKind, Failure> {
 /// Names of all engines, with what they are.
 pub fn values() -> PossibleValuesParser {
     let value = |engine: &&dyn EngineKind| {
-        let device = if engine.takes_device() { "; takes --device" } else { "" };
+        let device = match (engine.takes_device(), engine.takes_staging()) {
+            (true, true) => "; takes --device and --staging",
+            (true, false) => "; takes --device",
+            _ => "",
+        };
         PossibleValue::new(engine.name()).help(format!("{}{device}", engine.about()))
     };
     PossibleValuesParser::new(ENGINES.iter().map(value).collect::<Vec<_>>())
@@ -133,7 +144,11 @@ struct Regions;
 
 /// The device of a bucket, which is there: engines that take one are only given buckets with one.
 fn device(ground: &Ground, spec: &Spec) -> Result<Device, Failure> {
-    let path = spec.device.as_ref().ok_or_else(|| Failure::new("the list of buckets names no device for it"))?;
+    open_device(ground, spec.device.as_ref())
+}
+
+fn open_device(ground: &Ground, path: Option<&PathBuf>) -> Result<Device, Failure> {
+    let path = path.ok_or_else(|| Failure::new("the list of buckets names no device for it"))?;
     let device = FileDevice::open(path, &OpenOptions::default(), ground.env.clone())?;
     Ok(Arc::new(Checked::new(Arc::new(device), ground.env.clone())))
 }
@@ -177,6 +192,64 @@ impl EngineKind for Regions {
         spec: &'a Spec,
     ) -> BoxFuture<'a, Result<(), Failure>> {
         // The objects are gone; what is left on the device is an empty store.
+        self.create(ground, bucket, spec, true)
+    }
+}
+
+struct Proximal;
+
+impl Proximal {
+    fn devices(ground: &Ground, spec: &Spec) -> Result<(Device, Device), Failure> {
+        Ok((device(ground, spec)?, open_device(ground, spec.staging.as_ref())?))
+    }
+}
+
+impl EngineKind for Proximal {
+    fn name(&self) -> &'static str {
+        "proximal"
+    }
+    fn about(&self) -> &'static str {
+        "objects on a disk with flash beside it: small changes wait there, and move next to their neighbours together"
+    }
+    fn takes_device(&self) -> bool {
+        true
+    }
+    fn takes_staging(&self) -> bool {
+        true
+    }
+    fn create<'a>(
+        &'a self,
+        ground: &'a Ground,
+        _: &'a str,
+        spec: &'a Spec,
+        force: bool,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async move {
+            let (data, staging) = Proximal::devices(ground, spec)?;
+            let creation = ashlar_proximal::Creation { force, ..Default::default() };
+            Ok(ashlar_objects_proximal::format(&ground.env, &data, &staging, creation).await?)
+        })
+    }
+    fn open<'a>(
+        &'a self,
+        ground: &'a Ground,
+        bucket: &'a str,
+        spec: &'a Spec,
+    ) -> BoxFuture<'a, Result<Store, Failure>> {
+        Box::pin(async move {
+            let (devices, config) = (Proximal::devices(ground, spec)?, ashlar_proximal::Config::default());
+            let name = format!("bucket {bucket}");
+            let open = ashlar_objects_proximal::open(&ground.env, devices, config, name, Options::default());
+            Ok(Arc::new(open.await?) as Store)
+        })
+    }
+    fn destroy<'a>(
+        &'a self,
+        ground: &'a Ground,
+        bucket: &'a str,
+        spec: &'a Spec,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        // The objects are gone; what is left on the devices is an empty store.
         self.create(ground, bucket, spec, true)
     }
 }

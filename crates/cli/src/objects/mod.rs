@@ -42,6 +42,8 @@ struct Bucket {
     created: u64,
     /// Its own device.
     device: Option<String>,
+    /// Its own device for staging.
+    staging: Option<String>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -50,8 +52,9 @@ struct Buckets(Vec<Bucket>);
 
 impl fmt::Display for Buckets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Bucket { name, engine, device, .. } in &self.0 {
-            writeln!(f, "{name:<30} {engine:<10} {}", device.as_deref().unwrap_or(""))?;
+        for Bucket { name, engine, device, staging, .. } in &self.0 {
+            let devices = [device, staging].into_iter().flatten().map(String::as_str).collect::<Vec<_>>();
+            writeln!(f, "{name:<30} {engine:<10} {}", devices.join(" "))?;
         }
         if self.0.is_empty() {
             writeln!(f, "no buckets; `ashlar bucket create NAME --engine pool` makes one")
@@ -92,15 +95,17 @@ pub fn bucket(pool: Option<&Path>, command: BucketCommand, output: &Output) -> R
                 engine: spec.engine,
                 created: spec.created,
                 device: spec.device.map(|device| device.display().to_string()),
+                staging: spec.staging.map(|staging| staging.display().to_string()),
             });
             output.print(&Buckets(buckets.collect()));
         }
-        BucketCommand::Create(BucketCreate { name, engine, device, force }) => {
-            let device = device.map(std::path::absolute).transpose();
-            let device = device.map_err(|error| Failure::new(error.to_string()))?;
+        BucketCommand::Create(BucketCreate { name, engine, device, staging, force }) => {
+            let absolute = |path: Option<std::path::PathBuf>| path.map(std::path::absolute).transpose();
+            let devices = absolute(device).and_then(|device| Ok((device, absolute(staging)?)));
+            let devices = devices.map_err(|error| Failure::new(error.to_string()))?;
             let done = format!("made bucket {name}; `ashlar s3 serve` serves it, `ashlar objects put` stores in it");
             with_ground(pool, |ground| async move {
-                catalogue::create(&ground, &name, &engine, device, force).await.map_err(|refusal| match refusal {
+                catalogue::create(&ground, &name, &engine, devices, force).await.map_err(|refusal| match refusal {
                     Refusal::Exists => Failure::new(format!("there is a bucket {name:?} already")),
                     Refusal::Failed(failure) => failure,
                 })

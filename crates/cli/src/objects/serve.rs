@@ -65,7 +65,7 @@ impl Buckets for Listed {
     fn create<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), BucketError>> {
         let (name, engine) = (name.to_string(), self.engine.clone());
         self.run(move |ground| async move {
-            catalogue::create(&ground, &name, &engine, None, false).await.map_err(|refusal| match refusal {
+            catalogue::create(&ground, &name, &engine, (None, None), false).await.map_err(|refusal| match refusal {
                 Refusal::Exists => BucketError::Exists,
                 Refusal::Failed(failure) => failed(failure),
             })
