@@ -96,10 +96,16 @@ pub async fn audit_with(
     }
     audit.wrong.extend(counts.keys().map(|stripe| format!("objects of stripe {stripe} are not counted")));
     for Range { start, end } in stored {
-        // The object, or the place, with the last first block before it.
-        let held = ends.range(..=start).next_back().is_some_and(|(_, behind)| end <= *behind);
-        if !held {
-            audit.wrong.push(format!("blocks {start} to {end} are stored and no object's"));
+        // A run may go on from one full place into the next.
+        let mut at = start;
+        while at < end {
+            match ends.range(..=at).next_back() {
+                Some((_, behind)) if *behind > at => at = *behind,
+                _ => {
+                    audit.wrong.push(format!("blocks {at} to {end} are stored and no object's"));
+                    break;
+                }
+            }
         }
     }
     Ok(audit)

@@ -480,8 +480,9 @@ mod tests {
 
     #[test]
     fn power_cuts_leave_a_state_that_holds_what_was_promised() {
-        for ground in [Ground::Pool, Ground::Proximal] {
-            for seed in 0..12 {
+        // Seed 20 has a full place that is followed by another.
+        for (ground, seeds) in [(Ground::Pool, 0..12), (Ground::Proximal, 14..21)] {
+            for seed in seeds {
                 let outcome = explore_objects(seed, ObjectsOptions { ground, ..ObjectsOptions::default() });
                 outcome.unwrap_or_else(|failure| panic!("{ground:?}: {failure:?}"));
             }
@@ -505,21 +506,23 @@ mod tests {
 
     #[test]
     fn every_rule_of_the_store_is_missed_when_it_is_broken() {
-        for ground in [Ground::Pool, Ground::Proximal] {
-            let rules = ObjectsRule::all(ground).into_iter();
-            for (rule, name, _) in rules.filter(|(rule, ..)| matches!(rule, ObjectsRule::Store(_))) {
-                is_missed(rule, name, ground);
-            }
+        let rules = ObjectsRule::all(Ground::Pool).into_iter();
+        for (rule, name, _) in rules.filter(|(rule, ..)| matches!(rule, ObjectsRule::Store(_))) {
+            is_missed(rule, name, Ground::Pool);
         }
         is_missed(ObjectsRule::Pool(Rule::FlushOnSync), "flush-on-sync", Ground::Pool);
     }
 
-    /// Those of the extents on which objects depend in another way than volumes; `prove proximal` has all.
+    /// Those on which objects in extents depend in another way than objects on a pool, or than volumes; the others are of the same
+    /// code, which the test above and `prove proximal` look at.
     #[test]
-    fn rules_of_the_extents_are_missed_when_they_are_broken() {
-        use proximal::Rule;
-        for rule in [Rule::FlushDirect, Rule::DataBeforePointers, Rule::FreeAfterCommit] {
-            is_missed(ObjectsRule::Proximal(rule), &format!("{rule:?}"), Ground::Proximal);
+    fn rules_of_objects_in_extents_are_missed_when_they_are_broken() {
+        for (rule, name) in [
+            (ObjectsRule::Store(objects_pool::Rule::ListBuilding), "list-building"),
+            (ObjectsRule::Proximal(proximal::Rule::FlushDirect), "flush-direct"),
+            (ObjectsRule::Proximal(proximal::Rule::DataBeforePointers), "data-before-pointers"),
+        ] {
+            is_missed(rule, name, Ground::Proximal);
         }
     }
 }
