@@ -281,6 +281,9 @@ fn a_region_is_repaired_while_it_is_served() {
     assert!(server.signal(rustix::process::Signal::INT), "Ctrl-C ends it cleanly");
     assert!(!scratch.0.join("data/stores.sock").exists());
     assert!(scratch.done(&["check", "disk"]).contains("nothing is wrong"), "and without the server");
+}
+
+#[test]
 fn a_bucket_on_a_disk_with_staging_goes_with_its_devices() {
     let scratch = Scratch::new("proximal");
     for (file, len) in [("disk", 64 << 20), ("flash", 96 << 20)] {

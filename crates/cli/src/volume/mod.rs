@@ -6,7 +6,7 @@ mod create;
 mod serve;
 
 use self::arguments::VolumeCommand;
-use self::catalogue::{LIST, Spec, find, missing};
+use self::catalogue::{LIST, Spec, missing};
 use self::create::create;
 use self::serve::{check, serve};
 use crate::config;

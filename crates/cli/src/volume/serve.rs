@@ -106,8 +106,9 @@ pub fn check(directory: &Path, name: &str, output: &Output) -> Result<ExitCode, 
         ("is in use, and the map of free blocks says it is not", found.lost),
         ("is used by nothing, and the map of free blocks says it is", found.idle),
     ];
-    let say =
-        |(what, blocks): (&str, Vec<u64>)| blocks.into_iter().map(move |at| format!("block {at} of the disk {what}"));
+    let say = |(what, blocks): (&'static str, Vec<u64>)| {
+        blocks.into_iter().map(move |at| format!("block {at} of the disk {what}"))
+    };
     let report = Report {
         blocks: found.live,
         damaged: damaged.collect(),
