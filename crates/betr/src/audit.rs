@@ -1,16 +1,22 @@
 //! Consistency of everything in the dictionary: places, names, zones, sums, contents.
 //!
-//! One zone after the other, in key order; memory is needed for the largest zone, and some bytes for each zone, file without
-//! names and inode with several names.
+//! Directories and roots of zones are compared with all names, so many at a time as memory has room for; contents are compared
+//! with files in one pass over both, since their keys are in the same order.
 
 use crate::Betr;
 use crate::keys::{self, Place};
 use crate::record::{Entry, Record, Stored};
-use ashlar_pool::patches;
-use ashlar_vfs::{FileKind, Ino, ROOT, Result};
+use ashlar_pool::{Txn, Volume, patches};
+use ashlar_vfs::{FileKind, ROOT, Result};
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::ops::ControlFlow;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+/// Directories and roots of zones that are compared with all names in one pass. Each takes some 250 bytes.
+pub(crate) const SEEN_PER_PASS: usize = 1 << 18;
+/// Sentences that are kept; the rest is counted.
+const WRONG_MAX: usize = 1000;
+/// Repairs that are noted in one audit. What is left is found by the next.
+const FIXES_MAX: usize = 1 << 16;
 
 /// What an audit found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,54 +31,130 @@ pub struct Audit {
     pub largest: u64,
     /// The least that a zone of a directory has, but for the root's, in bytes of contents and metadata.
     pub smallest: u64,
-    /// What is wrong, as sentences for people. Each is a defect of this software, for transactions keep all of it together.
+    /// What is wrong, as sentences for people. Each is a defect of this software, for transactions keep all of it together, or
+    /// comes of keys that were lost.
     pub wrong: Vec<String>,
 }
 
-/// A directory of the zone at hand.
+/// A change that makes something right which follows from the rest.
+pub(crate) enum Fix {
+    Put(Vec<u8>, Bytes),
+    Delete(Vec<u8>),
+    DeleteRange(Vec<u8>, Vec<u8>),
+}
+
+impl Fix {
+    pub(crate) fn apply(self, volume: &Volume, txn: &mut Txn) {
+        match self {
+            Fix::Put(key, value) => volume.put(txn, &key, value),
+            Fix::Delete(key) => volume.delete(txn, &key),
+            Fix::DeleteRange(low, high) => volume.delete_range(txn, &low, &high),
+        }
+    }
+}
+
+/// Findings, and what would mend them.
 #[derive(Default)]
-struct Directory {
-    ino: Ino,
-    links: u32,
+pub(crate) struct Findings {
+    wrong: Vec<String>,
+    more: u64,
+    pub(crate) fixes: Vec<Fix>,
+}
+
+impl Findings {
+    fn note(&mut self, what: String) {
+        if self.wrong.len() < WRONG_MAX { self.wrong.push(what) } else { self.more += 1 }
+    }
+    fn fix(&mut self, what: String, fix: Fix) {
+        self.note(what);
+        if self.fixes.len() < FIXES_MAX {
+            self.fixes.push(fix);
+        }
+    }
+    fn sentences(mut self) -> Vec<String> {
+        self.wrong.sort_unstable();
+        if self.more > 0 {
+            self.wrong.push(format!("and {} more", self.more));
+        }
+        self.wrong
+    }
+}
+
+/// Keys of a range, one after the other.
+struct Cursor<'a> {
+    volume: &'a Volume,
+    next: Option<Vec<u8>>,
+    high: Vec<u8>,
+    page: std::vec::IntoIter<(Vec<u8>, Bytes)>,
+}
+
+impl Cursor<'_> {
+    fn new(volume: &Volume, low: Vec<u8>, high: Vec<u8>) -> Cursor<'_> {
+        Cursor { volume, next: Some(low), high, page: Vec::new().into_iter() }
+    }
+    async fn next(&mut self) -> Result<Option<(Vec<u8>, Bytes)>> {
+        loop {
+            if let Some(entry) = self.page.next() {
+                return Ok(Some(entry));
+            }
+            let Some(low) = self.next.take() else { return Ok(None) };
+            let page = self.volume.page(&low, Some(&self.high), crate::PAGE).await?;
+            let entries: Vec<_> = page.entries.into_iter().map(|(key, value)| (key.to_vec(), value)).collect();
+            (self.next, self.page) = (page.next.map(|next| next.to_vec()), entries.into_iter());
+        }
+    }
+}
+
+/// A directory or the root of a zone, and what names say of it.
+struct Seen {
+    /// Empty for the root of a zone.
+    name: Bytes,
+    record: Record,
+    names: u32,
     subdirectories: u32,
     sums: [i64; 2],
+    /// Its sums are as they must be.
+    counted: bool,
 }
 
-/// The zone at hand.
-#[derive(Default)]
-struct Zone {
-    number: u64,
-    /// By what the places of their entries begin with.
-    directories: HashMap<Vec<u8>, Directory>,
-    /// Place and number of what may have contents in the dictionary.
-    overlaid: HashSet<Vec<u8>>,
+/// Those that one pass compares: by place, from one key on and below another.
+struct Pass {
+    low: Vec<u8>,
+    high: Option<Vec<u8>>,
+    seen: BTreeMap<Vec<u8>, Seen>,
 }
 
-/// What is known of all zones.
-#[derive(Default)]
-struct Zones {
-    /// By number: the root's inode, kind, links and parent.
-    roots: BTreeMap<u64, (Ino, FileKind, u32, Ino)>,
-    /// By number: who names it, with what it takes the root to be.
-    names: BTreeMap<u64, Vec<(Ino, FileKind, Ino)>>,
-    /// Sums as they must be, by place: of the zone at hand, then compared.
-    sums: BTreeMap<Vec<u8>, [i64; 2]>,
-    /// Place and number of what may have contents in the dictionary.
-    overlaid: HashSet<Vec<u8>>,
+impl Pass {
+    fn holds(&self, place: &Place) -> bool {
+        let key = keys::of(keys::META, place);
+        key >= self.low && self.high.as_ref().is_none_or(|high| key < *high)
+    }
 }
 
 impl Betr {
     /// Compares everything with everything. Nothing may change meanwhile: audit a snapshot.
     pub async fn audit(&self) -> Result<Audit> {
+        let (audit, findings) = self.audit_by(SEEN_PER_PASS).await?;
+        Ok(Audit { wrong: findings.sentences(), ..audit })
+    }
+
+    /// The same, with so many directories and zones at a time.
+    pub(crate) async fn audit_by(&self, seen_per_pass: usize) -> Result<(Audit, Findings)> {
         let mut audit = Audit { smallest: u64::MAX, ..Audit::default() };
-        let mut zones = Zones::default();
-        self.audit_names(&mut audit, &mut zones).await?;
-        self.audit_orphans(&mut audit, &mut zones).await?;
-        self.audit_sums(&mut audit, &zones).await?;
-        self.audit_contents(&mut audit, &zones).await?;
-        zones.judge(&mut audit);
-        audit.wrong.sort_unstable();
-        Ok(audit)
+        let mut findings = Findings::default();
+        let building = self.building().await?;
+        let mut next = Some(vec![keys::META]);
+        while let Some(low) = next {
+            let first = low.len() == 1;
+            let mut pass = self.seen_from(low, seen_per_pass, &building).await?;
+            let counted = if first { Some(&mut audit) } else { None };
+            self.audit_names(&mut pass, &building, counted, &mut findings).await?;
+            self.audit_sums(&mut pass, &building, &mut findings).await?;
+            pass.seen.iter().for_each(|(place, seen)| seen.judge(place, &mut audit, &mut findings));
+            next = pass.high;
+        }
+        self.audit_contents(&building, &mut audit, &mut findings).await?;
+        Ok((audit, findings))
     }
 
     /// What is being built: places below which keys are nobody's yet.
@@ -81,207 +163,268 @@ impl Betr {
         Ok(all.iter().map(|(key, _)| Place::decode(&key[1..])).collect::<Result<_, _>>()?)
     }
 
-    async fn audit_names(&self, audit: &mut Audit, zones: &mut Zones) -> Result<()> {
-        let (building, inline) = (self.building().await?, self.zones.inline.0);
-        let mut zone = Zone::default();
-        // Keys of one zone follow each other, a directory before what lies in it.
-        let note = |key: &[u8], value: &Bytes| {
-            let place = Place::decode(&key[1..])?;
-            if building.iter().any(|built| place.is_below(built)) {
-                return Ok(ControlFlow::Continue(()));
+    /// Directories and roots of zones from a key on.
+    async fn seen_from(&self, low: Vec<u8>, count: usize, building: &BTreeSet<Place>) -> Result<Pass> {
+        let mut cursor = Cursor::new(&self.volume, low.clone(), vec![keys::META + 1]);
+        let mut pass = Pass { low, high: None, seen: BTreeMap::new() };
+        while let Some((key, value)) = cursor.next().await? {
+            let (place, entry) = (Place::decode(&key[1..])?, Entry::decode(&value)?);
+            let Stored::Record(record) = entry.stored else { continue };
+            if (place.depth() > 0 && !record.is_directory()) || is_below_any(&place, building) {
+                continue;
             }
-            if place.zone() != zone.number {
-                std::mem::take(&mut zone).close(audit, zones);
-                zone.number = place.zone();
-                audit.zones += 1;
+            if pass.seen.len() == count {
+                pass.high = Some(key);
+                break;
             }
-            self.audit_entry(&place, &Entry::decode(value)?, &mut zone, audit, zones, inline);
-            Ok(ControlFlow::Continue(()))
-        };
-        self.visit(&[keys::META], &[keys::META + 1], note).await?;
-        zone.close(audit, zones);
-        Ok(())
+            // A copy: a slice would keep the whole index node in memory.
+            let name = Bytes::copy_from_slice(&entry.name);
+            let seen = Seen { name, record, names: 0, subdirectories: 0, sums: [0, 0], counted: false };
+            pass.seen.insert(place.bytes().to_vec(), seen);
+        }
+        Ok(pass)
     }
 
-    fn audit_entry(
+    /// Compares all names with what one pass has seen. `counted`: also what needs no comparison, once.
+    async fn audit_names(
         &self,
-        place: &Place,
-        entry: &Entry,
-        zone: &mut Zone,
-        audit: &mut Audit,
-        zones: &mut Zones,
-        inline: u64,
-    ) {
-        let shown = String::from_utf8_lossy(&entry.name).into_owned();
-        let root = place.depth() == 0;
-        if let Some(above) = place.above() {
-            audit.entries += 1;
-            let is_directory = entry.stored.kind() == FileKind::Directory;
-            let Some(directory) = zone.directories.get_mut(&above.below()) else {
-                audit.wrong.push(format!("{shown:?} lies in a directory of zone {} that is gone", zone.number));
-                return;
-            };
-            directory.subdirectories += u32::from(is_directory);
-            let parent = directory.ino;
-            let hashed = self.position_of(&entry.name);
-            if !place.position().is_some_and(|position| (hashed..hashed + 256).contains(&position)) {
-                audit.wrong.push(format!("{shown:?} in directory {parent} is not where its name belongs"));
+        pass: &mut Pass,
+        building: &BTreeSet<Place>,
+        mut counted: Option<&mut Audit>,
+        findings: &mut Findings,
+    ) -> Result<()> {
+        let mut cursor = Cursor::new(&self.volume, vec![keys::META], vec![keys::META + 1]);
+        let inline = self.zones.inline.0;
+        while let Some((key, value)) = cursor.next().await? {
+            let (place, entry) = (Place::decode(&key[1..])?, Entry::decode(&value)?);
+            if is_below_any(&place, building) {
+                continue;
             }
-            if let Stored::Zone { zone, ino, kind } = entry.stored {
-                zones.names.entry(zone).or_default().push((ino, kind, parent));
+            if let Some(audit) = counted.as_deref_mut() {
+                self.audit_entry(&place, &entry, audit, findings);
             }
-            if let Stored::Record(Record { kind: FileKind::Directory, ino, parent: noted, .. }) = entry.stored
-                && noted != parent
-            {
-                audit.wrong.push(format!("directory {ino} lies in {parent}, not in {noted}"));
-            }
+            let Some(above) = place.above() else { continue };
+            self.audit_place(&place, &above, &entry, pass, findings).await?;
             let weight = entry.stored.weight(inline);
             let mut at = Some(above);
             while let Some(here) = at {
-                if let Some(directory) = zone.directories.get_mut(&here.below()) {
-                    directory.sums = [directory.sums[0] + weight[0], directory.sums[1] + weight[1]];
+                if let Some(seen) = pass.seen.get_mut(here.bytes()) {
+                    seen.sums = [seen.sums[0] + weight[0], seen.sums[1] + weight[1]];
                 }
                 at = here.above();
             }
         }
+        Ok(())
+    }
+
+    /// What one entry must be by itself.
+    fn audit_entry(&self, place: &Place, entry: &Entry, audit: &mut Audit, findings: &mut Findings) {
+        let root = place.depth() == 0;
+        audit.zones += u64::from(root);
+        audit.entries += u64::from(!root);
+        if let Some(position) = place.position() {
+            let hashed = self.position_of(&entry.name);
+            if !(hashed..hashed + 256).contains(&position) {
+                let name = String::from_utf8_lossy(&entry.name);
+                findings.note(format!("{name:?} in zone {} is not where its name belongs", place.zone()));
+            }
+        }
         let Stored::Record(record) = &entry.stored else {
             if root {
-                audit.wrong.push(format!("the root of zone {} is another zone", zone.number));
+                findings.note(format!("the root of zone {} is another zone", place.zone()));
             }
             return;
         };
         audit.inodes += 1;
-        let Record { ino, kind, links, parent, .. } = *record;
-        if root {
-            zones.roots.insert(zone.number, (ino, kind, links, parent));
-        } else if kind != FileKind::Directory && links != 1 {
-            audit.wrong.push(format!("inode {ino} has {links} links and no zone of its own"));
-        }
-        if kind == FileKind::Directory {
-            zone.directories.insert(place.below(), Directory { ino, links, ..Directory::default() });
-        } else if record.overlaid {
-            zone.overlaid.insert(keys::data(place, ino, 0)[..].to_vec());
+        let Record { ino, kind, links, .. } = *record;
+        if !root && kind != FileKind::Directory && links != 1 {
+            findings.note(format!("inode {ino} has {links} links and no zone of its own"));
         }
         if record.range != 0 && kind != FileKind::File {
-            audit.wrong.push(format!("inode {ino} is no file and has contents"));
+            findings.note(format!("inode {ino} is no file and has contents"));
         }
     }
 
-    async fn audit_orphans(&self, audit: &mut Audit, zones: &mut Zones) -> Result<()> {
+    /// Compares an entry with its directory, and with the zone that it names.
+    async fn audit_place(
+        &self,
+        place: &Place,
+        above: &Place,
+        entry: &Entry,
+        pass: &mut Pass,
+        findings: &mut Findings,
+    ) -> Result<()> {
+        let name = String::from_utf8_lossy(&entry.name);
+        let mut parent = None;
+        if pass.holds(above) {
+            match pass.seen.get_mut(above.bytes()) {
+                None => findings.note(format!("{name:?} lies in a directory of zone {} that is gone", place.zone())),
+                Some(directory) => {
+                    directory.subdirectories += u32::from(entry.stored.kind() == FileKind::Directory);
+                    parent = Some(directory.record.ino);
+                }
+            }
+            if let Stored::Record(Record { kind: FileKind::Directory, ino, parent: noted, .. }) = entry.stored
+                && let Some(parent) = parent.filter(|parent| *parent != noted)
+            {
+                findings.note(format!("directory {ino} lies in {parent}, not in {noted}"));
+            }
+        }
+        let Stored::Zone { zone, ino, kind } = entry.stored else { return Ok(()) };
+        let root = Place::root_of(zone);
+        if !pass.holds(&root) {
+            return Ok(());
+        }
+        if !pass.holds(above)
+            && let Some(value) = self.volume.get(&keys::of(keys::META, above)).await?
+        {
+            parent = Some(Entry::decode(&value)?.stored.ino());
+        }
+        let Some(seen) = pass.seen.get_mut(root.bytes()) else {
+            let what = format!("{name:?} names zone {zone}, which is gone");
+            // A directory gets a new root, for what lies in it has kept its place; of a file nobody knows what it was.
+            let fix = match (kind, parent) {
+                (FileKind::Directory, Some(parent)) => {
+                    let record = Record { ino, parent, ..crate::open::new_root(self.now(), 0, 0) };
+                    Fix::Put(keys::of(keys::META, &root), Entry::nameless(record).encode())
+                }
+                _ => Fix::Delete(keys::of(keys::META, place)),
+            };
+            findings.fix(what, fix);
+            return Ok(());
+        };
+        seen.names += 1;
+        let Record { ino: found, kind: found_kind, parent: noted, .. } = seen.record;
+        if (found, found_kind) != (ino, kind) {
+            findings.note(format!("a name takes the root of zone {zone} for inode {ino}, not {found}"));
+        }
+        if let Some(parent) = parent.filter(|parent| kind == FileKind::Directory && *parent != noted) {
+            findings.note(format!("directory {ino} lies in {parent}, not in {noted}"));
+        }
+        Ok(())
+    }
+
+    /// Compares sums with what a pass has counted.
+    async fn audit_sums(&self, pass: &mut Pass, building: &BTreeSet<Place>, findings: &mut Findings) -> Result<()> {
+        let swapped = |key: &[u8]| [&[keys::SUMS], key.get(1..).unwrap_or_default()].concat();
+        let high = pass.high.as_deref().map_or_else(|| vec![keys::SUMS + 1], swapped);
+        let mut cursor = Cursor::new(&self.volume, swapped(&pass.low), high);
+        while let Some((key, value)) = cursor.next().await? {
+            let (place, found) = (Place::decode(&key[1..])?, patches::read_sums(&value)?);
+            match pass.seen.get_mut(place.bytes()) {
+                Some(seen) if seen.sums == found => seen.counted = true,
+                Some(_) => {}
+                None if building.contains(&place) || is_below_any(&place, building) => {}
+                None => findings.fix(format!("sums of nobody lie in zone {}", place.zone()), Fix::Delete(key)),
+            }
+        }
+        for (place, seen) in pass.seen.iter().filter(|(_, seen)| !seen.counted && seen.record.is_directory()) {
+            let key = [&[keys::SUMS], &place[..]].concat();
+            let found = self.sums(&Place::decode(place)?).await?;
+            let fix = match seen.sums {
+                sums if sums == found => continue, // nothing, and nothing stored
+                [0, 0] => Fix::Delete(key),
+                sums => Fix::Put(key, patches::sums(sums)),
+            };
+            findings.fix(format!("directory {} counts {found:?}, not {:?}", seen.record.ino, seen.sums), fix);
+        }
+        Ok(())
+    }
+
+    /// Contents must have a file that knows of them. Both lie in the order of places.
+    async fn audit_contents(
+        &self,
+        building: &BTreeSet<Place>,
+        audit: &mut Audit,
+        findings: &mut Findings,
+    ) -> Result<()> {
+        let mut orphans = HashSet::new();
         for (_, value) in self.all_under(keys::ORPHAN).await? {
             let (place, record) = crate::decode_orphan(value)?;
             audit.inodes += 1;
             if record.links != 0 {
-                audit
-                    .wrong
-                    .push(format!("inode {} has {} links and is noted as one without", record.ino, record.links));
+                findings.note(format!("inode {} has {} links and is noted as one without", record.ino, record.links));
             }
-            if record.overlaid {
-                zones.overlaid.insert(keys::data(&place, record.ino, 0));
-            }
+            orphans.insert((place, record.ino));
         }
-        Ok(())
-    }
-
-    async fn audit_sums(&self, audit: &mut Audit, zones: &Zones) -> Result<()> {
-        let (building, mut seen) = (self.building().await?, 0);
-        let wrong = &mut audit.wrong;
-        let note = |key: &[u8], value: &Bytes| {
-            let (place, found) = (Place::decode(&key[1..])?, patches::read_sums(value)?);
-            if building.iter().any(|built| *built == place || place.is_below(built)) {
-                return Ok(ControlFlow::Continue(()));
-            }
-            match zones.sums.get(place.bytes()) {
-                Some(expected) if *expected == found => seen += 1,
-                expected => {
-                    wrong.push(format!("a directory of zone {} counts {found:?}, not {expected:?}", place.zone()))
-                }
-            }
-            Ok(ControlFlow::Continue(()))
-        };
-        self.visit(&[keys::SUMS], &[keys::SUMS + 1], note).await?;
-        if wrong.is_empty() && seen != zones.sums.len() {
-            wrong.push(format!("{} directories count nothing, and have something", zones.sums.len() - seen));
-        }
-        Ok(())
-    }
-
-    /// Contents without a file that knows of them.
-    async fn audit_contents(&self, audit: &mut Audit, zones: &Zones) -> Result<()> {
-        let building = self.building().await?;
-        let wrong = &mut audit.wrong;
-        let note = |key: &[u8], value: &Bytes| {
-            patches::pieces(value)?;
+        let mut names = Cursor::new(&self.volume, vec![keys::META], vec![keys::META + 1]);
+        let mut contents = Cursor::new(&self.volume, vec![keys::DATA], vec![keys::DATA + 1]);
+        let (mut name, mut last) = (names.next().await?, None);
+        while let Some((key, value)) = contents.next().await? {
+            patches::pieces(&value)?;
             let file = &key[..key.len().saturating_sub(8)];
             let place = Place::decode(file.get(1..file.len().saturating_sub(8)).unwrap_or_default())?;
-            let known = zones.overlaid.contains(&[file, &[0; 8][..]].concat());
-            if !known && !building.iter().any(|built| *built == place || place.is_below(built)) {
-                let ino = keys::last_number(file)?;
-                wrong.push(format!(
-                    "block {} of inode {ino} in zone {} is nobody's",
-                    keys::last_number(key)?,
-                    place.zone()
-                ));
+            let ino = keys::last_number(file)?;
+            if last.as_ref() == Some(&(place.clone(), ino)) {
+                continue;
             }
-            Ok(ControlFlow::Continue(()))
-        };
-        self.visit(&[keys::DATA], &[keys::DATA + 1], note).await
-    }
-}
-
-impl Zone {
-    /// All of the zone was seen.
-    fn close(self, audit: &mut Audit, zones: &mut Zones) {
-        zones.overlaid.extend(self.overlaid);
-        for (below, directory) in self.directories {
-            let Directory { ino, links, subdirectories, sums } = directory;
-            if links != 2 + subdirectories {
-                audit.wrong.push(format!("directory {ino} counts {links} links and has {}", 2 + subdirectories));
+            while name.as_ref().is_some_and(|(key, _)| key[1..] < *place.bytes()) {
+                name = names.next().await?;
             }
-            let root = below.len() == 8;
-            let size = sums[0].max(sums[1]).max(0) as u64;
-            if !root {
-                audit.largest = audit.largest.max(size);
-            } else if ino != ROOT {
-                audit.smallest = audit.smallest.min(size);
+            let record = match name.as_ref().filter(|(key, _)| key[1..] == *place.bytes()) {
+                Some((_, value)) => match Entry::decode(value)?.stored {
+                    Stored::Record(record) => Some(record),
+                    Stored::Zone { .. } => None,
+                },
+                None => None,
+            };
+            let known = record.is_some_and(|record| record.overlaid && record.ino == ino)
+                || orphans.contains(&(place.clone(), ino))
+                || building.contains(&place)
+                || is_below_any(&place, building);
+            if !known {
+                let what = format!("contents of inode {ino} in zone {} are nobody's", place.zone());
+                let (low, high) = keys::contents(&place, ino);
+                findings.fix(what, Fix::DeleteRange(low, high));
             }
-            if sums != [0, 0] {
-                let place = if root { below } else { of_below(below) };
-                zones.sums.insert(place, sums);
-            }
+            last = Some((place, ino));
         }
+        Ok(())
     }
 }
 
-/// The place of the directory whose entries begin like this.
-fn of_below(mut below: Vec<u8>) -> Vec<u8> {
-    let tag = below.len() - 9;
-    below[tag] = 1;
-    below
+fn is_below_any(place: &Place, building: &BTreeSet<Place>) -> bool {
+    building.iter().any(|built| place.is_below(built))
 }
 
-impl Zones {
-    /// Roots of zones and their names fit together.
-    fn judge(&self, audit: &mut Audit) {
-        for (zone, (ino, kind, links, parent)) in &self.roots {
-            let none = Vec::new();
-            let names = self.names.get(zone).unwrap_or(&none);
-            let is_directory = *kind == FileKind::Directory;
-            let expected = if is_directory { 1 } else { *links as usize };
-            if *ino != ROOT && names.len() != expected {
-                audit.wrong.push(format!("zone {zone} has {} names, not {expected}", names.len()));
-            }
-            for (named, named_kind, directory) in names {
-                if (named, named_kind) != (ino, kind) {
-                    audit.wrong.push(format!("a name takes the root of zone {zone} for inode {named}, not {ino}"));
-                }
-                if is_directory && directory != parent {
-                    audit.wrong.push(format!("directory {ino} lies in {directory}, not in {parent}"));
+impl Seen {
+    /// All names were seen.
+    fn judge(&self, place: &[u8], audit: &mut Audit, findings: &mut Findings) {
+        let Seen { record, names, subdirectories, sums, .. } = self;
+        let Record { ino, links, .. } = *record;
+        let root = place.len() == 8;
+        let is_directory = record.is_directory();
+        if root && ino != ROOT {
+            let expected = if is_directory { 1 } else { links };
+            if *names != expected {
+                let what = format!("the zone of inode {ino} has {names} names, not {expected}");
+                match is_directory || *names == 0 {
+                    true => findings.note(what),
+                    false => findings.fix(what, self.with_links(place, *names)),
                 }
             }
         }
-        for zone in self.names.keys().filter(|zone| !self.roots.contains_key(zone)) {
-            audit.wrong.push(format!("a name names zone {zone}, which is gone"));
+        if !is_directory {
+            return;
+        }
+        if links != 2 + subdirectories {
+            let what = format!("directory {ino} counts {links} links and has {}", 2 + subdirectories);
+            findings.fix(what, self.with_links(place, 2 + subdirectories));
+        }
+        let size = sums[0].max(sums[1]).max(0) as u64;
+        if !root {
+            audit.largest = audit.largest.max(size);
+        } else if ino != ROOT {
+            audit.smallest = audit.smallest.min(size);
         }
     }
+
+    /// The same with another number of links.
+    fn with_links(&self, place: &[u8], links: u32) -> Fix {
+        let stored = Stored::Record(Record { links, ..self.record.clone() });
+        Fix::Put([&[keys::META], place].concat(), Entry { name: self.name.clone(), stored }.encode())
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,6 @@
 //!
 //! ```text
 //! F                              format: version, seed of the name hash, zone sizes
-//! f                              the same again, where another leaf of the index has it
 //! N                              numbers of inodes, zones and block ranges below this one may be in use
 //! m place                        what has this name: attributes, or the number of a zone
 //! 3 place inode block            contents: pieces of a block of 4 KiB
@@ -11,6 +10,7 @@
 //! O inode                        inode without names that somebody may still use: its place, attributes
 //! b place                        what lies below this place is being built; forgotten after a crash
 //! r range                        a block range that is being filled; given up after a crash
+//! z                              the format again: all names lie between, so another leaf of the index has it
 //! ```
 //! A *place* is a zone's number and the positions of names on the way down from the zone's root. A name's position is 55 bits
 //! of its hash and 8 bits for collisions, so that a place has 9 bytes for each name whatever its length, and a position is a
@@ -25,9 +25,9 @@ use ashlar_vfs::{Ino, ROOT};
 use bytes::{Buf, Bytes};
 
 /// Version of the format of everything below. The first byte of the format record; other engines have other numbers there.
-pub(crate) const VERSION: u8 = 0x81;
+pub(crate) const VERSION: u8 = 0x82;
 pub(crate) const FORMAT: &[u8] = b"F";
-pub(crate) const FORMAT_COPY: &[u8] = b"f";
+pub(crate) const FORMAT_COPY: &[u8] = b"z";
 pub(crate) const NEXT_NUMBER: &[u8] = b"N";
 pub(crate) const META: u8 = b'm';
 pub(crate) const DATA: u8 = PIECES_PREFIX;
@@ -86,6 +86,18 @@ impl Place {
             && count <= DEPTH_MAX + 1
             && steps.chunks_exact(STEP_LEN).enumerate().all(|(index, step)| step[0] == tag(index));
         if valid { Ok(Place(Bytes::copy_from_slice(bytes))) } else { Err(damaged("a place is none")) }
+    }
+    /// The first place that a key, perhaps cut short, leads into, from behind its first byte on.
+    pub(crate) fn first_in(bytes: &[u8]) -> Option<Place> {
+        let (zone, steps) = bytes.split_at_checked(8)?;
+        let mut positions = Vec::new();
+        for step in steps.chunks_exact(STEP_LEN).take(DEPTH_MAX).filter(|step| [LAST, WAY].contains(&step[0])) {
+            positions.push((&step[1..]).get_u64());
+            if step[0] == LAST {
+                break;
+            }
+        }
+        Some(Place::at((&zone[..]).get_u64(), &positions))
     }
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
@@ -279,6 +291,14 @@ mod tests {
         let (from, to) = (Place::at(7, &[1]), Place::root_of(9));
         assert_eq!(Place::moved(deep.bytes(), &from, &to), Place::at(9, &[2, 3]).bytes());
         assert!(Place::decode(&deep.bytes()[..20]).is_err());
+        for (key, place) in [
+            (data(&deep, 9, 1), Some(&deep)),
+            (of(META, &deep), Some(&deep)),
+            (below(META, &above).0, Some(&above)),
+            (vec![META, 0, 0], None),
+        ] {
+            assert_eq!(Place::first_in(&key[1..]).as_ref(), place, "{key:?}");
+        }
         assert!(Place::decode(&deep.below()).is_err());
     }
 }

@@ -23,32 +23,32 @@ mod data;
 mod fs;
 mod inode;
 mod keys;
+mod locate;
 mod namespace;
+mod open;
 mod record;
 mod rename;
+mod repair;
 mod shift;
 mod zones;
 
 pub use audit::Audit;
+pub use repair::Lost;
 
-use crate::inode::{Inode, Spot, State, Table};
+use crate::inode::{Inode, Spot, Table};
 use crate::keys::Place;
 use crate::record::{Entry, Record, Stored};
-use ashlar_block::Kind;
 use ashlar_env::Env;
 use ashlar_pool::{Pool, Txn, Volume};
 use ashlar_units::Bytes as Size;
-use ashlar_vfs::{FileKind, FileSystem, Ino, ROOT, Result, Time};
+use ashlar_vfs::{FileSystem, Ino, Result, Time};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
-/// Times that changed in memory alone are written after this long.
-const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(5);
 /// Numbers are reserved in the dictionary in lots of this many.
 const NUMBER_LOT: u64 = 4096;
 /// Records written in one transaction.
@@ -130,6 +130,8 @@ pub struct Betr {
     splits: AtomicU64,
     merges: AtomicU64,
     closed: AtomicBool,
+    /// See [`Betr::damage`].
+    damage: Option<ashlar_block::Error>,
 }
 
 /// How zones have changed since the file system was opened.
@@ -143,109 +145,16 @@ pub struct Counters {
     pub orphans: u64,
 }
 
-fn encode_format(seed: u64, zones: Zones) -> Bytes {
-    let mut format = BytesMut::new();
-    format.put_u8(keys::VERSION);
-    [seed, zones.smallest.0, zones.largest.0, zones.inline.0].iter().for_each(|number| format.put_u64_le(*number));
-    format.freeze()
-}
-
-fn decode_format(mut format: Bytes) -> Result<(u64, Zones)> {
-    let short = |_| keys::damaged("the format record is cut short");
-    let version = format.try_get_u8().map_err(short)?;
-    if version != keys::VERSION {
-        let message = format!("the file system has format {version}; this engine knows {}", keys::VERSION);
-        return Err(ashlar_block::Error::new(Kind::Unsupported, message).into());
-    }
-    let mut next = || format.try_get_u64_le().map_err(short);
-    let seed = next()?;
-    let zones = Zones { smallest: Size(next()?), largest: Size(next()?), inline: Size(next()?) };
-    Ok((seed, zones))
-}
-
 impl Betr {
-    /// Whether this engine made what is on a volume.
-    pub async fn made(volume: &Volume) -> Result<bool> {
-        let format = match volume.get(keys::FORMAT).await {
-            Ok(format) => format,
-            Err(_) => volume.get(keys::FORMAT_COPY).await?,
-        };
-        Ok(format.is_some_and(|format| format.first() == Some(&keys::VERSION)))
-    }
-
-    /// Makes an empty file system on an empty volume, whose root belongs to this user and group.
-    ///
-    /// # Errors
-    /// `Invalid` where a file that is kept in the dictionary would not fit into a zone.
-    pub async fn format(volume: &Volume, uid: u32, gid: u32, zones: Zones) -> Result<()> {
-        if zones.inline > zones.largest || zones.inline > Size(128 << 10) {
-            let message = format!(
-                "files of {} in the dictionary do not fit into zones of {}, or are more than 128 KiB",
-                zones.inline, zones.largest
-            );
-            return Err(ashlar_block::Error::misuse(message).into());
-        }
-        let env = volume.pool().env();
-        let root = Record::new(ROOT, FileKind::Directory, Time::from(env.wall()));
-        let root = Record { permissions: 0o755, uid, gid, parent: ROOT, ..root };
-        let format = encode_format(env.random(), zones);
-        let mut txn = Txn::new();
-        volume.put(&mut txn, keys::FORMAT, format.clone());
-        volume.put(&mut txn, keys::FORMAT_COPY, format);
-        volume.put(&mut txn, keys::NEXT_NUMBER, keys::number(ROOT + 1));
-        volume.put(&mut txn, &keys::of(keys::META, &Place::root_of(keys::ROOT_ZONE)), Entry::nameless(root).encode());
-        let seq = volume.commit(txn).await?;
-        volume.pool().sync(seq).await?;
-        Ok(())
-    }
-
-    /// Opens a file system, and finishes what a crash interrupted.
-    pub async fn open(volume: Volume, options: Options) -> Result<Arc<Betr>> {
-        let format = match volume.get(keys::FORMAT).await {
-            Err(error) => volume.get(keys::FORMAT_COPY).await.ok().flatten().ok_or(error)?,
-            Ok(format) => format.ok_or_else(|| {
-                ashlar_block::Error::misuse("the volume holds no file system; make one with `ashlar fs create`")
-            })?,
-        };
-        let (hash_seed, zones) = decode_format(format)?;
-        let next = volume.get(keys::NEXT_NUMBER).await?.ok_or_else(|| keys::damaged("the counter is gone"))?;
-        let next = keys::read_number(&next)?;
-        if next > keys::NUMBER_MAX + NUMBER_LOT {
-            return Err(keys::damaged("the counter is out of range").into());
-        }
-        let betr = Arc::new(Betr {
-            env: volume.pool().env().clone(),
-            options,
-            zones,
-            hash_seed,
-            table: Table::default(),
-            shape: tokio::sync::RwLock::default(),
-            next_number: AtomicU64::new(next),
-            reserved: tokio::sync::Mutex::new(next),
-            reserved_until: AtomicU64::new(next),
-            orphans: Mutex::default(),
-            grown: Mutex::default(),
-            shrunk: Mutex::default(),
-            splits: AtomicU64::new(0),
-            merges: AtomicU64::new(0),
-            closed: AtomicBool::new(false),
-            volume,
-        });
-        let root = betr.zone_root(keys::ROOT_ZONE).await?.ok_or_else(|| keys::damaged("the root is gone"))?;
-        betr.table.insert(State::new(root, Spot::Root(keys::ROOT_ZONE, None), betr.pool().newest()));
-        if !options.read_only {
-            betr.forget_unfinished().await?;
-            betr.reap_orphans().await?;
-            let weak = Arc::downgrade(&betr);
-            drop(betr.env.spawn(write_back_on(betr.env.clone(), weak)));
-        }
-        Ok(betr)
-    }
-
     /// Writes everything, durably, and stops.
     pub async fn close(&self) -> Result<()> {
         self.closed.store(true, Ordering::Release);
         if self.options.read_only { Ok(()) } else { self.syncfs().await }
+    }
+
+    /// Why it takes no changes although it was to: what is needed for them is damaged. It can be read.
+    pub fn damage(&self) -> Option<&ashlar_block::Error> {
+        self.damage.as_ref()
     }
 
     /// The pool below.
@@ -477,16 +386,4 @@ pub(crate) fn decode_orphan(mut value: Bytes) -> Result<(Place, Record)> {
     }
     let place = Place::decode(&value.split_to(len))?;
     Ok((place, Entry::decode(&value)?.record()?))
-}
-
-/// Writes back times every few seconds, and merges zones that have become small.
-async fn write_back_on(env: Env, betr: std::sync::Weak<Betr>) {
-    loop {
-        env.sleep(WRITE_BACK_INTERVAL).await;
-        let Some(betr) = betr.upgrade() else { return };
-        if betr.closed.load(Ordering::Acquire) || betr.write_back().await.is_err() || betr.merge_small().await.is_err()
-        {
-            return; // the pool is poisoned: every caller learns it
-        }
-    }
 }

@@ -1,7 +1,6 @@
 //! What can be said on the command line.
 
 pub use crate::array::arguments::ArrayCommand;
-use crate::engine::Engine;
 pub use crate::lab::arguments::LabCommand;
 pub use crate::ledger::arguments::LedgerArguments;
 pub use crate::objects::arguments::{BucketCommand, ObjectsCommand, S3Command};
@@ -10,9 +9,13 @@ pub use crate::volume::arguments::VolumeCommand;
 use ashlar_faults::Fault;
 use ashlar_nbd::Address;
 use ashlar_units::Bytes;
+use ashlar_vfs::Engine;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use std::str::FromStr;
+
+/// The names that options for an engine take.
+const ENGINES: &str = "files|betr";
 
 /// Storage cut to fit its workload, and proven before it is trusted.
 #[derive(Parser)]
@@ -174,6 +177,13 @@ pub struct Up {
     /// Which file system to mount; made if missing.
     #[arg(long, default_value = "main")]
     pub fs: String,
+    /// How a file system that is made keeps files; one that is there must be of it. Default: whatever is there, else files.
+    #[arg(long, value_name = ENGINES)]
+    pub engine: Option<Engine>,
+    /// Hand every write on at once, instead of collecting writes in the page cache. Random writes of less than a page then read
+    /// nothing (with betr; see docs/betr.md), all others cost more.
+    #[arg(long)]
+    pub write_through: bool,
     /// Return when the mount serves, and leave it running.
     #[arg(long)]
     pub detach: bool,
@@ -215,7 +225,7 @@ pub enum FsCommand {
         /// Its name.
         name: String,
         /// How it keeps files. `ashlar explain betr` tells of the second one, which is experimental.
-        #[arg(long, value_enum, default_value_t)]
+        #[arg(long, value_name = ENGINES, default_value_t)]
         engine: Engine,
     },
     /// List file systems.
@@ -346,7 +356,7 @@ pub enum ProveCommand {
     /// Random histories of the write-optimized file system in process, with power cuts, compared with a model of POSIX.
     Betr(Prove),
     /// The program itself, killed with SIGKILL under load; what was acknowledged must be there afterwards. Needs root.
-    Daemon(ProveLong),
+    Daemon(ProveDaemon),
     /// A file system of the kernel and what runs on it, or our own pool, on a disk that loses power. Exit code 1 when
     /// something was lost, 2 when it could not be tried. Needs root, but for our own pool. See docs/crash.md.
     Crash(Box<Crash>),
@@ -463,6 +473,9 @@ pub struct Faults {
     /// What is damaged: pool (in process), or ext4 on a disk of ours (needs root).
     #[arg(long, default_value = "pool", value_parser = ashlar_prove::typed::Target::from_str)]
     pub target: ashlar_prove::typed::Target,
+    /// The engine of the pool's file system.
+    #[arg(long, value_name = ENGINES, default_value_t)]
+    pub engine: Engine,
     /// Decides what the target holds, and every case. Default: the time of day.
     #[arg(long)]
     pub seed: Option<u64>,
@@ -550,6 +563,15 @@ pub struct ProveFiles {
     pub at: Option<PathBuf>,
     #[command(flatten)]
     pub prove: Prove,
+}
+
+#[derive(Args)]
+pub struct ProveDaemon {
+    /// The engine of the file system.
+    #[arg(long, value_name = ENGINES, default_value_t)]
+    pub engine: Engine,
+    #[command(flatten)]
+    pub long: ProveLong,
 }
 
 /// How long, and from which seed on.

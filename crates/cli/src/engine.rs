@@ -6,23 +6,10 @@ use ashlar_env::real::Real;
 use ashlar_files::{Files, WriteBehind};
 use ashlar_fuse::{Mount, Options};
 use ashlar_pool::{Pool, Volume};
-use ashlar_units::Bytes;
-use ashlar_vfs::FileSystem;
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
+use ashlar_units::{Bytes, Lba};
+use ashlar_vfs::{Engine, FileSystem};
 use std::path::Path;
 use std::sync::Arc;
-
-/// Which engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Engine {
-    /// Inodes and contents by number.
-    #[default]
-    Files,
-    /// Everything in the order of paths, for trees of many small files. Experimental; see docs/betr.md.
-    Betr,
-}
 
 /// A file system that is open.
 #[derive(Clone)]
@@ -39,6 +26,22 @@ pub async fn make(pool: &Pool, name: &str, engine: Engine) -> Result<Volume, Fai
         Engine::Betr => Betr::format(&volume, 0, 0, Zones::default()).await?,
     }
     Ok(volume)
+}
+
+/// Which engine made what is on a volume.
+pub async fn of(volume: &Volume) -> Result<Engine, Failure> {
+    Ok(if Betr::made(volume).await? { Engine::Betr } else { Engine::Files })
+}
+
+/// Refuses a file system of another engine than the one that is wanted.
+pub async fn expect(volume: &Volume, name: &str, wanted: Option<Engine>) -> Result<(), Failure> {
+    let Some(wanted) = wanted else { return Ok(()) };
+    match of(volume).await? {
+        found if found == wanted => Ok(()),
+        found => Err(Failure::new(format!(
+            "{name} is of the engine {found}, not {wanted}: leave --engine away, or name another file system with --fs"
+        ))),
+    }
 }
 
 impl Opened {
@@ -60,7 +63,7 @@ impl Opened {
     pub fn damage(&self) -> Option<&ashlar_block::Error> {
         match self {
             Opened::Files(files) => files.engine().damage(),
-            Opened::Betr(_) => None,
+            Opened::Betr(files) => files.engine().damage(),
         }
     }
 
@@ -103,13 +106,62 @@ impl Opened {
     }
 }
 
-/// What is wrong with what is on a volume that does not change meanwhile, as sentences.
-pub async fn audit(volume: Volume) -> Result<Vec<String>, Failure> {
-    if Betr::made(&volume).await? {
-        let options = ashlar_betr::Options { read_only: true, ..Default::default() };
-        return Ok(Betr::open(volume, options).await?.audit().await?.wrong);
+/// A file system on a volume that nobody changes meanwhile, to be looked at.
+pub enum Viewed {
+    Files(Arc<Files>),
+    Betr(Arc<Betr>),
+}
+
+impl Viewed {
+    pub async fn open(volume: Volume) -> Result<Viewed, Failure> {
+        if Betr::made(&volume).await? {
+            let options = ashlar_betr::Options { read_only: true, ..Default::default() };
+            return Ok(Viewed::Betr(Betr::open(volume, options).await?));
+        }
+        let options = ashlar_files::Options { read_only: true, ..Default::default() };
+        Ok(Viewed::Files(Files::open(volume, options).await?))
     }
-    Ok(Files::open(volume, crate::check::read_only()).await?.audit().await?.wrong)
+
+    /// What is wrong, as sentences.
+    pub async fn audit(&self) -> Result<Vec<String>, Failure> {
+        Ok(match self {
+            Viewed::Files(files) => files.audit().await?.wrong,
+            Viewed::Betr(betr) => betr.audit().await?.wrong,
+        })
+    }
+
+    /// Which file a block belongs to, by a number for [`Viewed::path_of`], and the byte offset in it.
+    pub async fn file_at(&self, block: Lba) -> Option<(u64, u64)> {
+        match self {
+            Viewed::Files(files) => files.file_at(block).await.ok().flatten(),
+            Viewed::Betr(betr) => Some(betr.range_at(block)),
+        }
+    }
+
+    /// The path of a file, or its number if none leads there.
+    pub async fn path_of(&self, file: u64) -> String {
+        let path = match self {
+            Viewed::Files(files) => files.path_of(file).await.ok().flatten(),
+            Viewed::Betr(betr) => betr.path_of_range(file).await.ok().flatten().map(|(_, path)| path),
+        };
+        path.unwrap_or_else(|| format!("inode {file}"))
+    }
+
+    /// The directory from which on names are lost with keys from this one on, if the engine knows.
+    pub async fn directory_at(&self, key: &[u8]) -> Option<String> {
+        match self {
+            Viewed::Files(_) => None,
+            Viewed::Betr(betr) => betr.path_at(key).await.ok().flatten(),
+        }
+    }
+}
+
+/// Mends what follows from the rest on a volume that nobody has open, after keys were lost there. Sentences of what was done.
+pub async fn repair(volume: &Volume, lost: &[ashlar_betr::Lost]) -> Result<Vec<String>, Failure> {
+    if !Betr::made(volume).await.unwrap_or_default() {
+        return Ok(Vec::new());
+    }
+    Ok(Betr::repair(volume, lost).await?)
 }
 
 /// What `ashlar explain betr` says.

@@ -42,6 +42,7 @@ pub fn run(arguments: &Faults, output: &Output) -> Result<ExitCode, Failure> {
         return Err(unable("--without checksums is for the pool; ext4 has no checksums of data"));
     }
     let options = TypedOptions {
+        engine: arguments.engine,
         budget: arguments.budget,
         of,
         fault: arguments.fault,

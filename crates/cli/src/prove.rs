@@ -1,11 +1,12 @@
 //! `ashlar prove`.
 
-use crate::arguments::{ObjectsEngine, ProveCommand, ProveFiles, ProveLong, ProveObjects};
+use crate::arguments::{ObjectsEngine, ProveCommand, ProveDaemon, ProveFiles, ProveLong, ProveObjects};
 use crate::crash;
 use crate::faults;
 use crate::output::{Failure, Output};
 use crate::schedule;
 use ashlar_prove::{Daemon, Exploration, Seen, explore_daemon, explore_mounted};
+use ashlar_vfs::Engine;
 use indicatif::{ProgressBar, ProgressStyle};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -86,8 +87,8 @@ enum Explored {
     Histories(&'static Exploration, Option<&'static str>),
     /// A directory of whatever is mounted.
     Mounted(PathBuf),
-    /// The program, killed.
-    Daemon(PathBuf),
+    /// The program, killed while it serves a file system of this engine.
+    Daemon(PathBuf, Engine),
 }
 
 impl Explored {
@@ -99,7 +100,7 @@ impl Explored {
                 format!("ashlar prove {} --without {rule}", exploration.name)
             }
             Explored::Mounted(at) => format!("ashlar prove files --at {}", at.display()),
-            Explored::Daemon(_) => "ashlar prove daemon".into(),
+            Explored::Daemon(_, engine) => format!("ashlar prove daemon --engine {engine}"),
         }
     }
 
@@ -110,8 +111,8 @@ impl Explored {
                 let outcome = explore_mounted(seed, at, MOUNTED_STEPS)?;
                 Ok(Seen { cuts: 0, operations: outcome.operations, lacking: outcome.lacking })
             }
-            Explored::Daemon(program) => {
-                let outcome = explore_daemon(seed, program, DAEMON_ROUNDS)?;
+            Explored::Daemon(program, engine) => {
+                let outcome = explore_daemon(seed, program, *engine, DAEMON_ROUNDS)?;
                 Ok(Seen { cuts: outcome.kills, operations: outcome.acknowledged, ..Seen::default() })
             }
         }
@@ -126,13 +127,13 @@ pub fn run(command: ProveCommand, output: &Output) -> Result<ExitCode, Failure> 
         ProveCommand::Mark { text } => return crash::mark(&text),
         ProveCommand::Schedule(arguments) => return schedule::run(&arguments, output),
         ProveCommand::Replay { trace } => return schedule::replay(&trace, output),
-        ProveCommand::Daemon(long) => {
+        ProveCommand::Daemon(ProveDaemon { engine, long }) => {
             let unable = |what: String| Failure::new(what).with_code(2);
             if let Some(obstacle) = Daemon::obstacle() {
                 return Err(unable(obstacle.into()));
             }
             let program = std::env::current_exe().map_err(|error| unable(error.to_string()))?;
-            return explore(&Explored::Daemon(program), &long, output);
+            return explore(&Explored::Daemon(program, engine), &long, output);
         }
         ProveCommand::Files(ProveFiles { at: Some(at), prove }) => {
             let usage = |error| Failure::new(format!("{}: {error}", at.display())).with_code(2);

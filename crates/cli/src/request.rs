@@ -1,8 +1,8 @@
 //! What commands ask of a pool, and the answers; the same whether a daemon serves the pool or the command opens it.
 
 use crate::array::{ArrayRequest, Arrays, Looked, Refilled};
-use crate::engine::Engine;
 use ashlar_units::Bytes;
+use ashlar_vfs::Engine;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;

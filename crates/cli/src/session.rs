@@ -3,7 +3,7 @@
 use crate::array::{self, ArrayRequest};
 use crate::check;
 use crate::config;
-use crate::engine::{self, Engine, Opened};
+use crate::engine::{self, Opened};
 use crate::output::Failure;
 use crate::request::{Answer, Done, Operation, Request, Status, Volume, Zones};
 use ashlar_array::{Array, MemberState, Pace};
@@ -15,6 +15,7 @@ use ashlar_layers::Stack;
 use ashlar_objects_pool::is_bucket;
 use ashlar_pool::{Config, Pool, VolumeKind};
 use ashlar_units::Bytes;
+use ashlar_vfs::Engine;
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +31,15 @@ pub struct Session {
     arrays: Arrays,
     /// Rebuilds that go on from an earlier time.
     rebuilds: Mutex<Vec<Task<()>>>,
+}
+
+/// How to mount.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Manner {
+    /// The engine that the file system must be of, and is made with.
+    pub engine: Option<Engine>,
+    /// The page cache collects no writes.
+    pub write_through: bool,
 }
 
 /// A mounted file system or snapshot.
@@ -88,8 +98,9 @@ impl Session {
     }
 
     /// Mounts a file system, which is made if it is missing.
-    pub fn mount(&self, name: &str, at: &Path) -> Result<(), Failure> {
+    pub fn mount(&self, name: &str, at: &Path, manner: Manner) -> Result<(), Failure> {
         refuse_bucket(name)?;
+        let Manner { engine, write_through } = manner;
         let is_snapshot = name.contains('@');
         if let Some(other) = self.mounted.lock().iter().find(|mounted| mounted.name == name) {
             return Err(Failure::new(format!("{name} is mounted at {}", other.mount.at().display())));
@@ -111,8 +122,9 @@ impl Session {
                         "there is no snapshot {wanted}; `ashlar snapshot list` names all"
                     )));
                 }
-                None => engine::make(&pool, &wanted, Engine::Files).await?,
+                None => engine::make(&pool, &wanted, engine.unwrap_or_default()).await?,
             };
+            engine::expect(&volume, &wanted, engine).await?;
             Opened::open(volume, is_snapshot, share(memory, INODES)).await
         })?;
         let damage = files.damage();
@@ -121,7 +133,8 @@ impl Session {
         }
         let read_only = is_snapshot || damage.is_some();
         let buffers = share(self.memory, REQUESTS).min(Options::default().buffers);
-        let options = Options { source: format!("ashlar:{name}"), read_only, buffers, ..Options::default() };
+        let writeback = !write_through;
+        let options = Options { source: format!("ashlar:{name}"), read_only, writeback, buffers, ..Options::default() };
         let mount = files.mount(&self.real, at, options)?;
         self.mounted.lock().push(Mounted { name: name.into(), mount, files });
         Ok(())
@@ -167,7 +180,9 @@ impl Session {
             Request::Status => Ok(Answer::Status(Box::new(self.status()))),
             Request::Check { repair } => {
                 self.sync()?;
-                Ok(Answer::Check(self.run(move |pool| async move { check::check(&pool, repair, progress).await })?))
+                let in_use: Vec<String> = self.mounted.lock().iter().map(|mounted| mounted.name.clone()).collect();
+                let checked = self.run(move |pool| async move { check::check(&pool, repair, &in_use, progress).await });
+                Ok(Answer::Check(checked?))
             }
             Request::PoolGrow { path, force } => {
                 self.grow(&path, force)?;
@@ -217,7 +232,7 @@ impl Session {
                 if !name.contains('@') {
                     return Err(no_snapshot_name(&name));
                 }
-                self.mount(&name, &at)?;
+                self.mount(&name, &at, Manner::default())?;
                 done(format!("mounted {name} at {}", at.display()))
             }
             Request::Listen { .. } | Request::Down => Err(Failure::new("the daemon answers this itself")),

@@ -6,7 +6,7 @@ use crate::config::{self, PoolConfig};
 use crate::daemon::Control;
 use crate::output::{Failure, Output};
 use crate::request::Done;
-use crate::session::Session;
+use crate::session::{Manner, Session};
 use ashlar_env::real::Real;
 use ashlar_layers::Stack;
 use ashlar_pool::{Creation, Pool};
@@ -110,7 +110,7 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
         signal_hook::flag::register(signal, stop.clone()).map_err(|error| Failure::new(error.to_string()))?;
     }
     let session = Session::open(&directory, up.memory, config::threads(up.threads), false)?;
-    if let Err(failure) = session.mount(&up.fs, &mount) {
+    if let Err(failure) = session.mount(&up.fs, &mount, Manner { engine: up.engine, write_through: up.write_through }) {
         session.close()?;
         return Err(failure);
     }
@@ -180,6 +180,12 @@ fn detach(directory: &Path, mount: &Path, up: &Up, output: &Output) -> Result<Ex
     let mut command = Command::new(program);
     command.arg("up").arg("--pool").arg(directory).arg("--mount").arg(mount).arg("--fs").arg(&up.fs);
     command.arg("--memory").arg(up.memory.0.to_string()).arg("--size").arg(up.size.0.to_string());
+    if up.write_through {
+        command.arg("--write-through");
+    }
+    if let Some(engine) = up.engine {
+        command.arg("--engine").arg(engine.name());
+    }
     if let Some(threads) = up.threads {
         command.arg("--threads").arg(threads.to_string());
     }

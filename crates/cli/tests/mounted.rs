@@ -1,34 +1,28 @@
 //! The suite of histories through FUSE, then once more after mounting again. Needs root and /dev/fuse.
 
 use ashlar_prove::{Daemon, Mounted};
+use ashlar_vfs::Engine;
 use std::path::Path;
 
 #[test]
 fn histories_through_fuse_agree_with_the_model_and_survive_mounting_again() {
-    histories("mounted", &[]);
+    histories(Engine::Files);
 }
 
 #[test]
 fn histories_agree_on_the_write_optimized_engine_too() {
-    histories("mounted-betr", &[&["fs", "destroy", "main"], &["fs", "create", "main", "--engine", "betr"]]);
+    histories(Engine::Betr);
 }
 
-/// Runs histories on a mount of a new pool, after commands about the pool.
-fn histories(name: &str, before: &[&[&str]]) {
+/// Runs histories on a mount of a new pool.
+fn histories(engine: Engine) {
     if let Some(obstacle) = Daemon::obstacle() {
         println!("SKIPPED: {obstacle}");
         return;
     }
-    let daemon = Daemon::new(Path::new(env!("CARGO_BIN_EXE_ashlar")), name).expect("a temporary directory");
+    let daemon = Daemon::new(Path::new(env!("CARGO_BIN_EXE_ashlar")), engine, &format!("mounted-{engine}"))
+        .expect("a temporary directory");
     daemon.up().unwrap_or_else(|error| panic!("{error}"));
-    if !before.is_empty() {
-        daemon.down().unwrap_or_else(|error| panic!("{error}"));
-        for command in before {
-            let output = daemon.command(command).output().expect("the program starts");
-            assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-        }
-        daemon.up().unwrap_or_else(|error| panic!("{error}"));
-    }
     let mut histories = Vec::new();
     for seed in 0..12 {
         let run = Mounted::run(seed, &daemon.mount(), 300);

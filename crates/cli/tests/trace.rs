@@ -1,6 +1,7 @@
 //! `ashlar lab trace`, through the front door.
 
 use ashlar_prove::Daemon;
+use ashlar_vfs::Engine;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -322,7 +323,8 @@ fn a_mount_is_traced_by_its_server() {
         println!("SKIPPED: {obstacle}");
         return;
     }
-    let daemon = Daemon::new(Path::new(env!("CARGO_BIN_EXE_ashlar")), "traced").expect("a temporary directory");
+    let daemon =
+        Daemon::new(Path::new(env!("CARGO_BIN_EXE_ashlar")), Engine::Files, "traced").expect("a temporary directory");
     daemon.up().unwrap_or_else(|error| panic!("{error}"));
     let mount = std::fs::canonicalize(daemon.mount()).expect("it is mounted");
     let at = |name: &str| mount.join(name);

@@ -127,7 +127,7 @@ fn key(number: u16) -> Key {
 
 async fn everything(
     tree: &Tree<Slots>,
-    nodes: &Nodes,
+    nodes: &impl NodeStore,
     low: &[u8],
     high: Option<&[u8]>,
     limit: usize,
@@ -310,4 +310,78 @@ proptest! {
     fn damage_takes_no_more_than_the_node(steps in steps_with_damage()) {
         Sim::new(0, Schedule::Fifo).run(run(steps)).expect("no deadlock");
     }
+}
+
+/// Nodes that stay in memory once they were read; counts how often somebody had to wait for the medium.
+struct Warming<'a>(&'a Nodes, Mutex<BTreeSet<u64>>, AtomicU64);
+
+impl NodeStore for Warming<'_> {
+    fn cached(&self, ptr: &NodePtr) -> Option<Arc<Node>> {
+        let image = self.1.lock().contains(&ptr.uid).then(|| self.0.images.lock()[&ptr.uid].clone())?;
+        Some(Arc::new(Node::decode(&image).expect("decodes")))
+    }
+    async fn load(&self, ptr: NodePtr) -> Result<Arc<Node>> {
+        self.load_ahead(&[ptr]).await;
+        self.0.load(ptr).await
+    }
+    async fn load_ahead(&self, ptrs: &[NodePtr]) {
+        self.2.fetch_add(1, Ordering::Relaxed);
+        self.1.lock().extend(ptrs.iter().map(|ptr| ptr.uid));
+    }
+    async fn append(&self, _: Bytes, _: Node) -> Result<NodePtr> {
+        unreachable!("nobody flushes")
+    }
+    async fn height(&self, ptr: &NodePtr) -> Result<u8> {
+        self.0.height(ptr).await
+    }
+    fn birth(&self) -> u64 {
+        self.0.birth()
+    }
+}
+
+/// A tree of one interior node with this many leaves or a few more, and keys of two bytes.
+async fn wide(nodes: &Nodes, leaves: usize) -> (Tree<Slots>, usize) {
+    let tree = Tree::open(1, None, Arc::new(Slots));
+    let mut lost = Vec::new();
+    let limits = Limits { leaf_bytes: 200, buffer_bytes: 400, fanout: 2 * leaves };
+    for key in 0..leaves as u16 * 10 {
+        tree.apply(
+            Key::from_slice(&key.to_be_bytes()),
+            Message::Put(pack(&BTreeMap::from([(0, u32::from(key))]))),
+            &mut lost,
+        );
+    }
+    tree.freeze();
+    let flushed = tree.flush(nodes, limits, &Errands { thorough: true, ..Errands::default() }).await.expect("flush");
+    tree.install(flushed.root);
+    let root = nodes.load(tree.root().expect("it is not empty")).await.expect("loads");
+    assert_eq!(root.level(), 1);
+    (tree, root.child_pointers().count())
+}
+
+#[test]
+fn a_scan_reads_ahead_and_a_lookup_does_not() {
+    let sim = Sim::new(1, Schedule::Fifo);
+    let run = async {
+        let nodes = Nodes::default();
+        let (tree, leaves) = wide(&nodes, 40).await;
+        assert!((40..80).contains(&leaves), "{leaves}");
+        let store = Warming(&nodes, Mutex::default(), AtomicU64::new(0));
+        let present = everything(&tree, &store, &[], None, 10).await.expect("pages");
+        assert_eq!(present.len(), 400);
+        // The root, then 1, 1, 2, 4, 8, 16 and 32 leaves.
+        let waits = store.2.load(Ordering::Relaxed);
+        assert_eq!(waits, 1 + 2 + u64::from((leaves as u32 - 1).ilog2()), "{leaves} leaves");
+        // A range that ends before the next leaf, and lookups, bring in what they need alone.
+        let store = Warming(&nodes, Mutex::default(), AtomicU64::new(0));
+        for key in (0..400u16).rev().step_by(7) {
+            let low = key.to_be_bytes();
+            let before = store.1.lock().len();
+            assert!(tree.get(&store, &low).await.expect("found").is_some());
+            let high = (key + 1).to_be_bytes();
+            assert_eq!(everything(&tree, &store, &low, Some(&high), 10).await.expect("page").len(), 1);
+            assert!(store.1.lock().len() <= before + if before == 0 { 2 } else { 1 });
+        }
+    };
+    sim.run(run).expect("no deadlock");
 }

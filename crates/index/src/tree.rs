@@ -2,7 +2,7 @@
 
 use crate::flush::{Errands, Flushed, flush};
 use crate::memtable::Verdict;
-use crate::node::Node;
+use crate::node::{Child, Node};
 use crate::{Key, Limits, Memtable, Message, NodePtr, RangeSet, Semantics};
 use ashlar_block::Result;
 use bytes::Bytes;
@@ -11,12 +11,21 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
+/// Leaves that a scan reads at once, at most: 4 MiB before compression.
+const AHEAD_MAX: usize = 64;
+
 /// Where nodes live.
 pub trait NodeStore: Send + Sync {
     /// A node that is in memory.
     fn cached(&self, ptr: &NodePtr) -> Option<Arc<Node>>;
     /// A node, from memory or the medium, verified.
     fn load(&self, ptr: NodePtr) -> impl Future<Output = Result<Arc<Node>>> + Send;
+    /// Brings nodes into memory that a scan will want, in key order, as far as that is possible. A hint: who cannot, does
+    /// nothing, and what cannot be read is told to whom loads it.
+    fn load_ahead(&self, ptrs: &[NodePtr]) -> impl Future<Output = ()> + Send {
+        let _ = ptrs;
+        std::future::ready(())
+    }
     /// Appends a node. It need not be durable before the checkpoint's flush.
     fn append(&self, image: Bytes, node: Node) -> impl Future<Output = Result<NodePtr>> + Send;
     /// Height above the leaves of a node that cannot be loaded, as somebody noted it beside the node.
@@ -309,6 +318,12 @@ impl View {
                 // Below a range delete nothing is left to be shown, readable or not.
                 let deleted = node.deleted.covers(low, bound.as_deref());
                 next = (!deleted).then_some(node.children[index].ptr);
+                if !deleted && node.level() == 1 {
+                    let ahead = ahead(store, &node, index, high);
+                    if ahead.len() > 1 {
+                        store.load_ahead(&ahead).await;
+                    }
+                }
             }
             path.push((ptr, node));
         }
@@ -341,6 +356,19 @@ impl View {
         let at_end = bound.as_deref() == high;
         Ok(Page { entries, next: if at_end { None } else { bound } })
     }
+}
+
+/// The leaves that a scan which needs this one wants next, if it must be read: as many as it came through just before, which
+/// are in memory. So a lookup reads no more than it needs, and a scan twice as far each time.
+fn ahead(store: &impl NodeStore, parent: &Node, index: usize, high: Option<&[u8]>) -> Vec<NodePtr> {
+    let is_cached = |child: &&Child| store.cached(&child.ptr).is_some();
+    let (before, from) = parent.children.split_at(index);
+    if from.first().as_ref().is_none_or(is_cached) {
+        return Vec::new();
+    }
+    let behind = before.iter().rev().take(AHEAD_MAX - 1).take_while(is_cached).count();
+    let inside = from.iter().take(1 + behind).take_while(|child| high.is_none_or(|high| &child.low[..] < high));
+    inside.filter(|child| !is_cached(child)).map(|child| child.ptr).collect()
 }
 
 /// Up to `limit` messages of a node from `low` on and below `bound`, which comes down to the next if there are more.

@@ -91,6 +91,17 @@ impl Shared {
         results
     }
 
+    /// A node that was read, verified and kept in the cache.
+    fn take_in(&self, ptr: &NodePtr, image: &[u8]) -> Result<Arc<Node>> {
+        let place = || format!("index node in segment {:#x} at byte {}", ptr.uid, ptr.offset);
+        if crc(image) != ptr.crc && !self.config.unverified {
+            return Err(Error::corrupt("wrong checksum").within(place()));
+        }
+        let node = Arc::new(Node::decode(image).within(place)?);
+        self.cache.insert((ptr.uid, ptr.offset), node.clone());
+        Ok(node)
+    }
+
     /// Notes bytes that are appended and not yet on the device, so that they can be read meanwhile.
     pub(crate) fn begin_flight(&self, stream: Stream, uid: u64, offset: u32, stored: Bytes) {
         self.outstanding(stream).bytes.fetch_add(stored.len(), Ordering::Relaxed);
@@ -155,13 +166,32 @@ impl NodeStore for Pool {
             Some(image) => image,
             None => shared.fetch(ptr.uid, ptr.offset, ptr.len).await?,
         };
-        let place = || format!("index node in segment {:#x} at byte {}", ptr.uid, ptr.offset);
-        if crc(&image) != ptr.crc && !shared.config.unverified {
-            return Err(Error::corrupt("wrong checksum").within(place()));
+        shared.take_in(&ptr, &image)
+    }
+
+    async fn load_ahead(&self, ptrs: &[NodePtr]) {
+        let shared = &self.0;
+        let mut wanted: Vec<NodePtr> = ptrs.to_vec();
+        {
+            let in_flight = shared.in_flight.read();
+            wanted.retain(|ptr| !in_flight.contains_key(&(ptr.uid, ptr.offset)));
         }
-        let node = Arc::new(Node::decode(&image).within(place)?);
-        shared.cache.insert((ptr.uid, ptr.offset), node.clone());
-        Ok(node)
+        wanted.sort_unstable_by_key(|ptr| (ptr.uid, ptr.offset));
+        let end = |ptr: &NodePtr| ptr.offset.saturating_add(ptr.len);
+        let near = |one: &NodePtr, next: &NodePtr| {
+            one.uid == next.uid && next.offset.checked_sub(end(one)).is_some_and(|gap| gap <= GAP_MAX)
+        };
+        let groups = wanted.chunk_by(near);
+        together(groups.map(async |group| {
+            let [first, .., last] = group else { return drop(self.load(group[0]).await) };
+            let Ok(whole) = shared.fetch(first.uid, first.offset, end(last) - first.offset).await else { return };
+            for ptr in group {
+                let from = (ptr.offset - first.offset) as usize;
+                // What is damaged is told to whom asks for it.
+                drop(shared.take_in(ptr, &whole.slice(from..from + ptr.len as usize)));
+            }
+        }))
+        .await;
     }
 
     async fn append(&self, image: Bytes, node: Node) -> Result<NodePtr> {
@@ -258,23 +288,28 @@ impl Shared {
         if let [group] = &groups[..] {
             return self.read_together(group).await;
         }
-        let mut futures: Vec<_> = groups.iter().map(|group| Box::pin(self.read_together(group))).collect();
-        let mut results: Vec<Option<Vec<Result<Bytes>>>> = groups.iter().map(|_| None).collect();
-        std::future::poll_fn(|context| {
-            let mut pending = false;
-            for (future, result) in futures.iter_mut().zip(&mut results) {
-                if result.is_none() {
-                    match future.as_mut().poll(context) {
-                        std::task::Poll::Ready(ready) => *result = Some(ready),
-                        std::task::Poll::Pending => pending = true,
-                    }
+        together(groups.iter().map(|group| self.read_together(group))).await.into_iter().flatten().collect()
+    }
+}
+
+/// What all of these give, side by side on this task.
+async fn together<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut futures: Vec<_> = futures.map(Box::pin).collect();
+    let mut results: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
+    std::future::poll_fn(|context| {
+        let mut pending = false;
+        for (future, result) in futures.iter_mut().zip(&mut results) {
+            if result.is_none() {
+                match future.as_mut().poll(context) {
+                    std::task::Poll::Ready(ready) => *result = Some(ready),
+                    std::task::Poll::Pending => pending = true,
                 }
             }
-            if pending { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
-        })
-        .await;
-        results.into_iter().flat_map(|result| result.expect("all are ready")).collect()
-    }
+        }
+        if pending { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
+    })
+    .await;
+    results.into_iter().map(|result| result.expect("all are ready")).collect()
 }
 
 /// Whether `next` lies so shortly behind `one` that both are better read at once: they follow each other, or what lies

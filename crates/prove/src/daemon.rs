@@ -10,6 +10,7 @@
 
 use crate::pool::Failure;
 use crate::seeded::Dice;
+use ashlar_vfs::Engine;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -44,15 +45,16 @@ pub struct DaemonOutcome {
 /// A pool in a directory of its own, run by the real program; stopped and removed when dropped.
 pub struct Daemon {
     program: PathBuf,
+    engine: Engine,
     home: PathBuf,
 }
 
 impl Daemon {
-    /// Nothing is started yet. `name` tells this pool from others of this process.
-    pub fn new(program: &Path, name: &str) -> io::Result<Daemon> {
+    /// Nothing is started yet. The file system is of this engine; `name` tells the pool from others of this process.
+    pub fn new(program: &Path, engine: Engine, name: &str) -> io::Result<Daemon> {
         let home = std::env::temp_dir().join(format!("ashlar-prove-{}-{name}", std::process::id()));
         fs::create_dir_all(&home)?;
-        Ok(Daemon { program: program.into(), home })
+        Ok(Daemon { program: program.into(), engine, home })
     }
 
     /// Why this cannot run here, if it cannot.
@@ -72,7 +74,9 @@ impl Daemon {
     pub fn up(&self) -> Result<(), String> {
         let mount = self.mount();
         let mount = mount.to_str().ok_or("the temporary directory's name is not text")?;
-        self.run(&["up", "--detach", "--size", "2GiB", "--memory", "64MiB", "--mount", mount]).map(drop)
+        let engine = self.engine.name();
+        self.run(&["up", "--detach", "--engine", engine, "--size", "2GiB", "--memory", "64MiB", "--mount", mount])
+            .map(drop)
     }
 
     /// Stops the program, or clears what a dead one left.
@@ -134,10 +138,11 @@ impl Drop for Daemon {
     }
 }
 
-/// Runs rounds of `program`, which is `ashlar`, on one pool.
-pub fn explore_daemon(seed: u64, program: &Path, rounds: u64) -> Result<DaemonOutcome, Failure> {
+/// Runs rounds of `program`, which is `ashlar`, on one pool with a file system of this engine.
+pub fn explore_daemon(seed: u64, program: &Path, engine: Engine, rounds: u64) -> Result<DaemonOutcome, Failure> {
     let failed = |what: String| Failure { seed, what };
-    let daemon = Daemon::new(program, &format!("daemon-{seed}")).map_err(|error| failed(error.to_string()))?;
+    let daemon =
+        Daemon::new(program, engine, &format!("daemon-{engine}-{seed}")).map_err(|error| failed(error.to_string()))?;
     let mut dice = Dice::new(seed);
     let mut writers: Vec<Writer> = (0..WRITERS).map(|number| Writer::new(number, seed)).collect();
     let mut outcome = DaemonOutcome::default();

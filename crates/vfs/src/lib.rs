@@ -5,9 +5,11 @@
 //! kernel makes them, with `default_permissions`); everything else belongs to the engine.
 
 pub mod acl;
+mod engine;
 mod error;
 mod types;
 
+pub use engine::Engine;
 pub use error::{Errno, Error, Result};
 pub use types::*;
 

@@ -48,7 +48,8 @@ const CHECKS: [&[&str]; 5] = [
     &["plan", "estimate", "loss", "--layout", "raid6:12", "--layout", "rs:10+4", "--error", "1"],
 ];
 /// Subjects of `ashlar prove` that need nothing but time.
-const EXPLORATIONS: [&str; 7] = ["pool", "files", "objects", "regions", "array", "proximal", "faults"];
+const EXPLORATIONS: [&str; 9] =
+    ["pool", "files", "betr", "objects", "objects --engine proximal", "regions", "array", "proximal", "faults"];
 /// Tests that do more when `ASHLAR_SOAK` is set than they have time for otherwise: package, binary, name.
 const LONG_TESTS: [(&str, &str, &str); 1] = [("ashlar-regions", "counts", "aging")];
 /// Clock ticks of `/proc/PID/stat` in a second, on every machine that Linux runs on today.
@@ -116,7 +117,9 @@ pub fn soak(budget: &str, only: Option<&str>, list: bool) -> Result<(), String> 
             (Task::Target { package, binary, directory, test }, _) => {
                 run_target(package, binary, directory, test, Instant::now() + share)
             }
-            (Task::Exploration(subject), Some(ashlar)) => explore(ashlar, &[subject], share),
+            (Task::Exploration(subject), Some(ashlar)) => {
+                explore(ashlar, &subject.split(' ').collect::<Vec<_>>(), share)
+            }
             (Task::Schedule(harness, scheduler), Some(ashlar)) => {
                 let trace = std::env::temp_dir().join(format!("ashlar-soak-{harness}-{scheduler}.trace.json"));
                 let trace = trace.to_string_lossy();

@@ -5,6 +5,7 @@ use super::{OWN, Place, StandOptions};
 use crate::age::image::{Image, Kind, run};
 use crate::mounts::in_use;
 use ashlar_units::Bytes;
+use ashlar_vfs::Engine;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::io;
@@ -51,7 +52,7 @@ impl Ground {
         };
         let root = home.join("mnt");
         let made = match &options.place {
-            Place::Ashlar(size) => PoolGround::new(home, *size, options).map(GroundKind::Pool),
+            Place::Ashlar(engine, size) => PoolGround::new(home, *engine, *size, options).map(GroundKind::Pool),
             _ => ImageGround::new(home, options).map(GroundKind::Image),
         };
         Ok(ground(made?, root))
@@ -185,7 +186,7 @@ impl ImageGround {
                 (kind.ok_or_else(|| failed(path, "it holds neither ext4, nor xfs, nor btrfs"))?, options.in_place)
             }
             Place::Fresh(kind, _) => (*kind, false),
-            Place::Ashlar(_) => return Err(io::Error::other("a pool is no image")),
+            Place::Ashlar(..) => return Err(io::Error::other("a pool is no image")),
         };
         let image = match &options.place {
             Place::Path(path) if own => std::fs::canonicalize(path)?,
@@ -317,14 +318,15 @@ impl ImageGround {
 struct PoolGround {
     home: Home,
     options: StandOptions,
+    engine: Engine,
     size: Bytes,
     process: Option<u32>,
     cpu: Duration,
 }
 
 impl PoolGround {
-    fn new(home: Home, size: Bytes, options: &StandOptions) -> io::Result<PoolGround> {
-        let made = PoolGround { home, options: options.clone(), size, process: None, cpu: Duration::ZERO };
+    fn new(home: Home, engine: Engine, size: Bytes, options: &StandOptions) -> io::Result<PoolGround> {
+        let made = PoolGround { home, options: options.clone(), engine, size, process: None, cpu: Duration::ZERO };
         made.make()?;
         Ok(made)
     }
@@ -367,10 +369,10 @@ impl PoolGround {
 
     fn up(&mut self, point: &Path) -> io::Result<()> {
         std::fs::create_dir_all(point)?;
-        let (pool, memory) = (self.pool(), POOL_MEMORY.0.to_string());
+        let (pool, memory, engine) = (self.pool(), POOL_MEMORY.0.to_string(), self.engine.name());
         self.home.ashlar(|command| {
             let command = command.args(["up", "--detach", "--memory", &memory, "--pool"]).arg(&pool);
-            command.arg("--mount").arg(point)
+            command.args(["--engine", engine]).arg("--mount").arg(point)
         })?;
         let status = self.home.ashlar(|command| command.args(["status", "--json", "--pool"]).arg(&pool))?;
         let status: serde_json::Value = serde_json::from_str(&status).map_err(io::Error::other)?;

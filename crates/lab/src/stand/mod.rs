@@ -4,7 +4,7 @@
 //! a directory            DIR/ashlar-stand/work
 //! an image               its copy, on a loop device with direct I/O                      needs root
 //! an image on a device   its copy, served by `ashlar device serve`, on a loop device     needs root
-//! our files engine       a pool, served by `ashlar up`; its device can be emulated too
+//! our engines            a pool, served by `ashlar up`; its device can be emulated too
 //! ```
 //!
 //! Invariants

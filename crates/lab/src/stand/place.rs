@@ -2,6 +2,7 @@
 
 use crate::age::image::Kind;
 use ashlar_units::Bytes;
+use ashlar_vfs::Engine;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -13,18 +14,20 @@ pub enum Place {
     Path(PathBuf),
     /// A new image.
     Fresh(Kind, Bytes),
-    /// A new pool with our files engine.
-    Ashlar(Bytes),
+    /// A new pool with a file system of an engine of ours.
+    Ashlar(Engine, Bytes),
 }
 
 impl FromStr for Place {
     type Err = String;
-    /// `ext4:SIZE`, `xfs:SIZE`, `btrfs:SIZE`, `ashlar:SIZE`, or a path.
+    /// `ext4:SIZE`, `xfs:SIZE`, `btrfs:SIZE`, `ashlar:SIZE`, `ashlar-betr:SIZE`, or a path.
     fn from_str(text: &str) -> Result<Place, String> {
         let size = |text: &str| text.parse::<Bytes>().map_err(|error| error.to_string());
         match text.split_once(':') {
-            Some(("ashlar", bytes)) => Ok(Place::Ashlar(size(bytes)?)),
-            Some((kind, bytes)) if !kind.contains('/') => Ok(Place::Fresh(kind.parse()?, size(bytes)?)),
+            Some((kind, bytes)) if !kind.contains('/') => match Engine::of_system(kind) {
+                Some(engine) => Ok(Place::Ashlar(engine, size(bytes)?)),
+                None => Ok(Place::Fresh(kind.parse()?, size(bytes)?)),
+            },
             _ => Ok(Place::Path(text.into())),
         }
     }
@@ -36,7 +39,7 @@ impl fmt::Display for Place {
         let (name, size) = match self {
             Place::Path(path) => return write!(f, "{}", path.display()),
             Place::Fresh(kind, size) => (kind.name(), size),
-            Place::Ashlar(size) => ("ashlar", size),
+            Place::Ashlar(engine, size) => (engine.system(), size),
         };
         write!(f, "{name}:{}", size.to_string().replace(' ', ""))
     }

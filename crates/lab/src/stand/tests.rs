@@ -1,5 +1,6 @@
 use super::*;
 use crate::age::image::{Image, Kind};
+use ashlar_vfs::Engine;
 use std::fs;
 
 /// A directory of a test's own.
@@ -49,7 +50,8 @@ fn can_mount(kind: Kind, name: &str) -> bool {
 fn places() {
     for (text, expected) in [
         ("ext4:1GiB", Place::Fresh(Kind::Ext4, Bytes::gib(1))),
-        ("ashlar:2GiB", Place::Ashlar(Bytes::gib(2))),
+        ("ashlar:2GiB", Place::Ashlar(Engine::Files, Bytes::gib(2))),
+        ("ashlar-betr:2GiB", Place::Ashlar(Engine::Betr, Bytes::gib(2))),
         ("a/b:c", Place::Path("a/b:c".into())),
         ("aged.img", Place::Path("aged.img".into())),
     ] {

@@ -12,7 +12,7 @@ mod history;
 mod model;
 mod mounted;
 mod operation;
-mod tested;
+pub(crate) mod tested;
 mod together;
 
 pub use cuts::{FilesOptions, FilesOutcome, explore_files};

@@ -10,19 +10,23 @@ use std::future::Future;
 use std::sync::Arc;
 
 /// Whom the files belong to.
-pub(super) const OWNER: (u32, u32) = (0, 0);
+pub(crate) const OWNER: (u32, u32) = (0, 0);
 
-pub(super) fn text(error: impl std::fmt::Display) -> String {
+pub(crate) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
 /// A file engine on a volume, with everything that a history wants of it beside the files.
-pub(super) trait Tested: FileSystem + Sized {
+pub(crate) trait Tested: FileSystem + Sized {
     /// How it is made and opened.
     type Setting: Copy + Send + Sync + 'static;
 
+    /// How it is made and opened for people.
+    fn usual() -> Self::Setting;
     fn format(volume: &Volume, setting: Self::Setting) -> impl Future<Output = Found<()>> + Send;
     fn start(volume: Volume, setting: Self::Setting) -> impl Future<Output = Found<Arc<Self>>> + Send;
+    /// As usual, to be looked at only.
+    fn view(volume: Volume) -> impl Future<Output = Found<Arc<Self>>> + Send;
     fn close(&self) -> impl Future<Output = Found<()>> + Send;
     /// What is wrong in it.
     fn audit(&self) -> impl Future<Output = Found<Vec<String>>> + Send;
@@ -31,11 +35,18 @@ pub(super) trait Tested: FileSystem + Sized {
 
 /// How the first engine is opened: bits of the name hash.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FilesSetting(pub(super) u32);
+pub(crate) struct FilesSetting(pub(crate) u32);
 
 impl Tested for Files {
     type Setting = FilesSetting;
 
+    fn usual() -> FilesSetting {
+        FilesSetting(ashlar_files::Options::default().hash_bits)
+    }
+    async fn view(volume: Volume) -> Found<Arc<Files>> {
+        let options = ashlar_files::Options { read_only: true, ..Default::default() };
+        Files::open(volume, options).await.map_err(text)
+    }
     async fn format(volume: &Volume, _setting: FilesSetting) -> Found<()> {
         Files::format(volume, OWNER.0, OWNER.1).await.map_err(text)
     }
@@ -86,6 +97,13 @@ impl BetrSetting {
 impl Tested for Betr {
     type Setting = BetrSetting;
 
+    fn usual() -> BetrSetting {
+        BetrSetting { zones: Zones::default(), options: ashlar_betr::Options::default() }
+    }
+    async fn view(volume: Volume) -> Found<Arc<Betr>> {
+        let options = ashlar_betr::Options { read_only: true, ..Default::default() };
+        Betr::open(volume, options).await.map_err(text)
+    }
     async fn format(volume: &Volume, setting: BetrSetting) -> Found<()> {
         Betr::format(volume, OWNER.0, OWNER.1, setting.zones).await.map_err(text)
     }

@@ -27,6 +27,9 @@ pub use fault::Fault;
 pub use matrix::{Cell, Example, Matrix, Outcome, Target, Type};
 
 use crate::seeded::Dice;
+use ashlar_betr::Betr;
+use ashlar_files::Files;
+use ashlar_vfs::Engine;
 use matrix::Verdict;
 use scene::Scene;
 use std::panic::AssertUnwindSafe;
@@ -78,6 +81,8 @@ impl Case {
 pub struct TypedOptions {
     /// On what.
     pub target: Target,
+    /// The engine of the pool's file system.
+    pub engine: Engine,
     /// Decides everything.
     pub seed: u64,
     /// How long to go on; every type and fault is tried once in any case.
@@ -96,12 +101,25 @@ impl TypedOptions {
     /// All of a target, once.
     pub fn new(target: Target, seed: u64) -> TypedOptions {
         let budget = Duration::ZERO;
-        TypedOptions { target, seed, budget, of: None, fault: None, case: None, without_checksums: false }
+        TypedOptions {
+            target,
+            engine: Engine::default(),
+            seed,
+            budget,
+            of: None,
+            fault: None,
+            case: None,
+            without_checksums: false,
+        }
     }
     fn replay(&self, case: Case) -> String {
         let control = if self.without_checksums { " --without checksums" } else { "" };
         let (target, seed) = (self.target.name(), self.seed);
-        format!("ashlar prove faults --target {target} --seed {seed}{control} --case {}", case.name())
+        let engine = match self.engine {
+            engine if engine == Engine::default() => String::new(),
+            engine => format!(" --engine {engine}"),
+        };
+        format!("ashlar prove faults --target {target}{engine} --seed {seed}{control} --case {}", case.name())
     }
 }
 
@@ -153,9 +171,12 @@ fn note(matrix: &mut Matrix, options: &TypedOptions, case: Case, verdict: Verdic
     }
 }
 
+/// Runs a case on a pool with a file system of a certain engine.
+type Run = fn(&Scene, Type, &pool::Harm, u64, bool) -> Verdict;
+
 /// What cases are tried on.
 enum Subject {
-    Pool { scene: Arc<Scene>, seed: u64, unverified: bool },
+    Pool { scene: Arc<Scene>, run: Run, seed: u64, unverified: bool },
     Ext4 { stand: Box<ext4::Ext4>, seed: u64 },
 }
 
@@ -163,8 +184,16 @@ impl Subject {
     fn new(options: &TypedOptions, stop: &Arc<AtomicBool>) -> Result<Subject, String> {
         match options.target {
             Target::Pool => {
-                let scene = Arc::new(scene::make(options.seed)?);
-                Ok(Subject::Pool { scene, seed: options.seed, unverified: options.without_checksums })
+                let (scene, run): (_, Run) = match options.engine {
+                    Engine::Files => (scene::make::<Files>(options.seed)?, pool::run::<Files>),
+                    Engine::Betr => (scene::make::<Betr>(options.seed)?, pool::run::<Betr>),
+                };
+                Ok(Subject::Pool {
+                    scene: Arc::new(scene),
+                    run,
+                    seed: options.seed,
+                    unverified: options.without_checksums,
+                })
             }
             Target::Ext4 => {
                 if let Some(obstacle) = ext4::obstacle() {
@@ -179,13 +208,13 @@ impl Subject {
     fn run(&mut self, case: Case) -> Result<Verdict, String> {
         match self {
             Subject::Ext4 { stand, seed } => stand.run(case.of, case.fault, Dice::new(case.seed(*seed))),
-            Subject::Pool { scene, seed, unverified } => {
-                let (scene, seed, unverified) = (scene.clone(), case.seed(*seed), *unverified);
+            Subject::Pool { scene, run, seed, unverified } => {
+                let (scene, run, seed, unverified) = (scene.clone(), *run, case.seed(*seed), *unverified);
                 watched(move || {
                     let Some(harm) = pool::harm(&scene, case.of, case.fault, Dice::new(seed)) else {
                         return Verdict::new(Outcome::NotTried, Vec::new());
                     };
-                    pool::run(&scene, case.of, &harm, seed, unverified)
+                    run(&scene, case.of, &harm, seed, unverified)
                 })
             }
         }

@@ -1,6 +1,5 @@
 //! What must be read: names, bytes, blocks and keys, with all states that each may be in.
 
-use ashlar_files::Files;
 use ashlar_vfs::{Attr, Errno, FileKind, FileSystem, Ino, NewNode, ROOT, RenameMode, SetAttr, WriteMode};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -143,7 +142,7 @@ fn new_node(kind: FileKind) -> NewNode {
 }
 
 /// The inode at a path such as `/a/b`.
-pub(super) async fn find(files: &Files, path: &str) -> ashlar_vfs::Result<Ino> {
+pub(super) async fn find(files: &impl FileSystem, path: &str) -> ashlar_vfs::Result<Ino> {
     let mut at = ROOT;
     for name in path.split('/').filter(|name| !name.is_empty()) {
         at = files.lookup(at, name.as_bytes()).await?.ino;
@@ -152,13 +151,13 @@ pub(super) async fn find(files: &Files, path: &str) -> ashlar_vfs::Result<Ino> {
 }
 
 /// The directory of a path, and its last name.
-async fn above<'a>(files: &Files, path: &'a str) -> ashlar_vfs::Result<(Ino, &'a [u8])> {
+async fn above<'a>(files: &impl FileSystem, path: &'a str) -> ashlar_vfs::Result<(Ino, &'a [u8])> {
     let (directory, name) = path.rsplit_once('/').ok_or(Errno::Invalid)?;
     Ok((find(files, directory).await?, name.as_bytes()))
 }
 
 /// Makes a change.
-pub(super) async fn perform(files: &Files, change: &Change) -> ashlar_vfs::Result<()> {
+pub(super) async fn perform(files: &impl FileSystem, change: &Change) -> ashlar_vfs::Result<()> {
     match change {
         Change::Mkdir(path) => {
             let (parent, name) = above(files, path).await?;

@@ -6,14 +6,13 @@ use super::matrix::{Outcome, Type, Verdict};
 use super::model::{Change, FS, Model, VOLUME, perform};
 use super::read::{Seen, check, read_all};
 use super::scene::{CAPACITY, Scene, bytes, settings};
+use crate::files::tested::Tested;
 use crate::seeded::Dice;
 use ashlar_block::Device;
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
-use ashlar_files::{Files, Options};
 use ashlar_pool::{Holds, InMemory, Part, Pool, Region, Txn, Volume};
 use ashlar_units::{BLOCK_LEN, Lba};
-use ashlar_vfs::FileSystem;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -83,7 +82,7 @@ pub(super) fn harm(scene: &Scene, of: Type, fault: Fault, mut dice: Dice) -> Opt
 }
 
 /// Runs a case.
-pub(super) fn run(scene: &Scene, of: Type, harm: &Harm, seed: u64, unverified: bool) -> Verdict {
+pub(super) fn run<T: Tested>(scene: &Scene, of: Type, harm: &Harm, seed: u64, unverified: bool) -> Verdict {
     let nothing = BTreeMap::new();
     let damaged = if let Harm::Disk(damage) = harm { damage } else { &nothing };
     let disk = Arc::new(Disk::with(CAPACITY, scene.contents.clone(), damaged));
@@ -92,8 +91,8 @@ pub(super) fn run(scene: &Scene, of: Type, harm: &Harm, seed: u64, unverified: b
     let sim = Sim::new(seed, Schedule::Random);
     let env = sim.env();
     let ran = match memory {
-        None => sim.run(async move { trial.on_disk(&env).await }),
-        Some((what, fault, dice)) => sim.run(async move { trial.in_memory(&env, what, fault, dice).await }),
+        None => sim.run(async move { trial.on_disk::<T>(&env).await }),
+        Some((what, fault, dice)) => sim.run(async move { trial.in_memory::<T>(&env, what, fault, dice).await }),
     };
     let report = match ran {
         Ok(report) => report,
@@ -157,27 +156,27 @@ struct Trial {
 }
 
 /// An open pool.
-struct Open {
+struct Open<T> {
     pool: Pool,
-    files: Arc<Files>,
+    files: Arc<T>,
     volume: Volume,
 }
 
 impl Trial {
-    async fn open(&self, env: &Env) -> Result<Open, String> {
+    async fn open<T: Tested>(&self, env: &Env) -> Result<Open<T>, String> {
         let device: Device = self.disk.clone();
         let pool = Pool::open(env, vec![device], settings(self.unverified)).await;
         let pool = pool.map_err(|error| format!("open: {error}"))?;
         let missing = |name: &str| format!("there is no volume {name}");
         let volume = pool.volume(VOLUME).ok_or_else(|| missing(VOLUME))?;
         let fs = pool.volume(FS).ok_or_else(|| missing(FS))?;
-        let files = Files::open(fs, Options::default()).await.map_err(|error| format!("open {FS}: {error}"))?;
+        let files = T::start(fs, T::usual()).await.map_err(|error| format!("open {FS}: {error}"))?;
         Ok(Open { pool, files, volume })
     }
 
-    async fn on_disk(mut self, env: &Env) -> Report {
+    async fn on_disk<T: Tested>(mut self, env: &Env) -> Report {
         let mut report = Report::default();
-        match self.open(env).await {
+        match self.open::<T>(env).await {
             Err(refused) => report.refused = Some(refused),
             Ok(open) => {
                 report.seen = read_all(&open.pool, Some(&open.files), &self.model).await;
@@ -185,14 +184,14 @@ impl Trial {
                 self.change(&open, true, &mut report.seen).await;
                 report.seen.add(check(&open.pool, Some(&open.files)).await);
                 close(open, &mut report.seen).await;
-                self.look_again(env, &mut report).await;
+                self.look_again::<T>(env, &mut report).await;
             }
         }
         report
     }
 
-    async fn look_again(&self, env: &Env, report: &mut Report) {
-        match self.open(env).await {
+    async fn look_again<T: Tested>(&self, env: &Env, report: &mut Report) {
+        match self.open::<T>(env).await {
             Err(refused) => report.refused = Some(format!("again, {refused}")),
             Ok(open) => {
                 let mut seen = read_all(&open.pool, Some(&open.files), &self.model).await;
@@ -203,9 +202,9 @@ impl Trial {
         }
     }
 
-    async fn in_memory(mut self, env: &Env, what: InMemory, fault: Fault, dice: u64) -> Report {
+    async fn in_memory<T: Tested>(mut self, env: &Env, what: InMemory, fault: Fault, dice: u64) -> Report {
         let mut report = Report::default();
-        let open = match self.open(env).await {
+        let open = match self.open::<T>(env).await {
             Ok(open) => open,
             Err(refused) => return Report { refused: Some(refused), ..report },
         };
@@ -238,13 +237,13 @@ impl Trial {
                 close(open, &mut report.seen).await;
             }
         }
-        self.look_again(env, &mut report).await;
+        self.look_again::<T>(env, &mut report).await;
         report
     }
 
-    async fn make(&mut self, open: &Open, changes: &[Change], seen: &mut Seen) {
+    async fn make<T: Tested>(&mut self, open: &Open<T>, changes: &[Change], seen: &mut Seen) {
         for change in changes {
-            let done = perform(&open.files, change).await;
+            let done = perform(&*open.files, change).await;
             self.model.change(change, done.is_ok());
             if let Err(error) = done {
                 seen.error(format!("{change:.60?}: {error}"));
@@ -252,7 +251,7 @@ impl Trial {
         }
     }
 
-    async fn write_volume(&mut self, open: &Open, at: u64, seen: &mut Seen) {
+    async fn write_volume<T: Tested>(&mut self, open: &Open<T>, at: u64, seen: &mut Seen) {
         let mut txn = Txn::new();
         let data = bytes(&mut self.dice, 2 * BLOCK_LEN, false);
         open.volume.write(&mut txn, Lba(at), &data);
@@ -269,7 +268,7 @@ impl Trial {
     }
 
     /// A few changes that nobody syncs.
-    async fn change_unsynced(&mut self, open: &Open, seen: &mut Seen) {
+    async fn change_unsynced<T: Tested>(&mut self, open: &Open<T>, seen: &mut Seen) {
         let data = bytes(&mut self.dice, 6000, false);
         let path = "/unsynced".to_string();
         let changes = [
@@ -282,7 +281,7 @@ impl Trial {
     }
 
     /// Changes a bit of everything, and makes it durable.
-    async fn change(&mut self, open: &Open, clean: bool, seen: &mut Seen) {
+    async fn change<T: Tested>(&mut self, open: &Open<T>, clean: bool, seen: &mut Seen) {
         let mut changes = vec![Change::Mkdir("/new".into()), Change::Create("/new/file".into())];
         let path = |name: &str| name.to_string();
         changes.push(Change::Write(path("/new/file"), 0, bytes(&mut self.dice, 20_000, true)));
@@ -313,7 +312,7 @@ impl Trial {
     }
 }
 
-async fn close(open: Open, seen: &mut Seen) {
+async fn close<T: Tested>(open: Open<T>, seen: &mut Seen) {
     if let Err(error) = open.files.close().await {
         seen.error(format!("close files: {error}"));
     }

@@ -1,7 +1,7 @@
 //! Reads everything and compares it with the model.
 
 use super::model::{FS, Model, Node, SNAPSHOT, States, VOLUME, find};
-use ashlar_files::{Files, Options};
+use crate::files::tested::Tested;
 use ashlar_pool::{Damaged, Pool, Volume};
 use ashlar_units::{BLOCK_LEN, Blocks, Lba};
 use ashlar_vfs::{Errno, FileKind, FileSystem, Ino, ROOT};
@@ -51,7 +51,7 @@ impl Seen {
 }
 
 /// Reads all file systems, volumes and snapshots; `files` is the open one.
-pub(super) async fn read_all(pool: &Pool, files: Option<&Arc<Files>>, model: &Model) -> Seen {
+pub(super) async fn read_all<T: Tested>(pool: &Pool, files: Option<&Arc<T>>, model: &Model) -> Seen {
     let mut seen = Seen::default();
     let names: BTreeSet<String> = pool.volumes().into_iter().map(|info| info.name).collect();
     let snapshots = [FS, VOLUME].map(|name| format!("{name}@{SNAPSHOT}"));
@@ -60,13 +60,12 @@ pub(super) async fn read_all(pool: &Pool, files: Option<&Arc<Files>>, model: &Mo
         seen.wrong(format!("the pool has the volumes {names:?} and not {expected:?}"));
     }
     for (name, nodes) in &model.files {
-        let read_only = Options { read_only: true, ..Options::default() };
         match (files, pool.volume(name)) {
-            (Some(files), _) if *name == FS => read_files(files, name, nodes, &mut seen).await,
+            (Some(files), _) if *name == FS => read_files(&**files, name, nodes, &mut seen).await,
             (_, Some(volume)) => {
-                let opened = Files::open(volume, read_only).await;
+                let opened = T::view(volume).await;
                 if let Some(files) = seen.note(format!("open {name}"), opened) {
-                    read_files(&files, name, nodes, &mut seen).await;
+                    read_files(&*files, name, nodes, &mut seen).await;
                 }
             }
             _ => {}
@@ -86,7 +85,7 @@ pub(super) async fn read_all(pool: &Pool, files: Option<&Arc<Files>>, model: &Mo
 }
 
 /// Everything that a check says.
-pub(super) async fn check(pool: &Pool, files: Option<&Arc<Files>>) -> Seen {
+pub(super) async fn check<T: Tested>(pool: &Pool, files: Option<&Arc<T>>) -> Seen {
     let mut seen = Seen::default();
     if let Some(checked) = seen.note("check", pool.check(|_, _| {}).await) {
         for damage in checked.damaged {
@@ -103,37 +102,46 @@ pub(super) async fn check(pool: &Pool, files: Option<&Arc<Files>>) -> Seen {
     if let Some(files) = files
         && let Some(audit) = seen.note("audit", files.audit().await)
     {
-        audit.wrong.into_iter().for_each(|what| seen.wrong(what));
+        audit.into_iter().for_each(|what| seen.wrong(what));
     }
     seen
 }
 
 /// Lists a tree: paths, or why a directory cannot be listed.
-async fn list(files: &Files, seen: &mut Seen) -> (BTreeSet<String>, Vec<String>) {
+async fn list(files: &impl FileSystem, seen: &mut Seen) -> (BTreeSet<String>, Vec<String>) {
     let (mut paths, mut unlisted) = (BTreeSet::new(), Vec::new());
     let mut pending: Vec<(Ino, String)> = vec![(ROOT, String::new())];
     while let Some((directory, path)) = pending.pop() {
         let mut entries = Vec::new();
         let mut sink = |entry: ashlar_vfs::DirEntry<'_>| {
-            entries.push((entry.ino, String::from_utf8_lossy(entry.name).into_owned(), entry.kind));
+            entries.push((String::from_utf8_lossy(entry.name).into_owned(), entry.kind));
             true
         };
         let listed = files.readdir(directory, 2, false, &mut sink).await;
         if seen.note(format!("list {path}/"), listed).is_none() {
             unlisted.push(format!("{path}/"));
         }
-        for (ino, name, kind) in entries {
+        for (name, kind) in entries {
             let path = format!("{path}/{name}");
             if kind == FileKind::Directory && path.len() < 1000 {
-                pending.push((ino, path.clone()));
+                let found = files.lookup(directory, name.as_bytes()).await;
+                pending.extend(seen.note(format!("look up {path}"), found).map(|attr| (attr.ino, path.clone())));
             }
             paths.insert(path);
+        }
+        if directory != ROOT {
+            files.forget(directory, 1).await;
         }
     }
     (paths, unlisted)
 }
 
-async fn read_files(files: &Files, fs: &str, nodes: &BTreeMap<String, States<Option<Node>>>, seen: &mut Seen) {
+async fn read_files(
+    files: &impl FileSystem,
+    fs: &str,
+    nodes: &BTreeMap<String, States<Option<Node>>>,
+    seen: &mut Seen,
+) {
     let (listed, unlisted) = list(files, seen).await;
     for path in &listed {
         if !nodes.contains_key(path) {
@@ -176,7 +184,7 @@ fn describe(node: &Node, states: &States<Option<Node>>) -> String {
     format!("{text}, and should be {}", allowed.join(" or "))
 }
 
-async fn read_node(files: &Files, path: &str) -> ashlar_vfs::Result<Node> {
+async fn read_node(files: &impl FileSystem, path: &str) -> ashlar_vfs::Result<Node> {
     let ino = find(files, path).await?;
     let attr = files.getattr(ino).await?;
     let node = match attr.kind {

@@ -2,14 +2,13 @@
 
 use super::disk::{Contents, Disk};
 use super::model::{Change, FS, Model, SNAPSHOT, VOLUME, perform};
+use crate::files::tested::{Tested, text};
 use crate::seeded::Dice;
 use ashlar_block::{Device, Result};
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
-use ashlar_files::{Files, Options};
 use ashlar_pool::{Config, Creation, Pool, Region, Txn, Volume};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes as Size, Lba};
-use ashlar_vfs::FileSystem;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,57 +44,57 @@ pub(super) fn bytes(dice: &mut Dice, len: usize, compressible: bool) -> Bytes {
     std::iter::repeat_with(|| dice.below(u64::MAX).to_be_bytes()).flatten().take(len).collect()
 }
 
-/// Makes the pool; the same one for the same seed.
-pub(super) fn make(seed: u64) -> std::result::Result<Scene, String> {
+/// Makes the pool, with a file system of this engine; the same one for the same seed.
+pub(super) fn make<T: Tested>(seed: u64) -> std::result::Result<Scene, String> {
     let sim = Sim::new(seed, Schedule::Random);
     let env = sim.env();
-    let made = sim.run(async move { history(&env, seed).await });
+    let made = sim.run(async move { history::<T>(&env, seed).await });
     made.map_err(|_| "the history stands still".to_string())?.map_err(|error| format!("the history: {error}"))
 }
 
-async fn history(env: &Env, seed: u64) -> ashlar_vfs::Result<Scene> {
+async fn history<T: Tested>(env: &Env, seed: u64) -> std::result::Result<Scene, String> {
     let mut dice = Dice::new(seed);
     let disk = Arc::new(Disk::new(CAPACITY));
     let devices: Vec<Device> = vec![disk.clone()];
-    Pool::create(env, &devices, Creation { segment: Some(SEGMENT), force: false }).await?;
-    let pool = Pool::open(env, devices, settings(false)).await?;
-    let volume = pool.create_volume(VOLUME).await?;
-    let fs = pool.create_volume(FS).await?;
-    Files::format(&fs, 0, 0).await?;
-    let files = Files::open(fs, Options::default()).await?;
+    Pool::create(env, &devices, Creation { segment: Some(SEGMENT), force: false }).await.map_err(text)?;
+    let pool = Pool::open(env, devices, settings(false)).await.map_err(text)?;
+    let volume = pool.create_volume(VOLUME).await.map_err(text)?;
+    let fs = pool.create_volume(FS).await.map_err(text)?;
+    T::format(&fs, T::usual()).await?;
+    let files = T::start(fs, T::usual()).await?;
     let mut model = Model::default();
 
     for change in first(&mut dice) {
-        perform(&files, &change).await?;
+        perform(&*files, &change).await.map_err(text)?;
         model.change(&change, true);
     }
-    fill(&volume, &mut model, &mut dice, 0..40, 60).await?;
-    files.syncfs().await?;
-    pool.checkpoint().await?;
-    pool.create_snapshot(FS, SNAPSHOT).await?;
-    pool.create_snapshot(VOLUME, SNAPSHOT).await?;
+    fill(&volume, &mut model, &mut dice, 0..40, 60).await.map_err(text)?;
+    files.syncfs().await.map_err(text)?;
+    pool.checkpoint().await.map_err(text)?;
+    pool.create_snapshot(FS, SNAPSHOT).await.map_err(text)?;
+    pool.create_snapshot(VOLUME, SNAPSHOT).await.map_err(text)?;
     model.settle();
     model.snapshot(SNAPSHOTS[0], SNAPSHOTS[1]);
     for change in second(&mut dice) {
-        perform(&files, &change).await?;
+        perform(&*files, &change).await.map_err(text)?;
         model.change(&change, true);
     }
-    fill(&volume, &mut model, &mut dice, 10..30, 60).await?;
-    files.syncfs().await?;
-    pool.checkpoint().await?;
-    pool.clean().await?;
+    fill(&volume, &mut model, &mut dice, 10..30, 60).await.map_err(text)?;
+    files.syncfs().await.map_err(text)?;
+    pool.checkpoint().await.map_err(text)?;
+    pool.clean().await.map_err(text)?;
     // What follows is in the log alone: in small batches, and one with more records than fit into its first block.
     for number in 0..6 {
         for change in logged(&mut dice, number) {
-            perform(&files, &change).await?;
+            perform(&*files, &change).await.map_err(text)?;
             model.change(&change, true);
         }
-        fill(&volume, &mut model, &mut dice, 50 + number * 4..53 + number * 4, 3).await?;
-        files.syncfs().await?;
+        fill(&volume, &mut model, &mut dice, 50 + number * 4..53 + number * 4, 3).await.map_err(text)?;
+        files.syncfs().await.map_err(text)?;
     }
     model.settle();
     env.sleep(QUIET).await;
-    let regions = pool.anatomy().await?;
+    let regions = pool.anatomy().await.map_err(text)?;
     let (contents, previous) = disk.contents();
     Ok(Scene { contents: Arc::new(contents), previous, regions, model })
 }

@@ -5,6 +5,7 @@ use crate::bench::daemon::peak_memory;
 use crate::bench::scratch::{Scratch, is_mounted};
 use crate::bench::server::Server;
 use crate::bench::{find_program, quiet};
+use ashlar_vfs::Engine;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,8 +17,8 @@ const ZFS_POOL: &str = "ashlarbench";
 /// What a contender is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// What all this is about.
-    Ashlar,
+    /// What all this is about: an engine of ours.
+    Ashlar(Engine),
     /// In the kernel.
     Kernel,
     /// libfuse's example that hands every request to a directory below.
@@ -30,8 +31,9 @@ pub enum Kind {
     ZfsFuse,
 }
 
-const KNOWN: [(&str, Kind, &str); 8] = [
-    ("ashlar", Kind::Ashlar, ""),
+const KNOWN: [(&str, Kind, &str); 9] = [
+    ("ashlar", Kind::Ashlar(Engine::Files), ""),
+    ("ashlar-betr", Kind::Ashlar(Engine::Betr), ""),
     ("ext4", Kind::Kernel, "mkfs.ext4"),
     ("xfs", Kind::Kernel, "mkfs.xfs"),
     ("btrfs", Kind::Kernel, "mkfs.btrfs"),
@@ -68,7 +70,7 @@ pub fn find(
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     for (name, kind, program) in KNOWN.into_iter().filter(|(name, ..)| wanted.iter().any(|wanted| wanted == name)) {
         let place = match (kind, passthrough_hp) {
-            (Kind::Ashlar, _) => Some(ashlar.to_path_buf()),
+            (Kind::Ashlar(_), _) => Some(ashlar.to_path_buf()),
             (Kind::PassthroughHp, Some(given)) => {
                 Some(fs::canonicalize(given).map_err(|error| format!("{}: {error}", given.display()))?)
             }
@@ -94,8 +96,8 @@ impl Contender {
 
     /// Takes a copy of our own program, so that a build during the run does not change who takes part.
     pub fn keep(&mut self, scratch: &Scratch) -> Result<(), String> {
-        if self.kind == Kind::Ashlar {
-            let copy = scratch.path("ashlar");
+        if matches!(self.kind, Kind::Ashlar(_)) {
+            let copy = scratch.path(self.name);
             fs::copy(&self.program, &copy).map_err(|error| format!("{}: {error}", self.program.display()))?;
             self.program = copy;
         }
@@ -106,7 +108,7 @@ impl Contender {
     pub fn make(&self, scratch: &Scratch) -> Result<(), String> {
         let device = &scratch.device;
         match self.kind {
-            Kind::Ashlar => {
+            Kind::Ashlar(_) => {
                 let pool = scratch.path("pool");
                 let _ = fs::remove_dir_all(&pool);
                 quiet(Command::new(&self.program).args(["pool", "create", "--force", "--device"]).arg(device).arg(pool))
@@ -155,8 +157,9 @@ impl Contender {
                 quiet(import.arg("import").arg("-d").arg(scratch.path("zfs-devices")).arg("-f").arg(zfs_pool()))?;
                 return Ok(server);
             }
-            Kind::Ashlar => {
-                command.arg("up").arg("--pool").arg(scratch.path("pool")).arg("--mount").arg(&at);
+            Kind::Ashlar(engine) => {
+                command.args(["up", "--engine", engine.name(), "--pool"]).arg(scratch.path("pool"));
+                command.arg("--mount").arg(&at);
             }
             Kind::PassthroughHp => {
                 command.arg("--foreground").arg(back.join("data")).arg(&at);
@@ -172,7 +175,7 @@ impl Contender {
             }
         }
         let below = match self.kind {
-            Kind::Ashlar => None,
+            Kind::Ashlar(_) => None,
             _ => Some(Box::new(Mounted::kernel("ext4", device, back)?)),
         };
         let server = start(&mut command, scratch)?;

@@ -7,6 +7,7 @@ use crate::bench::scratch::Scratch;
 use crate::bench::steps::Place;
 use crate::bench::table::Results;
 use crate::bench::{catch_signals, check_interrupt, find_program, machine, quiet};
+use ashlar_vfs::Engine;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,6 +29,12 @@ pub struct Options {
     /// Rounds; the table shows medians.
     #[arg(long, default_value_t = 5)]
     runs: usize,
+    /// The engine of ours that the others are compared with; it takes part in any case.
+    #[arg(long, value_name = "files|betr", default_value_t)]
+    engine: Engine,
+    /// The disk takes as long as this model says, in real time: a name that `ashlar device models` lists, or a file.
+    #[arg(long, value_name = "MODEL")]
+    device: Option<String>,
     /// Who takes part.
     #[arg(
         long,
@@ -55,26 +62,30 @@ pub fn files(options: &Options) -> Result<(), String> {
     };
     catch_signals()?;
     let ashlar = crate::ashlar()?;
-    let (mut contenders, mut missing) = contender::find(&options.peers, &ashlar, options.passthrough_hp.as_deref())?;
+    let subject = options.engine.system();
+    let mut wanted = options.peers.clone();
+    wanted.push(subject.into());
+    let (mut contenders, mut missing) = contender::find(&wanted, &ashlar, options.passthrough_hp.as_deref())?;
     if find_program("fio").is_none() && ROWS.iter().zip(&done).any(|(row, done)| *done && row.uses_fio()) {
         missing.push(("fio", "not installed, so its rows are left out: apt install fio".into()));
     }
     for (name, why) in &missing {
         eprintln!("{name} does not take part: {why}");
     }
-    let facts = machine::facts(Some(&options.at));
-    let scratch = Scratch::new(&options.at)?;
+    let mut facts = machine::facts(Some(&options.at));
+    facts["emulated"] = options.device.clone().into();
+    let scratch = Scratch::new(&options.at, options.device.as_deref().map(|model| (ashlar.as_path(), model)))?;
     for contender in &mut contenders {
         contender.keep(&scratch)?;
     }
     let place = inputs(&scratch, tree.as_deref())?;
     let (figures, failures) = (BTreeMap::new(), BTreeMap::new());
-    let mut results = Results { facts, contenders: contenders.clone(), missing, shown, figures, failures };
+    let mut results = Results { facts, subject, contenders: contenders.clone(), missing, shown, figures, failures };
     let mut outcome = Ok(());
     'rounds: for round in 1..=options.runs {
         for contender in &contenders {
             eprintln!("round {round} of {}: {}", options.runs, contender.name);
-            outcome = Round { contender, scratch: &scratch, place: &place, done: &done }.run(&mut results);
+            outcome = Round { subject, contender, scratch: &scratch, place: &place, done: &done }.run(&mut results);
             if outcome.is_err() {
                 break 'rounds;
             }
@@ -141,6 +152,7 @@ fn linux_sources() -> Result<PathBuf, String> {
 
 /// One contender in one round.
 struct Round<'a> {
+    subject: &'a str,
     contender: &'a Contender,
     scratch: &'a Scratch,
     place: &'a Place<'a>,
@@ -148,7 +160,7 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Does the chosen rows. A row that fails a peer is noted, and what needs it is left out; ashlar must not fail.
+    /// Does the chosen rows. A row that fails a peer is noted, and what needs it is left out; the subject must not fail.
     fn run(&self, results: &mut Results) -> Result<(), String> {
         let name = self.contender.name;
         self.contender.make(self.scratch).map_err(|error| format!("{name}: {error}"))?;
@@ -182,8 +194,8 @@ impl Round<'_> {
                 Some(Ok(figure)) => results.figures.entry((index, name)).or_default().push(figure),
                 Some(Err(error)) => {
                     check_interrupt()?;
-                    if name == "ashlar" {
-                        return Err(format!("ashlar failed at {}: {error}", row.name));
+                    if name == self.subject {
+                        return Err(format!("{name} failed at {}: {error}", row.name));
                     }
                     eprintln!("{name} failed at {}: {error}", row.name);
                     results.failures.insert((index, name), error);

@@ -36,8 +36,13 @@ pub fn facts(disk: Option<&Path>) -> Value {
 pub fn heading(facts: &Value) -> String {
     let text = |name: &str| facts[name].as_str().unwrap_or("unknown").to_string();
     let disk = facts["disk"].as_str().map_or(String::new(), |disk| format!("; disk: {disk}"));
+    let emulated = facts["emulated"].as_str().map_or(String::new(), |model| {
+        format!(
+            "\nthe disk is emulated: {model}, in real time; its times are the model's, those of processors are measured"
+        )
+    });
     format!(
-        "measured {}, commit {}; load before it: {}\n{} cores, {}, {}, Linux {}{disk}",
+        "measured {}, commit {}; load before it: {}\n{} cores, {}, {}, Linux {}{disk}{emulated}",
         text("date"),
         text("commit"),
         text("load"),

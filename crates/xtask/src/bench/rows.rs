@@ -146,18 +146,20 @@ const APPEND_TIME: Duration = Duration::from_secs(2);
 
 /// All rows. Trees go, and servers are started anew, before more files come: one that keeps a file open for each inode is
 /// near its limit. The bars are those that the project set itself, from what the best peer of each row reached.
-pub static ROWS: [Row; 30] = [
+pub static ROWS: [Row; 33] = [
     time("untar", ext4(3.0), |place| place.shell("mkdir $M/t && tar xf $TREE -C $M/t && sync -f $M")),
     time("find cold", ext4(2.4), steps::find).cold().needs(&["untar"]),
     figure("find warm", None, steps::find_warm).needs(&["find cold"]),
     time("grep -r cold", ext4(1.4), steps::grep).cold().needs(&["untar"]),
     figure("grep -r warm", ext4(3.0), steps::grep_warm).needs(&["grep -r cold"]),
-    figure("rename tree", None, steps::rename_tree).needs(&["untar"]),
+    figure("rename tree", None, |place| steps::rename(place, "t", "t2")).needs(&["untar"]),
     time("rm -rf", ext4(3.0), |place| place.shell("rm -rf $M/t && sync -f $M")).needs(&["untar"]),
     time("git clone", ext4(2.0), |place| place.shell("git clone -q --no-hardlinks $REPOSITORY $M/clone")).cold(),
     figure("git status warm", ext4(1.4), steps::git_status).needs(&["git clone"]),
     time("rm -rf of the clone", None, |place| place.shell("rm -rf $M/clone && sync -f $M")).needs(&["git clone"]),
     time("create 10,000 files", ext4(2.0), steps::create).cold(),
+    figure("rename a file", None, |place| steps::rename(place, "small/0", "small/0b")).needs(&["create 10,000 files"]),
+    figure("rename 10,000 files", None, |place| steps::rename(place, "small", "other")).needs(&["create 10,000 files"]),
     time("delete 10,000 files", None, steps::delete).needs(&["create 10,000 files"]),
     time("write 64 MiB", None, |place| place.write("medium", 64 << 20)),
     time("write 1 GiB", STREAM, |place| place.write("big", 1 << 30)),
@@ -168,6 +170,9 @@ pub static ROWS: [Row; 30] = [
     time("overwrite 10,000 x 4 B, 100 fsyncs", ext4(1.0), |place| steps::overwrite(place, 100, 2))
         .cold()
         .needs(&["write 1 GiB"]),
+    time("read 1 GiB cold, overwritten", None, |place| place.shell("dd if=$M/big of=/dev/null bs=1M status=none"))
+        .cold()
+        .needs(&["overwrite 10,000 x 4 B, one fsync"]),
     time("unlink 64 MiB", None, |place| place.unlink("medium")).needs(&["write 64 MiB"]),
     time("unlink 1 GiB", None, |place| place.unlink("big")).needs(&["write 1 GiB"]),
     rate("append 4 KiB + fsync, 1 writer", ext4(1.0), |place| steps::append(place, 1, APPEND_TIME)),

@@ -1,6 +1,7 @@
 //! The place where a comparison happens: one file that stands for the disk, a loop device on it, some memory for inputs.
 //! Whatever is made here goes when its owner is dropped, also after an error or Ctrl-C.
 
+use crate::bench::server::Server;
 use crate::bench::{check_interrupt, quiet, said};
 use std::fs::{self, File};
 use std::io::Write;
@@ -22,26 +23,50 @@ pub struct Scratch {
     /// Nobody may discard there: it would punch holes, and who writes there next would pay for it.
     /// (The limit in /sys would outlast us: with a limit of 0, Linux takes no other for that loop device.)
     pub device: PathBuf,
+    /// What serves an emulated disk below the loop device.
+    server: Option<Server>,
     /// Bytes that do not compress.
     pub data: Vec<u8>,
 }
 
 impl Scratch {
-    /// Makes the directory and the disk under `at`.
-    pub fn new(at: &Path) -> Result<Scratch, String> {
+    /// Makes the directory and the disk under `at`. `emulated`: our program, and the model of a device; the disk then takes as
+    /// long as that would, in real time.
+    pub fn new(at: &Path, emulated: Option<(&Path, &str)>) -> Result<Scratch, String> {
         let directory = at.join(format!("ashlar-bench-{}", std::process::id()));
         fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
-        let mut scratch = Scratch { directory, device: PathBuf::new(), data: random(DATA_BYTES)? };
-        for name in ["mnt", "back", "ram"] {
+        let mut scratch = Scratch { directory, device: PathBuf::new(), server: None, data: random(DATA_BYTES)? };
+        for name in ["mnt", "back", "ram", "served"] {
             fs::create_dir(scratch.path(name)).map_err(|error| format!("{name}: {error}"))?;
         }
         quiet(Command::new("mount").args(["-t", "tmpfs", "-o", RAM, "ashlar-bench"]).arg(scratch.ram()))?;
-        eprintln!("writing a disk of {} GiB", DISK_BYTES >> 30);
-        write_data(&scratch.path("disk"), DISK_BYTES, &scratch.data)?;
-        let device =
-            said(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(scratch.path("disk")))?;
+        let mut disk = scratch.path("disk");
+        match emulated {
+            None => {
+                eprintln!("writing a disk of {} GiB", DISK_BYTES >> 30);
+                write_data(&disk, DISK_BYTES, &scratch.data)?;
+            }
+            Some((program, model)) => disk = scratch.emulate(program, model)?,
+        }
+        let device = said(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(disk))?;
         scratch.device = PathBuf::from(device.trim());
         Ok(scratch)
+    }
+
+    /// Serves the disk as a file that takes as long as the model says. What keeps the contents is much faster.
+    fn emulate(&mut self, program: &Path, model: &str) -> Result<PathBuf, String> {
+        let disk = self.path("disk");
+        let made = File::create(&disk).and_then(|file| file.set_len(DISK_BYTES));
+        made.map_err(|error| format!("{}: {error}", disk.display()))?;
+        let kept = self.path("serving");
+        fs::copy(program, &kept).map_err(|error| format!("{}: {error}", program.display()))?;
+        let served = self.path("served").join("disk");
+        let mut serve = Command::new(kept);
+        serve.args(["device", "serve", model, "--size", &DISK_BYTES.to_string(), "--backing"]).arg(&disk);
+        let mut server = Server::start(serve.arg("--file").arg(&served), self.path("serve.log"))?;
+        server.wait_for(&served)?;
+        self.server = Some(server);
+        Ok(served)
     }
 
     /// Where contenders are mounted.
@@ -77,6 +102,9 @@ impl Drop for Scratch {
         }
         if !self.device.as_os_str().is_empty() {
             failed.extend(quiet(Command::new("losetup").arg("--detach").arg(&self.device)).err());
+        }
+        if let Some(server) = self.server.take() {
+            failed.extend(server.signal("TERM").and_then(|()| server.wait_for_end()).err());
         }
         let mounted = mount_points().into_iter().find(|at| at.starts_with(&self.directory));
         match mounted {

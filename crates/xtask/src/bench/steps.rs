@@ -16,7 +16,7 @@ const OVERWRITES: u64 = 10_000;
 const BLOCK_LEN: usize = 4096;
 /// Who is slower than this at one row has failed it.
 const SCRIPT_SECONDS_MAX: &str = "300";
-/// How often a tree is renamed there and back.
+/// How often something is renamed there and back.
 const RENAMES: u32 = 10;
 
 /// Where rows happen, and from what.
@@ -99,9 +99,9 @@ pub fn grep_warm(place: &Place) -> Result<f64, String> {
     again(place, grep)
 }
 
-/// Seconds of one rename of the tree.
-pub fn rename_tree(place: &Place) -> Result<f64, String> {
-    let (tree, other) = (place.at("t"), place.at("t2"));
+/// Seconds of one rename, there or back.
+pub fn rename(place: &Place, from: &str, to: &str) -> Result<f64, String> {
+    let (tree, other) = (place.at(from), place.at(to));
     let began = Instant::now();
     for _ in 0..RENAMES {
         fs::rename(&tree, &other).and_then(|()| fs::rename(&other, &tree)).map_err(fail(&tree))?;

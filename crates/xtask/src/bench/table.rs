@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 pub struct Results {
     /// Where and when.
     pub facts: Value,
+    /// Who is compared with the others.
+    pub subject: &'static str,
     /// Who took part.
     pub contenders: Vec<Contender>,
     /// Who did not, and why.
@@ -28,23 +30,23 @@ impl Results {
         self.figures.get(&(row, contender)).map(|figures| median(figures))
     }
 
-    /// The best median of those that `admits`, other than ashlar.
+    /// The best median of those that `admits`, other than the subject.
     fn best(&self, row: usize, admits: impl Fn(&Contender) -> bool) -> Option<f64> {
-        let others = self.contenders.iter().filter(|other| other.name != "ashlar" && admits(other));
+        let others = self.contenders.iter().filter(|other| other.name != self.subject && admits(other));
         let medians = others.filter_map(|other| self.median(row, other.name));
         medians.reduce(|best, other| if ROWS[row].unit.times_worse(best, other) > 1.0 { other } else { best })
     }
 
-    /// How many times worse ashlar is than the best of those that `admits`.
+    /// How many times worse the subject is than the best of those that `admits`.
     fn times(&self, row: usize, admits: impl Fn(&Contender) -> bool) -> Option<f64> {
-        Some(ROWS[row].unit.times_worse(self.median(row, "ashlar")?, self.best(row, admits)?))
+        Some(ROWS[row].unit.times_worse(self.median(row, self.subject)?, self.best(row, admits)?))
     }
 
     fn shown_rows(&self) -> impl Iterator<Item = (usize, &'static Row)> {
         ROWS.iter().enumerate().filter(|(index, _)| self.shown[*index])
     }
 
-    /// Whether ashlar reaches the bar; `None` if that was not measured.
+    /// Whether the subject reaches the bar; `None` if that was not measured.
     fn reached(&self, row: usize, bar: Bar) -> Option<bool> {
         self.times(row, |contender| bar.reference.admits(contender)).map(|times| times <= bar.times)
     }
@@ -55,8 +57,9 @@ impl Results {
         let mut text = format!("{}\n\n", machine::heading(&self.facts));
         text += &format!(
             "Every figure is measured: the median of {rounds} rounds, with the largest over the smallest in brackets.\n\
-             Ratios say how many times worse ashlar is than ext4, than the best in the kernel, and than the best in user\n\
-             space; below 1 it is better. A bar is the ratio that ashlar should not exceed.\n\n"
+             Ratios say how many times worse {} is than ext4, than the best in the kernel, and than the best in user\n\
+             space; below 1 it is better. A bar is the ratio that it should not exceed.\n\n",
+            self.subject
         );
         let mut header = vec!["row".to_string(), "unit".into()];
         header.extend(self.contenders.iter().map(|contender| contender.name.to_string()));
@@ -99,11 +102,11 @@ impl Results {
         line
     }
 
-    /// What must hold between rows of ashlar: appends rise with writers, unlink does not depend on length.
+    /// What must hold between rows of the subject: appends rise with writers, unlink does not depend on length.
     fn shapes(&self) -> String {
         let of = |name: &str| {
             let index = ROWS.iter().position(|row| row.name == name)?;
-            self.median(index, "ashlar").filter(|_| self.shown[index])
+            self.median(index, self.subject).filter(|_| self.shown[index])
         };
         let mut text = String::new();
         let appends: Vec<f64> = ["1 writer", "2 writers", "4 writers", "8 writers"]

@@ -1,0 +1,178 @@
+//! Making and opening a file system, and what it does by itself while it is open.
+
+use crate::inode::{Spot, State, Table};
+use crate::keys::{self, Place};
+use crate::record::{Entry, Record};
+use crate::{Betr, NUMBER_LOT, Options, Zones};
+use ashlar_block::Kind;
+use ashlar_env::Env;
+use ashlar_pool::{Txn, Volume};
+use ashlar_units::Bytes as Size;
+use ashlar_vfs::{FileKind, ROOT, Result, Time};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Times that changed in memory alone are written after this long.
+const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Whether something is stored and cannot be read.
+pub(crate) fn is_damage(error: &ashlar_block::Error) -> bool {
+    matches!(error.kind(), Kind::Corrupt | Kind::Failed)
+}
+
+fn encode_format(seed: u64, zones: Zones) -> Bytes {
+    let mut format = BytesMut::new();
+    format.put_u8(keys::VERSION);
+    [seed, zones.smallest.0, zones.largest.0, zones.inline.0].iter().for_each(|number| format.put_u64_le(*number));
+    format.freeze()
+}
+
+fn decode_format(mut format: Bytes) -> Result<(u64, Zones)> {
+    let short = |_| keys::damaged("the format record is cut short");
+    let version = format.try_get_u8().map_err(short)?;
+    if version != keys::VERSION {
+        let message = format!("the file system has format {version}; this engine knows {}", keys::VERSION);
+        return Err(ashlar_block::Error::new(Kind::Unsupported, message).into());
+    }
+    let mut next = || format.try_get_u64_le().map_err(short);
+    let seed = next()?;
+    let zones = Zones { smallest: Size(next()?), largest: Size(next()?), inline: Size(next()?) };
+    Ok((seed, zones))
+}
+
+pub(crate) fn new_root(now: Time, uid: u32, gid: u32) -> Record {
+    Record { permissions: 0o755, uid, gid, parent: ROOT, ..Record::new(ROOT, FileKind::Directory, now) }
+}
+
+/// The format, from either copy; an error if neither is there and one cannot be read.
+pub(crate) async fn read_format(volume: &Volume) -> ashlar_block::Result<Option<Bytes>> {
+    match volume.get(keys::FORMAT).await {
+        Ok(Some(format)) => Ok(Some(format)),
+        first => match volume.get(keys::FORMAT_COPY).await {
+            Ok(Some(copy)) => Ok(Some(copy)),
+            Ok(None) => first,
+            second => first.and(second),
+        },
+    }
+}
+
+/// The number below which all may be in use.
+pub(crate) async fn read_counter(volume: &Volume) -> ashlar_block::Result<u64> {
+    let next = volume.get(keys::NEXT_NUMBER).await?.ok_or_else(|| keys::damaged("the counter is gone"))?;
+    let next = keys::read_number(&next)?;
+    let valid = next <= keys::NUMBER_MAX + NUMBER_LOT;
+    if valid { Ok(next) } else { Err(keys::damaged("the counter is out of range")) }
+}
+
+/// Attributes of the root directory.
+pub(crate) async fn read_root(volume: &Volume) -> ashlar_block::Result<Record> {
+    let value = volume.get(&keys::of(keys::META, &Place::root_of(keys::ROOT_ZONE))).await?;
+    Entry::decode(&value.ok_or_else(|| keys::damaged("the root is gone"))?)?.record()
+}
+
+impl Betr {
+    /// Whether this engine made what is on a volume.
+    pub async fn made(volume: &Volume) -> Result<bool> {
+        let format = read_format(volume).await?;
+        Ok(format.is_some_and(|format| format.first() == Some(&keys::VERSION)))
+    }
+
+    /// Makes an empty file system on an empty volume, whose root belongs to this user and group.
+    ///
+    /// # Errors
+    /// `Invalid` where a file that is kept in the dictionary would not fit into a zone.
+    pub async fn format(volume: &Volume, uid: u32, gid: u32, zones: Zones) -> Result<()> {
+        if zones.inline > zones.largest || zones.inline > Size(128 << 10) {
+            let message = format!(
+                "files of {} in the dictionary do not fit into zones of {}, or are more than 128 KiB",
+                zones.inline, zones.largest
+            );
+            return Err(ashlar_block::Error::misuse(message).into());
+        }
+        let env = volume.pool().env();
+        let root = new_root(Time::from(env.wall()), uid, gid);
+        let format = encode_format(env.random(), zones);
+        let mut txn = Txn::new();
+        volume.put(&mut txn, keys::FORMAT, format.clone());
+        volume.put(&mut txn, keys::FORMAT_COPY, format);
+        volume.put(&mut txn, keys::NEXT_NUMBER, keys::number(ROOT + 1));
+        volume.put(&mut txn, &keys::of(keys::META, &Place::root_of(keys::ROOT_ZONE)), Entry::nameless(root).encode());
+        let seq = volume.commit(txn).await?;
+        volume.pool().sync(seq).await?;
+        Ok(())
+    }
+
+    /// Opens a file system, and finishes what a crash interrupted, as far as it can be read. If what is needed for changes cannot
+    /// be read, nothing can be changed: see [`Betr::damage`].
+    pub async fn open(volume: Volume, options: Options) -> Result<Arc<Betr>> {
+        let format = read_format(&volume).await?.ok_or_else(|| {
+            ashlar_block::Error::misuse("the volume holds no file system; make one with `ashlar fs create`")
+        })?;
+        let (hash_seed, zones) = decode_format(format)?;
+        let (counter, root) = (read_counter(&volume).await, read_root(&volume).await);
+        let damage = counter.as_ref().err().or(root.as_ref().err()).filter(|error| is_damage(error)).cloned();
+        let options = Options { read_only: options.read_only || damage.is_some(), ..options };
+        let next = match counter {
+            Err(error) if is_damage(&error) => keys::NUMBER_MAX, // nobody takes one
+            counter => counter?,
+        };
+        let root = match root {
+            Err(error) if is_damage(&error) => new_root(Time::from(volume.pool().env().wall()), 0, 0),
+            root => root?,
+        };
+        let mut betr = Betr {
+            env: volume.pool().env().clone(),
+            options,
+            zones,
+            hash_seed,
+            table: Table::default(),
+            shape: tokio::sync::RwLock::default(),
+            next_number: AtomicU64::new(next),
+            reserved: tokio::sync::Mutex::new(next),
+            reserved_until: AtomicU64::new(next),
+            orphans: Mutex::default(),
+            grown: Mutex::default(),
+            shrunk: Mutex::default(),
+            splits: AtomicU64::new(0),
+            merges: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            damage,
+            volume,
+        };
+        betr.table.insert(State::new(root, Spot::Root(keys::ROOT_ZONE, None), betr.pool().newest()));
+        if !options.read_only
+            && let Err(error) = betr.forget_unfinished().await
+        {
+            // What was being built is nobody's, but a new name could meet it.
+            let cause = error.cause.as_deref().filter(|cause| is_damage(cause)).cloned();
+            (betr.damage, betr.options.read_only) = (Some(cause.ok_or(error)?), true);
+        }
+        let betr = Arc::new(betr);
+        if !betr.options.read_only {
+            match betr.reap_orphans().await {
+                // What cannot be read keeps its space, and is looked at again next time.
+                Err(error) if error.cause.as_deref().is_some_and(is_damage) => {}
+                other => other?,
+            }
+            let weak = Arc::downgrade(&betr);
+            drop(betr.env.spawn(write_back_on(betr.env.clone(), weak)));
+        }
+        Ok(betr)
+    }
+}
+
+/// Writes back times every few seconds, and merges zones that have become small.
+async fn write_back_on(env: Env, betr: std::sync::Weak<Betr>) {
+    loop {
+        env.sleep(WRITE_BACK_INTERVAL).await;
+        let Some(betr) = betr.upgrade() else { return };
+        if betr.closed.load(Ordering::Acquire) || betr.write_back().await.is_err() {
+            return; // the pool is poisoned: every caller learns it
+        }
+        // What cannot be merged stays a zone.
+        drop(betr.merge_small().await);
+    }
+}

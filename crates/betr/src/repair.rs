@@ -1,0 +1,144 @@
+//! Mending what follows from the rest, after keys were lost with a node of the index.
+
+use crate::audit::Fix;
+use crate::keys::{self, Place, RANGE_BLOCKS};
+use crate::open::{new_root, read_counter, read_format, read_root};
+use crate::record::{Entry, Stored};
+use crate::{Betr, NUMBER_LOT, Options};
+use ashlar_pool::{Txn, Volume};
+use ashlar_units::Lba;
+use ashlar_vfs::{Result, Time};
+
+/// Audits after each of which something more may follow from what was mended.
+const ROUNDS_MAX: usize = 8;
+/// Changes in one transaction.
+const FIXES_PER_COMMIT: usize = 1024;
+/// Keys below this one are the pool's own; in front of it no engine has any.
+const LOWEST: &[u8] = &[keys::DATA];
+/// No key is behind this one.
+const BEHIND: &[u8] = &[0xff];
+
+/// Keys that cannot be read: from the first on, and below the second, if there is one.
+pub type Lost = (Vec<u8>, Option<Vec<u8>>);
+
+impl Betr {
+    /// Forgets `lost` keys, and mends what follows from the rest: the copy of the format, the counter, the root directory (its
+    /// owner and mode are lost), sums, links, roots of zones that names lead to, contents that are nobody's. Names whose directory
+    /// is lost stay as they are, and stay wrong. Nobody may have the file system open. Gives sentences for people.
+    ///
+    /// # Errors
+    /// Where both copies of the format are lost, nothing can be mended.
+    pub async fn repair(volume: &Volume, lost: &[Lost]) -> Result<Vec<String>> {
+        let mut told = Vec::new();
+        for (low, high) in lost {
+            let low = low.as_slice().max(LOWEST);
+            let high = high.as_deref().unwrap_or(BEHIND);
+            if low < high {
+                let mut txn = Txn::new().deleting();
+                volume.delete_range(&mut txn, low, high);
+                volume.commit(txn).await?;
+                told.push("forgot names and small files that could not be read".to_string());
+            }
+        }
+        if !lost.is_empty() {
+            // With the range deletes above them in the index, nodes that cannot be read are not looked for any more.
+            volume.pool().checkpoint().await?;
+        }
+        Betr::mend_format(volume, &mut told).await?;
+        let mut txn = Txn::new();
+        if read_counter(volume).await.is_err() {
+            let next = Betr::numbers_in_use(volume).await?;
+            volume.put(&mut txn, keys::NEXT_NUMBER, keys::number(next));
+            told.push(format!("numbers go on from {next}"));
+        }
+        if read_root(volume).await.is_err() {
+            let root = Entry::nameless(new_root(Time::from(volume.pool().env().wall()), 0, 0));
+            volume.put(&mut txn, &keys::of(keys::META, &Place::root_of(keys::ROOT_ZONE)), root.encode());
+            told.push("made the root directory anew, owned by root".into());
+        }
+        volume.commit(txn).await?;
+        Betr::mend_findings(volume, &mut told).await?;
+        volume.pool().sync_all().await?;
+        Ok(told)
+    }
+
+    async fn mend_format(volume: &Volume, told: &mut Vec<String>) -> Result<()> {
+        let good = read_format(volume).await.ok().flatten();
+        let good = good.ok_or_else(|| keys::damaged("both copies of the format are lost"))?;
+        for key in [keys::FORMAT, keys::FORMAT_COPY] {
+            if !matches!(volume.get(key).await, Ok(Some(_))) {
+                let mut txn = Txn::new();
+                volume.put(&mut txn, key, good.clone());
+                volume.commit(txn).await?;
+                told.push("wrote the other copy of the format anew".into());
+            }
+        }
+        Ok(())
+    }
+
+    /// A number above all that are in use: of inodes and zones in keys and values, and of block ranges, with what is stored there.
+    async fn numbers_in_use(volume: &Volume) -> Result<u64> {
+        let mut most = keys::ROOT_ZONE;
+        for prefix in [keys::META, keys::DATA, keys::ORPHAN, keys::FILLING, keys::BUILDING] {
+            let (mut low, end) = (vec![prefix], [prefix + 1]);
+            loop {
+                let page = volume.page(&low, Some(&end), crate::PAGE).await?;
+                for (key, value) in &page.entries {
+                    let ino = match prefix {
+                        keys::META => Entry::decode(value).ok().map(|entry| most_of(&entry.stored)),
+                        keys::DATA => keys::last_number(&key[..key.len().saturating_sub(8)]).ok(),
+                        keys::BUILDING => None,
+                        _ => keys::last_number(key).ok(),
+                    };
+                    let place = match prefix {
+                        keys::META | keys::DATA | keys::BUILDING => Place::first_in(&key[1..]),
+                        _ => None,
+                    };
+                    most = most.max(ino.unwrap_or(0)).max(place.map_or(0, |place| place.zone()));
+                }
+                match page.next {
+                    Some(next) => low = next.to_vec(),
+                    None => break,
+                }
+            }
+        }
+        let end = keys::range_base(keys::NUMBER_MAX); // nothing has the last one
+        let mut at = keys::range_base(most);
+        while let Some(stored) = volume.seek(at, end, false).await? {
+            most = stored.0 / RANGE_BLOCKS;
+            at = Lba((most + 1) * RANGE_BLOCKS);
+        }
+        Ok((most + 1).next_multiple_of(NUMBER_LOT))
+    }
+
+    /// Audits, and does what the audit finds to be done, until there is nothing more.
+    async fn mend_findings(volume: &Volume, told: &mut Vec<String>) -> Result<()> {
+        let mut mended = 0;
+        for _ in 0..ROUNDS_MAX {
+            let betr = Betr::open(volume.clone(), Options { read_only: true, ..Options::default() }).await?;
+            let (_, findings) = betr.audit_by(crate::audit::SEEN_PER_PASS).await?;
+            if findings.fixes.is_empty() {
+                break;
+            }
+            mended += findings.fixes.len();
+            let mut fixes = findings.fixes.into_iter().peekable();
+            while fixes.peek().is_some() {
+                let mut txn = Txn::new().deleting();
+                fixes.by_ref().take(FIXES_PER_COMMIT).for_each(|fix: Fix| fix.apply(volume, &mut txn));
+                volume.commit(txn).await?;
+            }
+        }
+        if mended > 0 {
+            told.push(format!("mended {mended} sums, links, names and contents that did not fit together"));
+        }
+        Ok(())
+    }
+}
+
+/// The largest number that an entry names.
+fn most_of(stored: &Stored) -> u64 {
+    match stored {
+        Stored::Record(record) => record.ino.max(record.range).max(record.parent),
+        Stored::Zone { zone, ino, .. } => (*zone).max(*ino),
+    }
+}
