@@ -4,12 +4,12 @@
 use crate::arguments::DeviceArgument;
 use crate::config::{PoolConfig, compression, parse};
 use crate::device::{ControlRequest, control_command};
-use crate::engine::Engine;
 use crate::framing::{self, Line};
 use crate::request::{Answer, Request};
 use crate::volume::arguments::ArrayArgument;
 use ashlar_fuzz::{bounded, config, damaged, hostile, noise};
 use ashlar_layers::Stack;
+use ashlar_vfs::Engine;
 use proptest::prelude::*;
 use std::path::PathBuf;
 
