@@ -10,7 +10,7 @@ const ARRAY: u128 = 0x0011_2233_4455_6677_8899_aabb_ccdd_eeff;
 /// Compares a block with what it was when version 1 came.
 fn is(what: &str, block: &[u8], expected: u64) {
     let found = checksum(block);
-    assert_eq!(found, expected, "{what} is not what it was: 0x{found:016x}");
+    assert_eq!(found, expected, "{what} of version 1 is not what it was: [{found:#x}]");
 }
 
 #[test]
