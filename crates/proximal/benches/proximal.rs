@@ -11,9 +11,8 @@ use experiment::{Outcome, Scan, Setup, run};
 fn main() {
     let extents = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(16);
     let setup = Setup { extents, ..Setup::default() };
-    println!("emulated: one WD RE3 in virtual time, {extents} extents of 16 MiB spread over it, no array, no parity\n");
-    scans(setup);
     batches(setup);
+    scans(setup);
     victims(setup);
 }
 
@@ -23,6 +22,10 @@ fn line(name: &str, scan: Scan, fresh: Scan, paper: &str) {
 }
 
 fn scans(setup: Setup) {
+    println!(
+        "emulated: one WD RE3 in virtual time, {} extents of 16 MiB spread over it, no array, no parity\n",
+        setup.extents
+    );
     println!("serial reads of 974 blocks (Table 3)  MB/s   ratio  response ms  requests   paper, per disk of an array");
     let aged = run(1, setup);
     line("fresh", aged.fresh, aged.fresh, "89.0 MB/s");
