@@ -81,7 +81,7 @@ fn destaging_over_raid_4_costs_the_requests_of_table_2() {
         // Four drains.
         let updates = (paper.writes * 4.4) as u64;
         let way = Way::Proximal(paper.writes, placement);
-        let setup = raid::Setup { extents: 8, way, updates, journal: Journaling::Off, timed: false };
+        let setup = raid::Setup { extents: 8, way, updates, journal: Journaling::Off, queue: 8, timed: false };
         let seen = raid::run(1, setup);
         println!(
             "{placement:?} {} %: {:.1} writes, {:.1} I/Os of {}",
@@ -101,7 +101,7 @@ fn destaging_over_raid_4_costs_the_requests_of_table_2() {
 fn a_journal_adds_requests_and_changes_no_count() {
     let of = |journal| {
         let way = Way::Proximal(47.5, Placement::Own);
-        raid::run(1, raid::Setup { extents: 4, way, updates: 120, journal, timed: false })
+        raid::run(1, raid::Setup { extents: 4, way, updates: 120, journal, queue: 8, timed: false })
     };
     let (off, on) = (of(Journaling::Off), of(Journaling::Members));
     assert_eq!(off.ios(), on.ios());
@@ -110,7 +110,8 @@ fn a_journal_adds_requests_and_changes_no_count() {
 
 #[test]
 fn an_update_in_place_is_eight_requests() {
-    let setup = raid::Setup { extents: 2, way: Way::InPlace, updates: 20, journal: Journaling::Off, timed: false };
+    let setup =
+        raid::Setup { extents: 2, way: Way::InPlace, updates: 20, journal: Journaling::Off, queue: 8, timed: false };
     let seen = raid::run(1, setup);
     assert_eq!((seen.writes, seen.ios(), seen.drives[4].ios), (1.0, 8.0, 4.0));
 }

@@ -28,7 +28,7 @@ const BEFORE: u64 = 65;
 const PIECE: u64 = 65 * 64;
 
 /// A pool is no fuller: its cleaner needs room.
-pub const POOL_FULL: f64 = 0.7;
+pub const POOL_FULL: f64 = 0.5;
 
 /// A row of Table 2.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +86,8 @@ pub struct Setup {
     pub updates: u64,
     /// The paper's array has no journal.
     pub journal: Journaling,
+    /// Requests outstanding on one disk, at most; 8 in the paper.
+    pub queue: usize,
     /// Whether the disks take time; counts are the same without.
     pub timed: bool,
 }
@@ -175,7 +177,7 @@ impl Group {
             |(slot, member): (usize, &Arc<Pieces>)| NamedDevice { name: format!("disk{slot}"), device: member.clone() };
         let devices: Vec<NamedDevice> = members.iter().enumerate().map(named).collect();
         Array::create(env, &devices, Creation { journal, ..Creation::new(Level::Raid4) }, |_, _| ()).await?;
-        let options = Options { journal: setup.journal, ..Options::default() };
+        let options = Options { journal: setup.journal, queue: setup.queue, ..Options::default() };
         let array = Array::open(env, devices, 0, options).await?;
         Ok(Arc::new(Group {
             env: env.clone(),
