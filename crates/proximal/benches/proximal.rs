@@ -11,9 +11,9 @@ use experiment::{Outcome, Scan, Setup, run};
 fn main() {
     let extents = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(16);
     let setup = Setup { extents, ..Setup::default() };
-    batches(setup);
     scans(setup);
     victims(setup);
+    batches(setup);
 }
 
 fn line(name: &str, scan: Scan, fresh: Scan, paper: &str) {
