@@ -170,8 +170,9 @@ betr: a write-optimized file system (experimental; the second engine of `ashlar 
 
 Names, attributes and small files lie in the pool's dictionary in the order of their paths, so that listing, finding and reading
 a tree is one scan after the other. Files that outgrow 16 KiB lie in blocks, written once. Overwriting less than a block is
-one message and reads nothing; removing a file costs the same whatever its size. Directories and files beyond 512 KiB become
-zones: renaming a zone is a pointer, renaming anything else moves at most so much.
+one message and reads nothing (through a mount: with `ashlar up --write-through`); removing a file costs the same whatever its
+size. Directories and files beyond 512 KiB become zones: renaming a zone is a pointer, renaming anything else moves at most so
+much.
 
 After BetrFS 0.2 (Yuan et al., FAST '16). docs/betr.md has the design, what departs from the paper, and what is not built.
 `ashlar prove betr` tries to break it; `ashlar prove betr --rules` lists the rules of order that it depends on.
