@@ -81,7 +81,7 @@ fn with_tree<F: Future<Output = ()> + Send + 'static>(
 }
 
 /// What a repair leaves behind: names of which nobody knows where they lay.
-fn unreachable(what: &String) -> bool {
+fn unreachable(what: &str) -> bool {
     what.contains("that is gone") || what.contains("names, not")
 }
 
@@ -187,7 +187,7 @@ fn lost_keys_are_forgotten_and_the_rest_fits_together() {
         assert!(told.len() >= 2, "{told:?}");
         let betr = Betr::open(volume.clone(), Options::default()).await.expect("opened");
         let left = audited(&betr, usize::MAX).await;
-        assert!(left.wrong.iter().all(unreachable), "{:?}", left.wrong);
+        assert!(left.wrong.iter().all(|what| unreachable(what)), "{:?}", left.wrong);
     });
 }
 
@@ -225,7 +225,7 @@ fn a_damaged_leaf_loses_what_it_held_and_the_rest_is_mended() {
             let betr = house.betr().await;
             assert!(betr.damage().is_none());
             let left = audited(&betr, usize::MAX).await;
-            assert!(left.wrong.iter().all(unreachable), "{:?}", left.wrong);
+            assert!(left.wrong.iter().all(|what| unreachable(what)), "{:?}", left.wrong);
             assert!(left.entries > 300, "most of it is still there: {}", left.entries);
             betr.mkdir(ROOT, b"new", node(FileKind::Directory)).await.expect("it takes changes");
             betr.close().await.expect("closed");
