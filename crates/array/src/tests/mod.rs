@@ -3,7 +3,6 @@
 mod conforms;
 mod counts;
 mod faulty;
-mod golden;
 mod members;
 
 use crate::{Array, Creation, JOURNAL_MIN, Level, NamedDevice, Options};
