@@ -4,6 +4,7 @@
 use crate::Regions;
 use crate::layout::Kind;
 use crate::shared::Shared;
+use crate::space::{FRAGMENTS_FINE, RESERVE};
 use ashlar_objects::Result;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +12,9 @@ use std::time::Duration;
 /// When regions are cleaned in the background.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tidy {
-    /// Fragmentation from which a small region is cleaned: the share of its free space that lies outside its longest free
-    /// extent, from 0 to 1. The thesis leaves it open.
-    pub fragmentation: f64,
+    /// A small region is cleaned if an object of the mean length of its own would lie there in more extents than this: then
+    /// the test before allocation passes it over, although it has room. The thesis leaves the threshold open.
+    pub extents: usize,
     /// Only regions of whose blocks at least this share is free: less is not worth moving the rest.
     pub free: f64,
     /// How often somebody looks; each time at most one region is cleaned, which bounds the work.
@@ -21,9 +22,9 @@ pub struct Tidy {
 }
 
 impl Default for Tidy {
-    /// The longest free extent is less than a twentieth of what is free, and that a quarter; every ten seconds.
+    /// As many extents as the test before allocation allows, and a quarter is free; every ten seconds.
     fn default() -> Tidy {
-        Tidy { fragmentation: 0.95, free: 0.25, every: Duration::from_secs(10) }
+        Tidy { extents: FRAGMENTS_FINE, free: 0.25, every: Duration::from_secs(10) }
     }
 }
 
@@ -43,7 +44,7 @@ impl Regions {
         }));
     }
 
-    /// Cleans the most fragmented region, if there is one beyond the threshold. Which one.
+    /// Cleans a region beyond the threshold, if there is one. Which one.
     ///
     /// # Errors
     /// Those of the device.
@@ -56,26 +57,26 @@ impl Regions {
 }
 
 impl Shared {
-    /// The small region that is fragmented most, of those beyond the threshold whose bitmaps are in memory: of others nothing
-    /// has changed lately. What it holds must have room in others.
+    /// The small region with most room, of those beyond the threshold whose bitmaps are in memory: of others nothing has changed
+    /// lately. What it holds must have room in others.
     fn most_fragmented(&self, tidy: &Tidy) -> Option<u32> {
         let space = self.space.lock();
         let (_, slots, blocks) = space.room();
         let (all_slots, all) = self.disk.layout.shape.bits(Kind::Small);
-        let mut worst: Option<(f64, u32)> = None;
+        let mut worst: Option<(u32, u32)> = None;
         for (number, region) in (0u32..).zip(&space.regions) {
             let entry = &region.entry;
             let Some(state) = region.state.as_ref().filter(|_| entry.kind == Kind::Small && !entry.corrupt) else {
                 continue;
             };
-            let (free, longest) = (f64::from(entry.free_blocks), f64::from(state.free.longest()));
             let used = (all_slots - u64::from(entry.free_slots), all - u64::from(entry.free_blocks));
             let elsewhere = (slots - u64::from(entry.free_slots), blocks - u64::from(entry.free_blocks));
-            let fits = used.0 <= elsewhere.0 && used.1 <= elsewhere.1 || space.free_regions() > crate::space::RESERVE;
-            let fragmentation = 1.0 - longest / free.max(1.0);
-            let beyond = free >= tidy.free * all as f64 && fragmentation >= tidy.fragmentation;
-            if fits && beyond && worst.is_none_or(|(most, _)| fragmentation > most) {
-                worst = Some((fragmentation, number));
+            let fits = used.0 <= elsewhere.0 && used.1 <= elsewhere.1 || space.free_regions() > RESERVE;
+            let mean = used.1.div_ceil(u64::from(entry.live).max(1)).max(1) as u32;
+            let in_pieces = state.free.fragments(mean, tidy.extents).is_none();
+            let beyond = in_pieces && f64::from(entry.free_blocks) >= tidy.free * all as f64;
+            if fits && beyond && worst.is_none_or(|(most, _)| entry.free_blocks > most) {
+                worst = Some((entry.free_blocks, number));
             }
         }
         worst.map(|(_, number)| number)
