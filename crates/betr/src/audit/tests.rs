@@ -192,9 +192,10 @@ fn lost_keys_are_forgotten_and_the_rest_fits_together() {
 }
 
 #[test]
-fn a_damaged_leaf_loses_what_it_held_and_the_rest_is_mended() {
-    for chosen in 0..3 {
-        with_tree(200, move |house, betr| async move {
+fn damaged_leaves_lose_what_they_held_and_the_rest_is_mended() {
+    // Of seven: at the ends and in the middle, alone, side by side and apart.
+    for chosen in [&[0][..], &[3], &[6], &[3, 4], &[0, 6], &[1, 3, 5]] {
+        with_tree(700, move |house, betr| async move {
             betr.close().await.expect("closed");
             drop(betr);
             house.pool.checkpoint().await.expect("written");
@@ -207,9 +208,11 @@ fn a_damaged_leaf_loses_what_it_held_and_the_rest_is_mended() {
                 .filter(|region| region.part == Part::Node { catalog: false, holds: Holds::Dictionary })
                 .map(|region| region.at + region.len / 2)
                 .collect();
-            assert!(leaves.len() >= 3, "{} leaves of the dictionary", leaves.len());
-            let at = leaves[chosen * (leaves.len() - 1) / 2];
-            house.device.corrupt(Lba(at / BLOCK_LEN as u64), at as usize % BLOCK_LEN);
+            assert!(leaves.len() >= 7, "{} leaves of the dictionary", leaves.len());
+            for chosen in chosen {
+                let at = leaves[chosen * (leaves.len() - 1) / 6];
+                house.device.corrupt(Lba(at / BLOCK_LEN as u64), at as usize % BLOCK_LEN);
+            }
             let house = house.reopen().await;
             let damaged = house.pool.check(|_, _| {}).await.expect("checked").damaged;
             let keys = |what: &Damaged| match what {
@@ -217,11 +220,12 @@ fn a_damaged_leaf_loses_what_it_held_and_the_rest_is_mended() {
                 Damaged::Blocks(..) => None,
             };
             let lost: Vec<_> = damaged.iter().filter_map(|damage| keys(&damage.what)).collect();
-            assert_eq!(lost.len(), 1, "{damaged:?}");
+            assert_eq!(lost.len(), chosen.len(), "{damaged:?}");
             let told = Betr::repair(&house.volume(), &lost).await.expect("mended");
             assert!(!told.is_empty());
             // The node stays in its place, below a range delete, since nobody knows what it took.
-            assert_eq!(house.pool.check(|_, _| {}).await.expect("checked").damaged.len(), 1, "{told:?}");
+            let damaged = house.pool.check(|_, _| {}).await.expect("checked").damaged;
+            assert_eq!(damaged.len(), chosen.len(), "{told:?}");
             let betr = house.betr().await;
             assert!(betr.damage().is_none());
             let left = audited(&betr, usize::MAX).await;

@@ -1,5 +1,6 @@
 //! What can be said about buckets and objects.
 
+use crate::arguments::DeviceArgument;
 use ashlar_units::Bytes;
 use clap::{Args, Subcommand};
 use std::net::SocketAddr;
@@ -28,12 +29,13 @@ pub struct BucketCreate {
     /// What keeps its objects.
     #[arg(long, value_parser = super::engines::values())]
     pub engine: String,
-    /// A file or block device of its own, for engines that take one. What it holds is lost.
-    #[arg(long, value_name = "PATH")]
-    pub device: Option<PathBuf>,
+    /// A file or block device of its own, for engines that take one. What it holds is lost. A regular file is taken at its
+    /// present size, or made with the given one.
+    #[arg(long, value_name = "PATH[,size=SIZE]")]
+    pub device: Option<DeviceArgument>,
     /// A file or block device for staging, for engines that take one: flash. What it holds is lost.
-    #[arg(long, value_name = "PATH")]
-    pub staging: Option<PathBuf>,
+    #[arg(long, value_name = "PATH[,size=SIZE]")]
+    pub staging: Option<DeviceArgument>,
     /// Overwrite a device that holds objects already.
     #[arg(long)]
     pub force: bool,
