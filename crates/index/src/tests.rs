@@ -339,11 +339,11 @@ impl NodeStore for Warming<'_> {
     }
 }
 
-/// A tree of one interior node with about this many leaves, and keys of two bytes.
-async fn wide(nodes: &Nodes, leaves: usize) -> (Tree<Slots>, usize) {
+/// A tree with about this many leaves, and ten times as many keys of two bytes; what its root is.
+async fn grown(nodes: &Nodes, leaves: usize, fanout: usize) -> (Tree<Slots>, Arc<Node>) {
     let tree = Tree::open(1, None, Arc::new(Slots));
     let mut lost = Vec::new();
-    let limits = Limits { leaf_bytes: 200, buffer_bytes: 400, fanout: 2 * leaves };
+    let limits = Limits { leaf_bytes: 200, buffer_bytes: 400, fanout };
     for key in 0..leaves as u16 * 10 {
         tree.apply(
             Key::from_slice(&key.to_be_bytes()),
@@ -355,8 +355,7 @@ async fn wide(nodes: &Nodes, leaves: usize) -> (Tree<Slots>, usize) {
     let flushed = tree.flush(nodes, limits, &Errands { thorough: true, ..Errands::default() }).await.expect("flush");
     tree.install(flushed.root);
     let root = nodes.load(tree.root().expect("it is not empty")).await.expect("loads");
-    assert_eq!(root.level(), 1);
-    (tree, root.child_pointers().count())
+    (tree, root)
 }
 
 #[test]
@@ -364,7 +363,9 @@ fn a_scan_reads_ahead_and_a_lookup_does_not() {
     let sim = Sim::new(1, Schedule::Fifo);
     let run = async {
         let nodes = Nodes::default();
-        let (tree, leaves) = wide(&nodes, 40).await;
+        let (tree, root) = grown(&nodes, 40, 80).await;
+        assert_eq!(root.level(), 1);
+        let leaves = root.child_pointers().count();
         assert!((20..80).contains(&leaves), "{leaves}");
         let store = Warming(&nodes, Mutex::default(), AtomicU64::new(0));
         let present = everything(&tree, &store, &[], None, 10).await.expect("pages");
@@ -381,6 +382,44 @@ fn a_scan_reads_ahead_and_a_lookup_does_not() {
             let high = (key + 1).to_be_bytes();
             assert_eq!(everything(&tree, &store, &low, Some(&high), 10).await.expect("page").len(), 1);
             assert!(store.1.lock().len() <= before + if before == 0 { 2 } else { 1 });
+        }
+    };
+    sim.run(run).expect("no deadlock");
+}
+
+#[test]
+fn below_a_range_delete_that_waits_far_above_nothing_is_read() {
+    let sim = Sim::new(1, Schedule::Fifo);
+    let run = async {
+        let nodes = Nodes::default();
+        let (tree, root) = grown(&nodes, 40, 4).await;
+        assert!(root.level() >= 2, "{}", root.level());
+        let mut leaves = Vec::new();
+        let mut pending = vec![(root, Key::new(), None::<Key>)];
+        while let Some((node, low, high)) = pending.pop() {
+            for (ptr, low, high) in node.child_ranges(&low, high.as_deref()) {
+                match node.level() {
+                    1 => leaves.push((ptr, low, high)),
+                    _ => pending.push((nodes.load(ptr).await.expect("loads"), low, high)),
+                }
+            }
+        }
+        leaves.sort_by(|a, b| a.1.cmp(&b.1));
+        let before = everything(&tree, &nodes, &[], None, 10).await.expect("pages");
+        let (mut left, count) = (before, leaves.len());
+        // Two that are neighbours, and one that is not.
+        for (ptr, low, high) in [count / 4, count / 4 + 1, count / 2].map(|leaf| leaves[leaf].clone()) {
+            let high = high.expect("it is not the last");
+            nodes.bad.lock().insert(ptr.uid);
+            everything(&tree, &nodes, &[], None, 10).await.expect_err("it cannot be read");
+            tree.delete_range(&low, &high, &mut Vec::new());
+            tree.freeze();
+            // The range delete stays in the root.
+            let limits = Limits { leaf_bytes: 200, buffer_bytes: 1 << 20, fanout: 4 };
+            let flushed = tree.flush(&nodes, limits, &Errands::default()).await.expect("flush");
+            tree.install(flushed.root);
+            left.retain(|(key, _)| *key < low || *key >= high);
+            assert_eq!(everything(&tree, &nodes, &[], None, 10).await.expect("nobody needs it"), left);
         }
     };
     sim.run(run).expect("no deadlock");

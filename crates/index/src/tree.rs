@@ -315,8 +315,9 @@ impl View {
                 if let Some(sibling) = node.children.get(index + 1) {
                     lower(&mut bound, &sibling.low);
                 }
-                // Below a range delete nothing is left to be shown, readable or not.
-                let deleted = node.deleted.covers(low, bound.as_deref());
+                // Below a range delete, which may wait far above, nothing is left to be shown, readable or not.
+                let covers = |node: &Node| node.deleted.covers(low, bound.as_deref());
+                let deleted = covers(&node) || path.iter().any(|(_, above)| covers(above));
                 next = (!deleted).then_some(node.children[index].ptr);
                 if !deleted && node.level() == 1 {
                     let ahead = ahead(store, &node, index, high);
