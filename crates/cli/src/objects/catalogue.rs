@@ -2,11 +2,13 @@
 
 use super::engines::{Spec, engine};
 use super::ground::Ground;
+use crate::arguments::DeviceArgument;
 use crate::list::ListFile;
 use crate::output::Failure;
+use crate::up::device_file;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Buckets by their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,7 +61,7 @@ pub async fn create(
     ground: &Ground,
     bucket: &str,
     kind: &str,
-    (device, staging): (Option<PathBuf>, Option<PathBuf>),
+    (device, staging): (Option<DeviceArgument>, Option<DeviceArgument>),
     force: bool,
 ) -> Result<(), Refusal> {
     if !ashlar_s3::is_bucket_name(bucket) {
@@ -79,6 +81,8 @@ pub async fn create(
     if read(&ground.directory)?.bucket.contains_key(bucket) {
         return Err(Refusal::Exists);
     }
+    let file = |device: Option<DeviceArgument>| device.as_ref().map(device_file).transpose();
+    let (device, staging) = (file(device)?, file(staging)?);
     let spec = Spec { engine: kind.into(), created: ground.env.wall().as_secs(), device, staging };
     engine.create(ground, bucket, &spec, force).await?;
     let (directory, name) = (ground.directory.clone(), bucket.to_string());

@@ -14,11 +14,9 @@ pub use serve::serve;
 use self::arguments::{BucketCommand, BucketCreate};
 use self::catalogue::Refusal;
 use self::ground::Ground;
-use crate::arguments::DeviceArgument;
 use crate::config;
 use crate::output::{Failure, Output};
 use crate::request::Done;
-use crate::up::device_file;
 use ashlar_env::real::Real;
 use ashlar_objects::{HIDDEN, List, Name};
 use ashlar_units::Bytes;
@@ -102,13 +100,13 @@ pub fn bucket(pool: Option<&Path>, command: BucketCommand, output: &Output) -> R
             output.print(&Buckets(buckets.collect()));
         }
         BucketCommand::Create(BucketCreate { name, engine, device, staging, force }) => {
-            let file = |device: Option<DeviceArgument>| device.as_ref().map(device_file).transpose();
-            let devices = (file(device)?, file(staging)?);
             let done = format!("made bucket {name}; `ashlar s3 serve` serves it, `ashlar objects put` stores in it");
             with_ground(pool, |ground| async move {
-                catalogue::create(&ground, &name, &engine, devices, force).await.map_err(|refusal| match refusal {
-                    Refusal::Exists => Failure::new(format!("there is a bucket {name:?} already")),
-                    Refusal::Failed(failure) => failure,
+                catalogue::create(&ground, &name, &engine, (device, staging), force).await.map_err(|refusal| {
+                    match refusal {
+                        Refusal::Exists => Failure::new(format!("there is a bucket {name:?} already")),
+                        Refusal::Failed(failure) => failure,
+                    }
                 })
             })?;
             output.print(&Done { done });
