@@ -195,7 +195,7 @@ fn lost_keys_are_forgotten_and_the_rest_fits_together() {
 fn damaged_leaves_lose_what_they_held_and_the_rest_is_mended() {
     // Of seven: at the ends and in the middle, alone, side by side and apart.
     for chosen in [&[0][..], &[3], &[6], &[3, 4], &[0, 6], &[1, 3, 5]] {
-        with_tree(700, move |house, betr| async move {
+        with_tree(4000, move |house, betr| async move {
             betr.close().await.expect("closed");
             drop(betr);
             house.pool.checkpoint().await.expect("written");
