@@ -142,19 +142,24 @@ pub fn threads(given: Option<usize>) -> usize {
     given.unwrap_or(processors.min(THREADS_MAX))
 }
 
-/// Makes a device file if it is missing.
-pub fn make_file(path: &Path, size: Option<Bytes>) -> Result<(), Failure> {
+/// Makes a device file if it is missing; whether it did.
+pub fn make_file(path: &Path, size: Option<Bytes>) -> Result<bool, Failure> {
     let fail = |error: std::io::Error| Failure::new(format!("cannot make {}: {error}", path.display()));
     match (path.exists(), size) {
-        (true, _) => Ok(()),
+        (true, _) => Ok(false),
         (false, None) => {
             let message =
                 format!("{}: there is no such file; make it, or say how large it is: ,size=20GiB", path.display());
             Err(Failure::new(message))
         }
         (false, Some(size)) => {
-            let file = std::fs::File::create(path).map_err(fail)?;
-            file.set_len(size.0).map_err(fail)
+            let file = std::fs::File::create_new(path).map_err(fail)?;
+            if let Err(error) = file.set_len(size.0) {
+                // It was made just now.
+                let _ = std::fs::remove_file(path);
+                return Err(fail(error));
+            }
+            Ok(true)
         }
     }
 }

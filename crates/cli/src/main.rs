@@ -8,6 +8,7 @@ mod config;
 mod crash;
 mod daemon;
 mod device;
+mod device_files;
 mod engine;
 mod explain;
 mod faults;
@@ -57,7 +58,7 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
     match arguments.command {
         Command::Pool(PoolCommand::Create(create)) => up::create(&create, output),
         Command::Pool(PoolCommand::Grow(grow)) => {
-            let path = up::device_file(&grow.device)?;
+            let path = device_files::device_file(&grow.device)?;
             ask(Request::PoolGrow { path, force: grow.force })
         }
         Command::Array(command) => array::run(pool.as_deref(), command, output),

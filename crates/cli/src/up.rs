@@ -1,9 +1,10 @@
 //! Making pools, and running them.
 
-use crate::arguments::{Create, DeviceArgument, Up};
+use crate::arguments::{Create, Up};
 use crate::client;
 use crate::config::{self, PoolConfig};
 use crate::daemon::Control;
+use crate::device_files::DeviceFiles;
 use crate::output::{Failure, Output};
 use crate::request::Done;
 use crate::session::{Manner, Session};
@@ -32,10 +33,8 @@ pub fn create(create: &Create, output: &Output) -> Result<ExitCode, Failure> {
     if config::exists(&directory) && !create.force {
         return Err(Failure::new(format!("{} holds a pool already; --force makes a new one", directory.display())));
     }
-    let mut paths = Vec::new();
-    for device in &create.devices {
-        paths.push(device_file(device)?);
-    }
+    let mut files = DeviceFiles::default();
+    let paths = files.paths(&create.devices)?;
     let stack = match &create.stack {
         None => Stack::of_files(&paths),
         Some(file) => {
@@ -45,6 +44,7 @@ pub fn create(create: &Create, output: &Output) -> Result<ExitCode, Failure> {
         }
     };
     make(&directory, stack, &create.compression, create.force)?;
+    files.keep();
     output.print(&Done {
         done: format!(
             "made a pool in {}; `ashlar up --pool {}` runs it",
@@ -53,13 +53,6 @@ pub fn create(create: &Create, output: &Output) -> Result<ExitCode, Failure> {
         ),
     });
     Ok(ExitCode::SUCCESS)
-}
-
-/// Where a device is, made if it is missing and a size is given.
-pub fn device_file(device: &DeviceArgument) -> Result<PathBuf, Failure> {
-    let path = std::path::absolute(&device.path).map_err(|error| Failure::new(error.to_string()))?;
-    config::make_file(&path, device.size)?;
-    Ok(path)
 }
 
 fn make(directory: &Path, stack: Stack, compression: &str, force: bool) -> Result<(), Failure> {

@@ -289,6 +289,11 @@ fn a_bucket_on_a_disk_with_staging_goes_with_its_devices() {
     for (file, len) in [("disk", 64 << 20), ("flash", 96 << 20)] {
         std::fs::File::create(scratch.0.join(file)).and_then(|file| file.set_len(len)).expect("a sparse file");
     }
+    // A file that a failed command made is gone again; one that was there stays.
+    let small =
+        ["bucket", "create", "photos", "--engine", "proximal", "--device", "disk", "--staging", "tiny,size=1MiB"];
+    scratch.fails(&small);
+    assert!(scratch.0.join("disk").exists() && !scratch.0.join("tiny").exists());
     let make = ["bucket", "create", "photos", "--engine", "proximal", "--device", "disk", "--staging", "flash"];
     assert!(scratch.fails(&make[..7]).contains("needs --staging"), "a staging device is needed");
     scratch.done(&make);

@@ -4,9 +4,9 @@ pub mod arguments;
 
 use crate::client;
 use crate::config;
+use crate::device_files::{DeviceFiles, device_file};
 use crate::output::{Failure, Output};
 use crate::request::{Answer, Done, Request};
-use crate::up::device_file;
 use arguments::{ArrayCommand, At, Create, Work};
 use ashlar_array::{Array, ArrayStatus, Creation, NamedDevice, Options, Pace, Progress, Rebuilt, Scrubbed, inspect};
 use ashlar_block::Result;
@@ -234,7 +234,8 @@ fn make(create: &Create, output: &Output) -> Result<ExitCode, Failure> {
             return Err(Failure::new(format!("{what} {size} is no multiple of 4KiB")));
         }
     }
-    let paths = create.devices.iter().map(device_file).collect::<Result<Vec<_>, Failure>>()?;
+    let mut files = DeviceFiles::default();
+    let paths = files.paths(&create.devices)?;
     let real = Real::start(1).map_err(|error| Failure::new(error.to_string()))?;
     let creation = Creation {
         level: create.level,
@@ -243,6 +244,7 @@ fn make(create: &Create, output: &Output) -> Result<ExitCode, Failure> {
         force: create.force,
     };
     let capacity = make_on(&real, &paths, creation, output)?;
+    files.keep();
     output.print(&Done {
         done: format!(
             "made a {} of {} on {} members; a stack file names it: layer.NAME.raid.of = [...]",

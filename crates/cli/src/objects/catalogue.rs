@@ -3,9 +3,9 @@
 use super::engines::{Spec, engine};
 use super::ground::Ground;
 use crate::arguments::DeviceArgument;
+use crate::device_files::DeviceFiles;
 use crate::list::ListFile;
 use crate::output::Failure;
-use crate::up::device_file;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -81,10 +81,12 @@ pub async fn create(
     if read(&ground.directory)?.bucket.contains_key(bucket) {
         return Err(Refusal::Exists);
     }
-    let file = |device: Option<DeviceArgument>| device.as_ref().map(device_file).transpose();
+    let mut files = DeviceFiles::default();
+    let mut file = |device: Option<DeviceArgument>| device.as_ref().map(|device| files.path(device)).transpose();
     let (device, staging) = (file(device)?, file(staging)?);
     let spec = Spec { engine: kind.into(), created: ground.env.wall().as_secs(), device, staging };
     engine.create(ground, bucket, &spec, force).await?;
+    files.keep();
     let (directory, name) = (ground.directory.clone(), bucket.to_string());
     let entered = ground
         .env

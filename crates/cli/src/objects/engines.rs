@@ -31,6 +31,9 @@ pub struct Spec {
     pub staging: Option<PathBuf>,
 }
 
+/// What an engine does for a command.
+type Doing<'a, T> = BoxFuture<'a, Result<T, Failure>>;
+
 /// An engine. Buckets' names are valid when they come here; devices are there exactly if the engine takes them.
 pub trait EngineKind: Sync {
     /// As in `--engine`.
@@ -48,19 +51,13 @@ pub trait EngineKind: Sync {
         true
     }
     /// Makes an empty store for a bucket; with `force` also on a device that holds another.
-    fn create<'a>(
-        &'a self,
-        ground: &'a Ground,
-        bucket: &'a str,
-        spec: &'a Spec,
-        force: bool,
-    ) -> BoxFuture<'a, Result<(), Failure>>;
+    fn create<'a>(&'a self, ground: &'a Ground, bucket: &'a str, spec: &'a Spec, force: bool) -> Doing<'a, ()>;
     /// Opens the store of a bucket.
-    fn open<'a>(&'a self, ground: &'a Ground, bucket: &'a str, spec: &'a Spec)
-    -> BoxFuture<'a, Result<Store, Failure>>;
-    /// Destroys the store of a bucket.
-    fn destroy<'a>(&'a self, ground: &'a Ground, bucket: &'a str, spec: &'a Spec)
-    -> BoxFuture<'a, Result<(), Failure>>;
+    fn open<'a>(&'a self, ground: &'a Ground, bucket: &'a str, spec: &'a Spec) -> Doing<'a, Store>;
+    /// Destroys the store of a bucket. What is left where it has devices of its own is an empty one.
+    fn destroy<'a>(&'a self, ground: &'a Ground, bucket: &'a str, spec: &'a Spec) -> Doing<'a, ()> {
+        self.create(ground, bucket, spec, true)
+    }
 }
 
 /// All engines.
@@ -103,13 +100,7 @@ impl EngineKind for OnPool {
     fn takes_device(&self) -> bool {
         false
     }
-    fn create<'a>(
-        &'a self,
-        ground: &'a Ground,
-        bucket: &'a str,
-        _: &'a Spec,
-        _: bool,
-    ) -> BoxFuture<'a, Result<(), Failure>> {
+    fn create<'a>(&'a self, ground: &'a Ground, bucket: &'a str, _: &'a Spec, _: bool) -> Doing<'a, ()> {
         Box::pin(async move {
             let pool = ground.pool().await?;
             let name = volume_of(bucket);
@@ -121,7 +112,7 @@ impl EngineKind for OnPool {
             Ok(Objects::format(&volume).await?)
         })
     }
-    fn open<'a>(&'a self, ground: &'a Ground, bucket: &'a str, _: &'a Spec) -> BoxFuture<'a, Result<Store, Failure>> {
+    fn open<'a>(&'a self, ground: &'a Ground, bucket: &'a str, _: &'a Spec) -> Doing<'a, Store> {
         Box::pin(async move {
             let volume = ground.pool().await?.volume(&volume_of(bucket));
             let volume = volume.ok_or_else(|| Failure::new(format!("the volume of bucket {bucket} is gone")))?;
@@ -129,7 +120,7 @@ impl EngineKind for OnPool {
             Ok(Arc::new(objects) as Store)
         })
     }
-    fn destroy<'a>(&'a self, ground: &'a Ground, bucket: &'a str, _: &'a Spec) -> BoxFuture<'a, Result<(), Failure>> {
+    fn destroy<'a>(&'a self, ground: &'a Ground, bucket: &'a str, _: &'a Spec) -> Doing<'a, ()> {
         Box::pin(async move {
             let pool = ground.pool().await?;
             match pool.volume(&volume_of(bucket)) {
@@ -163,19 +154,13 @@ impl EngineKind for Regions {
     fn takes_device(&self) -> bool {
         true
     }
-    fn create<'a>(
-        &'a self,
-        ground: &'a Ground,
-        _: &'a str,
-        spec: &'a Spec,
-        force: bool,
-    ) -> BoxFuture<'a, Result<(), Failure>> {
+    fn create<'a>(&'a self, ground: &'a Ground, _: &'a str, spec: &'a Spec, force: bool) -> Doing<'a, ()> {
         Box::pin(async move {
             let (device, config) = (device(ground, spec)?, ashlar_regions::Config { force, ..Default::default() });
             Ok(ashlar_regions::format(&ground.env, &device, config).await?)
         })
     }
-    fn open<'a>(&'a self, ground: &'a Ground, _: &'a str, spec: &'a Spec) -> BoxFuture<'a, Result<Store, Failure>> {
+    fn open<'a>(&'a self, ground: &'a Ground, _: &'a str, spec: &'a Spec) -> Doing<'a, Store> {
         Box::pin(async move {
             let opened = device(ground, spec)?;
             let memory = ashlar_regions::Memory::default();
@@ -184,15 +169,6 @@ impl EngineKind for Regions {
             spec.device.iter().for_each(|path| ground.opened(path, &regions));
             Ok(ashlar_regions::striped(&ground.env, regions).await?)
         })
-    }
-    fn destroy<'a>(
-        &'a self,
-        ground: &'a Ground,
-        bucket: &'a str,
-        spec: &'a Spec,
-    ) -> BoxFuture<'a, Result<(), Failure>> {
-        // The objects are gone; what is left on the device is an empty store.
-        self.create(ground, bucket, spec, true)
     }
 }
 
@@ -217,40 +193,20 @@ impl EngineKind for Proximal {
     fn takes_staging(&self) -> bool {
         true
     }
-    fn create<'a>(
-        &'a self,
-        ground: &'a Ground,
-        _: &'a str,
-        spec: &'a Spec,
-        force: bool,
-    ) -> BoxFuture<'a, Result<(), Failure>> {
+    fn create<'a>(&'a self, ground: &'a Ground, _: &'a str, spec: &'a Spec, force: bool) -> Doing<'a, ()> {
         Box::pin(async move {
             let (data, staging) = Proximal::devices(ground, spec)?;
             let creation = ashlar_proximal::Creation { force, ..Default::default() };
             Ok(ashlar_objects_proximal::format(&ground.env, &data, &staging, creation).await?)
         })
     }
-    fn open<'a>(
-        &'a self,
-        ground: &'a Ground,
-        bucket: &'a str,
-        spec: &'a Spec,
-    ) -> BoxFuture<'a, Result<Store, Failure>> {
+    fn open<'a>(&'a self, ground: &'a Ground, bucket: &'a str, spec: &'a Spec) -> Doing<'a, Store> {
         Box::pin(async move {
             let (devices, config) = (Proximal::devices(ground, spec)?, ashlar_proximal::Config::default());
             let name = format!("bucket {bucket}");
             let open = ashlar_objects_proximal::open(&ground.env, devices, config, name, Options::default());
             Ok(Arc::new(open.await?) as Store)
         })
-    }
-    fn destroy<'a>(
-        &'a self,
-        ground: &'a Ground,
-        bucket: &'a str,
-        spec: &'a Spec,
-    ) -> BoxFuture<'a, Result<(), Failure>> {
-        // The objects are gone; what is left on the devices is an empty store.
-        self.create(ground, bucket, spec, true)
     }
 }
 
@@ -269,13 +225,10 @@ impl EngineKind for InMemory {
     fn is_lasting(&self) -> bool {
         false
     }
-    fn create<'a>(&'a self, _: &'a Ground, _: &'a str, _: &'a Spec, _: bool) -> BoxFuture<'a, Result<(), Failure>> {
+    fn create<'a>(&'a self, _: &'a Ground, _: &'a str, _: &'a Spec, _: bool) -> Doing<'a, ()> {
         Box::pin(async { Ok(()) })
     }
-    fn open<'a>(&'a self, ground: &'a Ground, _: &'a str, _: &'a Spec) -> BoxFuture<'a, Result<Store, Failure>> {
+    fn open<'a>(&'a self, ground: &'a Ground, _: &'a str, _: &'a Spec) -> Doing<'a, Store> {
         Box::pin(async move { Ok(Arc::new(Memory::new(ground.env.clone(), MEMORY)) as Store) })
-    }
-    fn destroy<'a>(&'a self, _: &'a Ground, _: &'a str, _: &'a Spec) -> BoxFuture<'a, Result<(), Failure>> {
-        Box::pin(async { Ok(()) })
     }
 }

@@ -4,9 +4,9 @@ use super::TOP;
 use super::arguments::{VolumeCreate, VolumeEngine};
 use super::catalogue::{LIST, Spec};
 use crate::array;
+use crate::device_files::DeviceFiles;
 use crate::output::{Failure, Output};
 use crate::request::Done;
-use crate::up::device_file;
 use ashlar_array::Creation;
 use ashlar_env::real::Real;
 use ashlar_layers::{FileSpec, ProximalSpec, RaidSpec, Stack};
@@ -33,11 +33,12 @@ pub fn create(directory: &Path, create: &VolumeCreate, output: &Output) -> Resul
     if LIST.read(directory)?.volume.contains_key(&create.name) {
         return Err(exists());
     }
-    let mut stack = below(create)?;
+    let mut files = DeviceFiles::default();
+    let mut stack = below(create, &mut files)?;
     let real = Real::start(1).map_err(|error| Failure::new(error.to_string()))?;
     if let Some(array) = create.array {
         let creation = Creation { force: create.force, ..Creation::new(array.level) };
-        let paths = create.devices.iter().map(device_file).collect::<Result<Vec<_>, Failure>>()?;
+        let paths = files.paths(&create.devices)?;
         array::make_on(&real, &paths, creation, output)?;
     }
     let size = real.block_on({
@@ -76,16 +77,17 @@ pub fn create(directory: &Path, create: &VolumeCreate, output: &Output) -> Resul
         None => Ok(()),
         Some(_) => Err(exists()),
     })?;
+    files.keep();
     let name = &create.name;
     output.print(&Done { done: format!("made volume {name} of {size}; `ashlar volume serve {name}` serves it") });
     Ok(ExitCode::SUCCESS)
 }
 
 /// The devices of a volume, with an array if there is to be one: data and staging.
-fn below(create: &VolumeCreate) -> Result<Stack, Failure> {
+fn below(create: &VolumeCreate, files: &mut DeviceFiles) -> Result<Stack, Failure> {
     let mut stack = Stack::default();
     let mut add = |name: String, device| -> Result<String, Failure> {
-        let file = FileSpec { path: device_file(device)?, buffered: false };
+        let file = FileSpec { path: files.path(device)?, buffered: false };
         stack.layer.insert(name.clone(), ashlar_layers::Spec::File(file));
         Ok(name)
     };

@@ -13,6 +13,7 @@ use crate::config;
 use crate::output::{Failure, Output};
 use crate::request::Done;
 use ashlar_layers::{ProximalSpec, Stack};
+use ashlar_units::Bytes;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
@@ -29,8 +30,8 @@ struct Volume {
     name: String,
     /// What lays it out.
     engine: String,
-    /// How large it is, as in "900GiB".
-    size: String,
+    /// How large it is, in bytes.
+    size: u64,
     /// When it was made, in seconds since 1970.
     created: u64,
     /// Files and devices that it is on.
@@ -44,7 +45,7 @@ struct Volumes(Vec<Volume>);
 impl fmt::Display for Volumes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for Volume { name, engine, size, devices, .. } in &self.0 {
-            writeln!(f, "{name:<30} {engine:<10} {size:>10}  {}", devices.join(" "))?;
+            writeln!(f, "{name:<30} {engine:<10} {:>10}  {}", Bytes(*size).to_string(), devices.join(" "))?;
         }
         match self.0.is_empty() {
             true => writeln!(f, "no volumes; `ashlar volume create NAME --engine proximal ...` makes one"),
@@ -62,7 +63,8 @@ fn proximal(stack: &Stack) -> Result<&ProximalSpec, Failure> {
 }
 
 fn listed((name, Spec { created, stack }): (String, Spec)) -> Result<Volume, Failure> {
-    let size = proximal(&stack)?.size.clone();
+    let size = &proximal(&stack)?.size;
+    let size = size.parse::<Bytes>().map_err(|error| Failure::new(format!("volumes.toml: {name}: {error}")))?.0;
     let path = |spec: &ashlar_layers::Spec| match spec {
         ashlar_layers::Spec::File(file) => Some(file.path.display().to_string()),
         _ => None,

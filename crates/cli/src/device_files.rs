@@ -1,0 +1,49 @@
+//! Files that stand for devices, as commands are given them.
+
+use crate::arguments::DeviceArgument;
+use crate::config;
+use crate::output::Failure;
+use std::path::PathBuf;
+
+/// Device files of a command. Those that it made go with it, unless it says that they stay: so a command that failed can be
+/// given again, with another size.
+#[derive(Default)]
+pub struct DeviceFiles(Vec<PathBuf>);
+
+impl DeviceFiles {
+    /// Where a device is. A file is made if it is missing and a size is given.
+    pub fn path(&mut self, device: &DeviceArgument) -> Result<PathBuf, Failure> {
+        let path = std::path::absolute(&device.path).map_err(|error| Failure::new(error.to_string()))?;
+        if config::make_file(&path, device.size)? {
+            self.0.push(path.clone());
+        }
+        Ok(path)
+    }
+
+    /// Where several are.
+    pub fn paths(&mut self, devices: &[DeviceArgument]) -> Result<Vec<PathBuf>, Failure> {
+        devices.iter().map(|device| self.path(device)).collect()
+    }
+
+    /// There is something on them now.
+    pub fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for DeviceFiles {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // What cannot be removed is an empty file.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Where a device is, for those who must keep the file whatever comes, since it may be in use after an error.
+pub fn device_file(device: &DeviceArgument) -> Result<PathBuf, Failure> {
+    let mut files = DeviceFiles::default();
+    let path = files.path(device)?;
+    files.keep();
+    Ok(path)
+}
