@@ -6,10 +6,10 @@ use crate::wire::{Command, Errno, Found, PAYLOAD_LEN_MAX, Reply, Request, STATE_
 use ashlar_block::{Durability, Error};
 use bytes::Bytes;
 
-/// Reads of fewer bytes are answered in one piece: looking for holes costs more than sending zeros.
-const HOLE_SEARCH_LEN_MIN: u32 = 64 << 10;
-/// Parts of one answer to READ.
-const PARTS_MAX: usize = 64;
+/// Shorter holes are sent as zeros, and are not looked for where no longer one fits: telling of them costs more.
+const HOLE_LEN_MIN: u32 = 32 << 10;
+/// Extents looked at for one answer to READ; what lies behind them is read as data.
+const LOOKS_MAX: usize = 16;
 /// Extents of one answer to BLOCK_STATUS.
 const EXTENTS_MAX: usize = 4096;
 
@@ -90,7 +90,7 @@ async fn attempt(agreement: &Agreement, request: &Request, data: Bytes) -> Resul
     let forced = flags & flag::FUA != 0;
     match command {
         Command::Read if agreement.structured => {
-            let whole = flags & flag::DF != 0 || len < HOLE_SEARCH_LEN_MIN;
+            let whole = flags & flag::DF != 0 || len < HOLE_LEN_MIN;
             return Ok(Reply::found(cookie, offset, find(agreement, offset, len, whole).await?));
         }
         Command::Read => {
@@ -130,12 +130,14 @@ async fn attempt(agreement: &Agreement, request: &Request, data: Bytes) -> Resul
 /// What a range holds, in parts.
 async fn find(agreement: &Agreement, mut offset: u64, len: u32, whole: bool) -> Result<Vec<Found>, Refusal> {
     let device = &agreement.export.device;
-    let runs = if whole { vec![(len, 0)] } else { extents(agreement, offset, len, PARTS_MAX).await? };
+    let runs = if whole { Vec::new() } else { extents(agreement, offset, len, LOOKS_MAX).await? };
     let known: u32 = runs.iter().map(|(len, _)| len).sum();
-    // What lies behind the last part that was looked at is read as data.
-    let rest = (known < len).then_some((len - known, 0));
-    let mut parts = Vec::with_capacity(runs.len() + 1);
-    for (len, state) in runs.into_iter().chain(rest) {
+    let mut worthwhile = Vec::new();
+    for (len, state) in runs.into_iter().chain((known < len).then_some((len - known, 0))) {
+        append(&mut worthwhile, len, if len < HOLE_LEN_MIN { 0 } else { state });
+    }
+    let mut parts = Vec::with_capacity(worthwhile.len());
+    for (len, state) in worthwhile {
         parts.push(match state {
             0 => Found::Data(device.read(offset, len as usize).await?),
             _ => Found::Hole(len),
@@ -143,6 +145,14 @@ async fn find(agreement: &Agreement, mut offset: u64, len: u32, whole: bool) -> 
         offset += u64::from(len);
     }
     Ok(parts)
+}
+
+/// Adds an extent behind others; neighbours with one state become one.
+fn append(extents: &mut Vec<(u32, u32)>, len: u32, state: u32) {
+    match extents.last_mut() {
+        Some(last) if last.1 == state => last.0 += len,
+        _ => extents.push((len, state)),
+    }
 }
 
 /// Extents from `offset` on as (length, state), at most `limit`: together they cover `len` bytes or a part from the
@@ -154,12 +164,10 @@ async fn extents(agreement: &Agreement, offset: u64, len: u32, limit: usize) -> 
         let (hole, run) = agreement.export.device.extent(offset + u64::from(done), u64::from(len - done)).await?;
         let run = u32::try_from(run).unwrap_or(u32::MAX).min(len - done);
         let state = if hole { STATE_HOLE | STATE_ZERO } else { 0 };
-        let full = found.len() == limit;
-        match found.last_mut() {
-            Some(last) if last.1 == state => last.0 += run,
-            _ if full => break,
-            _ => found.push((run, state)),
+        if found.len() == limit && found.last().is_some_and(|last| last.1 != state) {
+            break;
         }
+        append(&mut found, run, state);
         done += run;
     }
     Ok(found)

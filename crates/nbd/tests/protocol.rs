@@ -150,6 +150,8 @@ fn holes_are_told() {
     let (kinds, data) = client.read_chunks(0, 1000, 200_000).expect("a read in range");
     assert_eq!(kinds, [2, 1, 2]);
     assert!(data[64536..][..8192].iter().all(|byte| *byte == 7));
+    // Short ones are zeros.
+    assert_eq!(client.read_chunks(0, 65536 - 20_000, 40_000).expect("a read in range").0, [1]);
     // In one piece if the client wants it so.
     assert_eq!(client.read_chunks(flag::DF, 1000, 200_000).expect("a read in range").0, [1]);
     // A client that did not agree on the context may not ask.
