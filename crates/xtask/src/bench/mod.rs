@@ -1,6 +1,7 @@
 //! Benchmarks: file systems side by side, the library by itself, and surveys.
 
 mod ageing;
+mod arrivals;
 mod churn;
 mod contender;
 mod daemon;

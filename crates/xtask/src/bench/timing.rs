@@ -1,9 +1,10 @@
-//! How exact an emulated device is in real time. A model with a known latency is served over NBD to fio, which sends requests at
-//! a steady rate; what the device's trace says of lateness, and what the client saw beyond the latency, are compared with the bar.
+//! How exact an emulated device is in real time. A model with a known latency is served over NBD to a client that sends requests
+//! at random times; what the device's trace says of lateness, and what the client saw beyond the latency, are compared with the
+//! bar.
 
 use crate::bench::server::{Place, Server};
 use crate::bench::table::align;
-use crate::bench::{catch_signals, check_interrupt, find_program, machine, said};
+use crate::bench::{arrivals, catch_signals, check_interrupt, find_program, machine, quiet};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -13,6 +14,8 @@ use std::process::Command;
 const RATES: [u32; 3] = [1_000, 5_000, 20_000];
 /// Latencies of the model, in microseconds.
 const LATENCIES_US: [u32; 2] = [200, 5_000];
+/// Blocks of the device: 1 GiB.
+const BLOCKS: u64 = 1 << 18;
 /// The bar: so late at the median, or so much of the latency, whichever is more.
 const LATE_US: f64 = 50.0;
 const LATE_SHARE: f64 = 0.02;
@@ -34,8 +37,9 @@ pub struct Options {
 /// `cargo xtask bench timing`.
 pub fn timing(options: &Options) -> Result<(), String> {
     catch_signals()?;
-    for name in ["fio", "taskset"] {
-        find_program(name).ok_or(format!("{name} is not installed; apt install fio util-linux"))?;
+    if let Some(core) = options.core {
+        find_program("taskset").ok_or("taskset is not installed; apt install util-linux")?;
+        leave(core)?;
     }
     let ashlar = crate::ashlar()?;
     let facts = machine::facts(None);
@@ -74,49 +78,45 @@ fn measure(options: &Options, ashlar: &Path, place: &Path, latency_us: u32, rate
         let _ = fs::remove_file(left);
     }
     fs::write(&model_at, model(latency_us)).map_err(|error| format!("{}: {error}", model_at.display()))?;
-    let mut serve = on(options.core.map(|core| core.to_string()), ashlar);
+    let mut serve = on(options.core, ashlar);
     serve.args(["device", "serve"]).arg(&model_at).args(["--size", "1GiB", "--nbd"]);
     serve.arg(format!("unix:{}", socket.display())).arg("--trace").arg(&trace);
     let mut server = Server::start(&mut serve, place.join("server.log"))?;
     server.wait_for(&socket)?;
-    // Enough requests under way that none of them waits for a place.
-    let depth = (rate * (latency_us + 2_000) / 1_000_000 + 8).min(512);
-    let others = options.core.map(|core| {
-        let count = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
-        let others: Vec<String> = (0..count).filter(|other| *other != core).map(|other| other.to_string()).collect();
-        others.join(",")
-    });
-    let mut fio = on(others, Path::new("fio"));
-    fio.args(["--name=timing", "--ioengine=nbd", "--rw=randread", "--bs=4k", "--size=1G", "--time_based"]);
-    fio.args(["--ramp_time=1", "--rate_process=poisson", "--output-format=json", "--percentile_list=50:90:99"]);
-    fio.arg(format!("--uri=nbd+unix:///?socket={}", socket.display())).arg(format!("--rate_iops={rate}"));
-    let said = said(fio.arg(format!("--iodepth={depth}")).arg(format!("--runtime={}", options.seconds)))?;
+    let answers = arrivals::read_at_random(&socket, BLOCKS, rate, options.seconds)?;
     server.signal("INT")?;
     server.wait_for_end()?;
-    let document: Value = serde_json::from_str(said.find('{').map_or("", |start| &said[start..]))
-        .map_err(|error| format!("fio's output: {error}"))?;
-    let read = &document["jobs"][0]["read"];
-    let client = |percent: &str| {
-        let seen_ns = read["clat_ns"]["percentile"][percent].as_f64().unwrap_or(f64::NAN);
-        seen_ns / 1e3 - f64::from(latency_us)
-    };
     let late = lateness(&trace)?;
-    let device = |share: f64| late.get((late.len() as f64 * share) as usize).map_or(f64::NAN, |late_ns| *late_ns / 1e3);
+    let at =
+        |sorted: &[f64], share: f64| sorted.get((sorted.len() as f64 * share) as usize).copied().unwrap_or(f64::NAN);
+    let device = |share: f64| at(&late, share) / 1e3;
+    let client = |share: f64| at(&answers.latencies_us, share) - f64::from(latency_us);
     let bar = LATE_US.max(LATE_SHARE * f64::from(latency_us));
     Ok(json!({
-        "latency_us": latency_us, "rate": rate, "reached_rate": read["iops"],
+        "latency_us": latency_us, "rate": rate, "reached_rate": answers.rate,
         "late_us": { "p50": device(0.5), "p90": device(0.9), "p99": device(0.99) },
-        "client_us": { "p50": client("50.000000"), "p90": client("90.000000"), "p99": client("99.000000") },
-        "bar_us": bar, "reached": device(0.5) <= bar, "client_reached": client("50.000000") <= bar,
+        "client_us": { "p50": client(0.5), "p90": client(0.9), "p99": client(0.99) },
+        "bar_us": bar, "reached": device(0.5) <= bar, "client_reached": client(0.5) <= bar,
     }))
 }
 
-/// A program, on some of the processors.
-fn on(processors: Option<String>, program: &Path) -> Command {
-    let Some(processors) = processors.filter(|processors| !processors.is_empty()) else { return Command::new(program) };
+/// A program, on one processor.
+fn on(core: Option<u32>, program: &Path) -> Command {
+    let Some(core) = core else { return Command::new(program) };
     let mut command = Command::new("taskset");
-    command.args(["--cpu-list", &processors]).arg(program);
+    command.args(["--cpu-list", &core.to_string()]).arg(program);
     command
+}
+
+/// Keeps this process, which is the client, away from a processor.
+fn leave(core: u32) -> Result<(), String> {
+    let count = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+    let others: Vec<String> = (0..count).filter(|other| *other != core).map(|other| other.to_string()).collect();
+    if others.is_empty() {
+        return Err("there is one processor only; leave out --core".into());
+    }
+    let own = std::process::id().to_string();
+    quiet(Command::new("taskset").args(["--all-tasks", "--cpu-list", "--pid", &others.join(","), &own]))
 }
 
 /// How late each request of a trace was, in nanoseconds, in ascending order.
@@ -149,7 +149,7 @@ fn text(rows: &[Value]) -> String {
     }
     format!(
         "Every figure is measured. *Late* is how much later than its model the device was done, from its trace; *client* is what \
-         fio saw beyond the model's latency, with both ways over the socket in it. 4 KiB random reads, arrivals at random.\n\n{}",
+         the client saw beyond the model's latency, with both ways over the socket in it. 4 KiB random reads, arrivals at random.\n\n{}",
         align(&lines)
     )
 }
