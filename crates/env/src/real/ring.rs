@@ -264,13 +264,39 @@ const fn room_of(len: usize) -> usize {
 }
 
 /// Buffers that nobody uses at the moment, by size.
-#[derive(Default)]
-struct Spare {
+pub(super) struct Spare {
     buffers: BTreeMap<usize, Vec<AlignedBuf>>,
     bytes: usize,
 }
 
-static SPARE: Mutex<Spare> = Mutex::new(Spare { buffers: BTreeMap::new(), bytes: 0 });
+static SPARE: Mutex<Spare> = Mutex::new(Spare::new());
+
+impl Spare {
+    pub(super) const fn new() -> Spare {
+        Spare { buffers: BTreeMap::new(), bytes: 0 }
+    }
+
+    /// One with this room, or up to half more.
+    pub(super) fn take(&mut self, room: usize) -> Option<AlignedBuf> {
+        let buffer = self.buffers.range_mut(room..=room + room / 2).find_map(|(_, alike)| alike.pop())?;
+        self.bytes -= buffer.room;
+        Some(buffer)
+    }
+
+    /// Keeps one. Gives back what there is no room for: one of the size of which most is kept, so that sizes that nobody wants
+    /// any more make way.
+    pub(super) fn keep(&mut self, buffer: AlignedBuf) -> Option<AlignedBuf> {
+        self.bytes += buffer.room;
+        self.buffers.entry(buffer.room).or_default().push(buffer);
+        if self.bytes <= KEPT_MAX {
+            return None;
+        }
+        let (_, most) = self.buffers.iter_mut().max_by_key(|(room, alike)| *room * alike.len())?;
+        let buffer = most.pop()?;
+        self.bytes -= buffer.room;
+        Some(buffer)
+    }
+}
 
 impl AlignedBuf {
     /// Alignment of every buffer, in bytes.
@@ -292,12 +318,7 @@ impl AlignedBuf {
             return AlignedBuf::zeroed(len);
         }
         let room = room_of(len);
-        let spare = {
-            let mut spare = SPARE.lock();
-            let found = spare.buffers.get_mut(&room).and_then(Vec::pop);
-            spare.bytes -= if found.is_some() { room } else { 0 };
-            found
-        };
+        let spare = SPARE.lock().take(room);
         match spare {
             Some(mut buffer) => {
                 buffer.len = len;
@@ -342,16 +363,16 @@ impl AsMut<[u8]> for AlignedBuf {
 }
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
+        let mut unwanted = AlignedBuf { data: self.data, len: self.len, room: self.room };
         if KEPT.contains(&self.room) && room_of(self.room) == self.room {
-            let mut spare = SPARE.lock();
-            if spare.bytes + self.room <= KEPT_MAX {
-                spare.bytes += self.room;
-                let kept = AlignedBuf { data: self.data, len: self.len, room: self.room };
-                return spare.buffers.entry(self.room).or_default().push(kept);
+            match SPARE.lock().keep(unwanted) {
+                None => return,
+                Some(other) => unwanted = other,
             }
         }
         // SAFETY: allocated with this very layout.
-        unsafe { std::alloc::dealloc(self.data, Self::layout(self.room)) }
+        unsafe { std::alloc::dealloc(unwanted.data, Self::layout(unwanted.room)) }
+        std::mem::forget(unwanted);
     }
 }
 

@@ -1,4 +1,4 @@
-use super::ring::AlignedBuf;
+use super::ring::{AlignedBuf, Spare};
 use super::*;
 use bytes::Bytes;
 use std::os::fd::OwnedFd;
@@ -42,6 +42,21 @@ fn a_panic_reaches_whoever_waits() {
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| real.block_on(async { panic!("planted") })));
     assert!(caught.is_err());
     assert_eq!(real.block_on(async { 7 }), 7);
+}
+
+#[test]
+fn spare_buffers_of_sizes_that_nobody_wants_make_way() {
+    let mut spare = Spare::new();
+    for (len, count) in [(64 << 10, 1000), (1 << 20, 16)] {
+        for _ in 0..count {
+            drop(spare.keep(AlignedBuf::zeroed(len)));
+        }
+    }
+    let large = std::iter::from_fn(|| spare.take(900 << 10)).count();
+    assert_eq!(large, 16, "all of those that were wanted last");
+    assert!(spare.take(1 << 20).is_none() && spare.take(4 << 10).is_none(), "too small, and far too large");
+    let small = std::iter::from_fn(|| spare.take(48 << 10)).count();
+    assert_eq!(small, (24 - 16) * 16, "what there was room for besides");
 }
 
 #[test]
