@@ -265,36 +265,54 @@ const fn room_of(len: usize) -> usize {
 
 /// Buffers that nobody uses at the moment, by size.
 pub(super) struct Spare {
-    buffers: BTreeMap<usize, Vec<AlignedBuf>>,
+    sizes: BTreeMap<usize, Alike>,
     bytes: usize,
+    /// Goes up with each use.
+    uses: u64,
+}
+
+/// Buffers of one size.
+#[derive(Default)]
+struct Alike {
+    buffers: Vec<AlignedBuf>,
+    /// The last use of this size.
+    used: u64,
 }
 
 static SPARE: Mutex<Spare> = Mutex::new(Spare::new());
 
 impl Spare {
     pub(super) const fn new() -> Spare {
-        Spare { buffers: BTreeMap::new(), bytes: 0 }
+        Spare { sizes: BTreeMap::new(), bytes: 0, uses: 0 }
     }
 
     /// One with this room, or up to half more.
     pub(super) fn take(&mut self, room: usize) -> Option<AlignedBuf> {
-        let buffer = self.buffers.range_mut(room..=room + room / 2).find_map(|(_, alike)| alike.pop())?;
+        let mut fitting = self.sizes.range_mut(room..=room + room / 2);
+        let (_, alike) = fitting.find(|(_, alike)| !alike.buffers.is_empty())?;
+        self.uses += 1;
+        alike.used = self.uses;
+        let buffer = alike.buffers.pop()?;
         self.bytes -= buffer.room;
         Some(buffer)
     }
 
-    /// Keeps one. Gives back what there is no room for: one of the size of which most is kept, so that sizes that nobody wants
-    /// any more make way.
-    pub(super) fn keep(&mut self, buffer: AlignedBuf) -> Option<AlignedBuf> {
+    /// Keeps one. Gives back what there is no room for, beginning with the size that nobody has wanted for longest.
+    pub(super) fn keep(&mut self, buffer: AlignedBuf) -> Vec<AlignedBuf> {
+        self.uses += 1;
         self.bytes += buffer.room;
-        self.buffers.entry(buffer.room).or_default().push(buffer);
-        if self.bytes <= KEPT_MAX {
-            return None;
+        let alike = self.sizes.entry(buffer.room).or_default();
+        alike.used = self.uses;
+        alike.buffers.push(buffer);
+        let mut unwanted = Vec::new();
+        while self.bytes > KEPT_MAX {
+            let filled = self.sizes.values_mut().filter(|alike| !alike.buffers.is_empty());
+            let oldest = filled.min_by_key(|alike| alike.used);
+            let Some(buffer) = oldest.and_then(|alike| alike.buffers.pop()) else { break };
+            self.bytes -= buffer.room;
+            unwanted.push(buffer);
         }
-        let (_, most) = self.buffers.iter_mut().max_by_key(|(room, alike)| *room * alike.len())?;
-        let buffer = most.pop()?;
-        self.bytes -= buffer.room;
-        Some(buffer)
+        unwanted
     }
 }
 
@@ -363,16 +381,14 @@ impl AsMut<[u8]> for AlignedBuf {
 }
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        let mut unwanted = AlignedBuf { data: self.data, len: self.len, room: self.room };
-        if KEPT.contains(&self.room) && room_of(self.room) == self.room {
-            match SPARE.lock().keep(unwanted) {
-                None => return,
-                Some(other) => unwanted = other,
-            }
+        let own = AlignedBuf { data: self.data, len: self.len, room: self.room };
+        let kept = KEPT.contains(&self.room) && room_of(self.room) == self.room;
+        let unwanted = if kept { SPARE.lock().keep(own) } else { vec![own] };
+        for buffer in unwanted {
+            // SAFETY: allocated with this very layout.
+            unsafe { std::alloc::dealloc(buffer.data, Self::layout(buffer.room)) }
+            std::mem::forget(buffer);
         }
-        // SAFETY: allocated with this very layout.
-        unsafe { std::alloc::dealloc(unwanted.data, Self::layout(unwanted.room)) }
-        std::mem::forget(unwanted);
     }
 }
 
