@@ -22,7 +22,7 @@ pub struct Options {
     /// Runs of each workload; the median counts.
     #[arg(long, default_value_t = 3)]
     repeats: u32,
-    /// Time for each vector.
+    /// Time for each vector; four times as long on emulated devices, where calls take so much longer.
     #[arg(long, default_value = "40s")]
     budget: String,
     /// Where images are made, best in memory.
@@ -54,6 +54,10 @@ const fn system(name: &'static str, place: &'static str) -> System {
 }
 
 impl System {
+    /// How much more time its vector takes.
+    fn patience(&self) -> u32 {
+        if self.place.contains("--device") { 4 } else { 1 }
+    }
     /// As an option.
     fn memory(&self) -> String {
         self.memory.map_or(String::new(), |size| format!("--memory {size}"))
@@ -131,13 +135,15 @@ fn chosen<T: Copy>(all: &[T], name_of: fn(&T) -> &'static str, names: &[String],
 impl Bench<'_> {
     fn all(&self, systems: &[System], workloads: &[(&str, &str)]) -> Result<Vec<Run>, String> {
         let mut runs = Vec::new();
+        let budget = ashlar_units::duration(&self.options.budget).map_err(|error| error.to_string())?;
         for (workload, options) in workloads {
             self.make(&format!("{workload}.parquet"), &["lab", "workloads", workload], options)?;
         }
         for system in systems {
             let name = system.name;
             eprintln!("{name}");
-            let profile = ["lab", "profile", "--name", name, "--budget", &self.options.budget];
+            let budget = format!("{}s", (budget * system.patience()).as_secs());
+            let profile = ["lab", "profile", "--name", name, "--budget", &budget];
             let vector = self.make(&format!("{name}.vector"), &profile, &self.place(system))?;
             for (workload, _) in workloads {
                 runs.push(self.run(workload, system, &vector)?);
