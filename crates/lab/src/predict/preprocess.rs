@@ -226,9 +226,17 @@ impl Preprocess {
             call.inode = found.unwrap_or_else(|| self.found(above, &name, is_directory(call.op), &path));
             call.directory = above;
         }
+        // Calls that a program is to make have nothing done yet, and copies at the end of their source neither: those ask for far
+        // more than there is.
+        let left = if call.op == Some(Op::Copy) {
+            let source = self.tree.find(&call.path2).and_then(|inode| self.tree.node(inode));
+            source.map_or(0, |source| source.size.saturating_sub(call.offset))
+        } else {
+            u64::MAX
+        };
         let Some(node) = self.tree.node_mut(call.inode) else { return };
         call.size = node.size;
-        let done = if call.done > 0 { call.done } else { call.len }.min(IO_MAX);
+        let done = if call.done > 0 { call.done } else { call.len.min(left) }.min(IO_MAX);
         let end = call.offset.min(SIZE_MAX).saturating_add(done).min(SIZE_MAX);
         let blocks = (call.offset.min(SIZE_MAX) / BLOCK, end.div_ceil(BLOCK));
         match call.op {
@@ -348,6 +356,23 @@ mod tests {
         let gone = run(&mut stage, Record { error: ENOENT, ..Record::new(Op::Stat, "/m/a/b") });
         let states: Vec<_> = gone.iter().map(|step| (step.failed, step.ignored)).collect();
         assert_eq!(states, [(false, false), (true, false), (false, true), (true, true)], "first bad component");
+    }
+
+    #[test]
+    fn copies_end_where_their_source_ends() {
+        let mut stage = stage();
+        run(&mut stage, open(1, "/m/a", CREATE));
+        run(&mut stage, write(1, 0, 5000));
+        run(&mut stage, open(2, "/m/b", CREATE));
+        let copy = |path2: &str, offset, done| {
+            let path2 = path2.into();
+            Record { file: 2, path2, offset, len: 1 << 30, done, ..Record::new(Op::Copy, "/m/b") }
+        };
+        let mut done = |copy| run(&mut stage, copy)[0].done;
+        assert_eq!(done(copy("/m/a", 0, 5000)), 5000);
+        assert_eq!(done(copy("/m/a", 5000, 0)), 0, "the last one of a program finds the end");
+        assert_eq!(done(copy("/m/a", 1000, 0)), 4000, "one that is to be made");
+        assert_eq!(done(copy("/m/c", 0, 0)), 0, "nobody knows how much");
     }
 
     #[test]
