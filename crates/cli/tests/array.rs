@@ -83,9 +83,14 @@ fn a_pool_outlives_a_member() {
     scratch.ok("fs create main --pool pool");
     scribble(&scratch.at("b"), 3 << 20, 70 << 20);
     scratch.ok("check --pool pool");
+    assert_eq!(
+        scratch.ashlar("array check --pool pool").status.code(),
+        Some(1),
+        "something is wrong, and nobody mends it"
+    );
     let scrubbed = scratch.ok("array scrub --pool pool");
     assert!(scrubbed.contains(" 0 of them beyond repair") && !scrubbed.contains(": 0 blocks were wrong"), "{scrubbed}");
-    assert!(scratch.ok("array check --pool pool").contains(": 0 blocks were wrong"));
+    assert!(scratch.ok("array check --pool pool").contains(": 0 blocks are wrong"));
     std::fs::remove_file(scratch.at("a")).expect("it was there");
     scratch.ok("check --pool pool");
     let status = scratch.ok("array status --pool pool");

@@ -51,18 +51,33 @@ impl fmt::Display for Arrays {
 
 /// What a check or a scrub came to.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(transparent)]
-pub struct Looked(pub Scrubbed);
+pub struct Looked {
+    /// What could be repaired was.
+    pub repaired: bool,
+    #[serde(flatten)]
+    pub found: Scrubbed,
+}
+
+impl Looked {
+    /// Whether something is wrong now.
+    fn is_wrong(&self) -> bool {
+        self.found.lost > 0 || self.found.gone > 0 || !self.repaired && self.found.wrong > 0
+    }
+}
 
 impl fmt::Display for Looked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Scrubbed { groups, wrong, gone, lost, blocks, stopped } = &self.0;
+        let Scrubbed { groups, wrong, gone, lost, blocks, stopped } = &self.found;
+        let were = if self.repaired { "were" } else { "are" };
         writeln!(
             f,
-            "verified {} of each member: {wrong} blocks were wrong, {gone} of them beyond repair",
+            "verified {} of each member: {wrong} blocks {were} wrong, {gone} of them beyond repair",
             Bytes(groups * GROUP_BYTES)
         )?;
         name_lost(f, *lost, blocks)?;
+        if !self.repaired && wrong > gone {
+            writeln!(f, "`ashlar array scrub` repairs what can be repaired")?;
+        }
         if *stopped { writeln!(f, "stopped before the end") } else { Ok(()) }
     }
 }
@@ -104,9 +119,11 @@ pub async fn perform(
     let told = |at: Progress| progress(at.done * GROUP_BYTES, at.total * GROUP_BYTES);
     Ok(match request {
         ArrayRequest::Status => Answer::Arrays(Arrays(vec![array.status()])),
-        ArrayRequest::Look { rate, repair: true } => Answer::Looked(Looked(array.scrub(pace(rate), stop, told).await?)),
+        ArrayRequest::Look { rate, repair: true } => {
+            Answer::Looked(Looked { repaired: true, found: array.scrub(pace(rate), stop, told).await? })
+        }
         ArrayRequest::Look { rate, repair: false } => {
-            Answer::Looked(Looked(array.check(pace(rate), stop, told).await?))
+            Answer::Looked(Looked { repaired: false, found: array.check(pace(rate), stop, told).await? })
         }
         ArrayRequest::Replace { member, path, force, rate } => {
             replace(env, array, member, (path.display().to_string(), &path), force).await?;
@@ -177,7 +194,7 @@ pub fn print(answer: &Answer, output: &Output) -> ExitCode {
         }
         Answer::Looked(looked) => {
             output.print(looked);
-            looked.0.lost > 0 || looked.0.gone > 0
+            looked.is_wrong()
         }
         Answer::Refilled(refilled) => {
             output.print(refilled);
