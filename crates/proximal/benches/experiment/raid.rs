@@ -27,9 +27,6 @@ const BEFORE: u64 = 65;
 /// Blocks on a member of four extents: they have 4,096 rows, which are 65 groups and one row.
 const PIECE: u64 = 65 * 64;
 
-/// A pool is no fuller: its cleaner needs room.
-pub const POOL_FULL: f64 = 0.5;
-
 /// A row of Table 2.
 #[derive(Clone, Copy, Debug)]
 pub struct Paper {
@@ -71,8 +68,8 @@ pub enum Way {
     Proximal(f64, Placement),
     /// The array, one update after another.
     InPlace,
-    /// A pool, 64 updates in a transaction, made durable each time.
-    Pool,
+    /// A pool of which the extents take this part; 64 updates are made durable at a time.
+    Pool(f64),
 }
 
 /// What is tried.
@@ -164,7 +161,7 @@ struct Group {
 impl Group {
     async fn new(env: &Env, setup: &Setup) -> Result<Arc<Group>> {
         let journal = if setup.journal == Journaling::Off { ashlar_array::JOURNAL_MIN } else { JOURNAL };
-        let full = if setup.way == Way::Pool { POOL_FULL } else { FULL };
+        let full = if let Way::Pool(full) = setup.way { full } else { FULL };
         let rows = (setup.extents as f64 * EXTENT as f64 / full / 4.0) as u64 + 64;
         // Whole stripes are whole groups by fours.
         let groups = rows.div_ceil(63).next_multiple_of(4);
@@ -296,7 +293,7 @@ impl Holder {
                 Ok(Holder::Proximal(engine))
             }
             Way::InPlace => Ok(Holder::InPlace(group.clone())),
-            Way::Pool => {
+            Way::Pool(_) => {
                 Pool::create(env, std::slice::from_ref(&device), ashlar_pool::Creation::default()).await?;
                 let config = ashlar_pool::Config { compression: Compression::Off, ..Default::default() };
                 let pool = Pool::open(env, vec![device], config).await?;
@@ -359,7 +356,7 @@ async fn experiment(env: Env, setup: Setup) -> Result<Measured> {
     let fresh = scan(&env, &group, &holder, &setup).await?;
     let before = group.drives();
     // Whose batches are of another kind is timed as a whole.
-    let whole = matches!(setup.way, Way::Pool);
+    let whole = matches!(setup.way, Way::Pool(_));
     group.counting.store(!whole, Ordering::Relaxed);
     let began = env.now();
     let block = Bytes::from(vec![FILL; BLOCK_LEN]);
