@@ -14,6 +14,7 @@ const FIGURE: &str = "Schindler et al., FAST '11, Figure 2";
 /// Bytes of a request: the paper says "small"; a block of its layout engine.
 const REQUEST: u64 = 4096;
 const STRANDS: u64 = 4000;
+const BATCHES: u64 = 400;
 
 /// Mean time of strands of `size` requests at random places within `span` sectors, somewhere on the disk, with at most
 /// `depth` at the drive; milliseconds.
@@ -86,7 +87,7 @@ fn batch_ms(spec: &DiskSpec) -> Result<f64, SpecError> {
     let mut chance = Chance::new(11);
     let (mut now_ns, mut sum_ns) = (0, 0);
     let extents = disk.capacity() / REQUEST / EXTENT_ROWS - 1;
-    for _ in 0..STRANDS {
+    for _ in 0..BATCHES {
         let start = chance.below(extents) * EXTENT_ROWS;
         let mut rows = BTreeSet::new();
         while rows.len() < ROWS {
@@ -105,7 +106,7 @@ fn batch_ms(spec: &DiskSpec) -> Result<f64, SpecError> {
         now_ns = closed_loop(&mut disk, now_ns, 1, || flush.take(), |_| {}).map_err(refused)?.end_ns;
         sum_ns += now_ns - began_ns;
     }
-    Ok(sum_ns as f64 / STRANDS as f64 / 1e6)
+    Ok(sum_ns as f64 / BATCHES as f64 / 1e6)
 }
 
 /// The row of Table 2 that says what it costs to stay on a track: 91 % of 129.5 ms for 122 requests.
