@@ -22,9 +22,8 @@ fn block(stamp: u64) -> Bytes {
 
 /// Fills so many hundredths of a pool, and overwrites each block `times` times in the mean.
 async fn overwrite(env: Env, full: u64, times: u64, delay: Duration) {
-    let device: Device = Arc::new(
-        Memory::new(Blocks(SEGMENTS * SEGMENT.0 + 300)).with_delay(env.clone(), delay),
-    );
+    let memory = Memory::new(Blocks(SEGMENTS * SEGMENT.0 + 300)).with_delay(env.clone(), delay);
+    let device: Device = Arc::new(memory);
     Pool::create(&env, std::slice::from_ref(&device), Creation { segment: Some(SEGMENT), force: false })
         .await
         .expect("made");
