@@ -64,7 +64,14 @@ fn batches(setup: Setup) {
     );
     println!(
         "{:<30}{:>7}{:>16}{:>18}{:>14}{:>20}{:>30}{:>16}",
-        "", "writes", "response ms", "disk I/Os", "I/Os/rev", "data I/Os, busy ms", "parity I/Os, requests, busy ms", "updates/s"
+        "",
+        "writes",
+        "response ms",
+        "disk I/Os",
+        "I/Os/rev",
+        "data I/Os, busy ms",
+        "parity I/Os, requests, busy ms",
+        "updates/s"
     );
     let in_place = of(Way::InPlace, 40, Journaling::Off);
     row("in place, no journal", IN_PLACE, &in_place, in_place.updates_per_s);

@@ -7,8 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 static RUN: AtomicBool = AtomicBool::new(false);
-const NO_JOURNAL: Options =
-    Options { queue: 4, verify: crate::Verify::Row, parity: crate::ParityRule::FewestMembers, journal: Journaling::Off, without: None };
+const NO_JOURNAL: Options = Options {
+    queue: 4,
+    verify: crate::Verify::Row,
+    parity: crate::ParityRule::FewestMembers,
+    journal: Journaling::Off,
+    without: None,
+};
 
 /// Blocks all over an array, each with a stamp.
 fn random_strand(env: &Env, capacity: u64, stamp: u64) -> BTreeMap<u64, u64> {
