@@ -96,6 +96,8 @@ pub struct Drive {
     pub ios: f64,
     /// Requests to the drive.
     pub requests: f64,
+    /// Of these, writes to the journal.
+    pub journal: f64,
     /// Time in which it had any request, ms.
     pub busy_ms: f64,
 }
@@ -140,6 +142,7 @@ impl Measured {
         let data = Drive {
             ios: mean(|drive| drive.ios),
             requests: mean(|drive| drive.requests),
+            journal: mean(|drive| drive.journal),
             busy_ms: mean(|drive| drive.busy_ms),
         };
         [data, parity[0]]
@@ -215,8 +218,10 @@ impl Group {
         done
     }
 
-    fn drives(&self) -> Vec<(u64, Spent)> {
-        let counts = self.array.status().members.into_iter().map(|member| member.counts.blocks());
+    /// Blocks by the array's counters, writes to the journal, and what each drive was asked for.
+    fn drives(&self) -> Vec<([u64; 2], Spent)> {
+        let members = self.array.status().members.into_iter();
+        let counts = members.map(|member| [member.counts.blocks(), member.counts.journal_requests]);
         counts.zip(self.members.iter().map(|member| member.spent())).collect()
     }
 }
@@ -389,9 +394,12 @@ async fn experiment(env: Env, setup: Setup) -> Result<Measured> {
         ..Measured::default()
     };
     let mean = |of: u64| of as f64 / batches.max(1) as f64;
-    for ((drive, (ios, spent)), (ios_before, before)) in measured.drives.iter_mut().zip(group.drives()).zip(before) {
+    for ((drive, ([ios, journal], spent)), ([ios_before, journal_before], before)) in
+        measured.drives.iter_mut().zip(group.drives()).zip(before)
+    {
         *drive = Drive {
             ios: mean(ios - ios_before),
+            journal: mean(journal - journal_before),
             requests: mean(spent.reads + spent.writes - before.reads - before.writes),
             busy_ms: mean((spent.busy - before.busy).as_nanos() as u64) / 1e6,
         };
