@@ -123,8 +123,8 @@ fn a_journal_adds_requests_and_changes_no_count() {
     let (off, on) = (of(Journaling::Off), of(Journaling::Members));
     assert_eq!(off.ios(), on.ios());
     assert!(off.drives.iter().all(|drive| drive.journal == 0.0), "{off:?}");
-    // One for each member that a batch touches, which are all of them.
-    assert!(on.drives.iter().all(|drive| (0.9..=1.0).contains(&drive.journal)), "{on:?}");
+    // One for each member that a batch touches, which are all of them, and now and then a mark.
+    assert!(on.drives.iter().all(|drive| (0.9..1.2).contains(&drive.journal)), "{on:?}");
 }
 
 #[test]
