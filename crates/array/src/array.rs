@@ -213,6 +213,10 @@ impl Array {
     pub(crate) fn table_at(&self, group: u64) -> Lba {
         groups_at(self.journal_blocks) + Blocks(group * (GROUP + 1) + GROUP)
     }
+    /// The group of a block or checksum block of a member.
+    pub(crate) fn group_at(&self, at: Lba) -> u64 {
+        (at.0 - groups_at(self.journal_blocks).0) / (GROUP + 1)
+    }
     pub(crate) fn keeps(&self, rule: Rule) -> bool {
         self.options.without != Some(rule)
     }

@@ -40,6 +40,7 @@ mod row;
 mod rules;
 mod shape;
 mod status;
+mod strand;
 #[cfg(test)]
 mod tests;
 mod write;

@@ -209,32 +209,30 @@ impl Member {
         Ok(data)
     }
 
-    /// Reads blocks, in ascending order, neighbours together. A stretch that fails is read again block by block, so that only
-    /// the bad ones are lost, and one that may succeed later is tried once more.
-    pub async fn read(&self, context: IoContext, wanted: &BTreeMap<Lba, Class>) -> Vec<(Lba, Result<Bytes>)> {
+    /// Reads blocks, in ascending order, neighbours together, and tells each as it comes. A stretch that fails is read again
+    /// block by block, so that only the bad ones are lost, and one that may succeed later is tried once more.
+    pub async fn read(&self, context: IoContext, wanted: &BTreeMap<Lba, Class>, hear: impl Fn(Lba, Result<Bytes>)) {
         wanted.values().for_each(|class| self.count_class(*class, false));
         let runs = runs(wanted.keys().map(|at| (*at, ())));
         let read = async |(at, run): (Lba, Vec<()>)| {
             let count = Blocks(run.len() as u64);
             match self.read_run(context, at, count).await {
-                Ok(data) => (0..run.len())
-                    .map(|index| (Lba(at.0 + index as u64), Ok(data.slice(index * BLOCK_LEN..(index + 1) * BLOCK_LEN))))
-                    .collect::<Vec<_>>(),
+                Ok(data) => (0..run.len()).for_each(|index| {
+                    hear(Lba(at.0 + index as u64), Ok(data.slice(index * BLOCK_LEN..(index + 1) * BLOCK_LEN)));
+                }),
                 Err(error) => {
-                    let mut blocks = Vec::with_capacity(run.len());
                     for at in (at.0..).take(run.len()).map(Lba) {
                         let again = if run.len() > 1 || error.kind() == Kind::Retry {
                             self.read_run(context, at, Blocks(1)).await
                         } else {
                             Err(error.clone())
                         };
-                        blocks.push((at, again));
+                        hear(at, again);
                     }
-                    blocks
                 }
             }
         };
-        all(self.queue_max, runs.into_iter().map(read)).await.into_iter().flatten().collect()
+        all(self.queue_max, runs.into_iter().map(read)).await;
     }
 
     /// Writes blocks in place, in ascending order, neighbours together.

@@ -9,6 +9,7 @@ use ashlar_block::{Error, IoContext, Kind, Result};
 use ashlar_env::ring::AlignedBuf;
 use ashlar_units::{BLOCK_LEN, Blocks, Lba};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Blocks that are read under one lock; more are read piece by piece.
@@ -18,6 +19,7 @@ const PIECE: u64 = 2048;
 pub(crate) type Wants = BTreeMap<usize, BTreeMap<Lba, Class>>;
 
 /// What was read.
+#[derive(Default)]
 pub(crate) struct Facts {
     blocks: BTreeMap<(usize, Lba), Result<Bytes>>,
     tables: BTreeMap<(usize, u64), Result<Table, Why>>,
@@ -68,24 +70,36 @@ impl Array {
 
     /// Reads from all members at once.
     pub(crate) async fn fetch(&self, context: IoContext, crew: &Crew, wants: &Wants) -> Facts {
-        let read = async |(slot, wanted): (&usize, &BTreeMap<Lba, Class>)| match crew.member(*slot) {
-            Some(member) => (*slot, member.read(context, wanted).await),
-            None => (*slot, Vec::new()),
-        };
-        let mut facts = Facts { blocks: BTreeMap::new(), tables: BTreeMap::new() };
-        for (slot, blocks) in all(usize::MAX, wants.iter().map(read)).await {
-            for (at, block) in blocks {
-                if wants.get(&slot).and_then(|wanted| wanted.get(&at)) == Some(&Class::Table) {
-                    let group = (at.0 - self.table_at(0).0) / (GROUP + 1);
-                    let table = block.map_err(Why::Unread);
-                    let decode = |block: Bytes| Table::decode(&block, self.owner(slot, group)).map_err(Why::Wrong);
-                    facts.tables.insert((slot, group), table.and_then(decode));
-                } else {
-                    facts.blocks.insert((slot, at), block);
-                }
+        let facts = Mutex::new(Facts::default());
+        self.gather(context, crew, wants, |slot, at, block| self.note(&mut facts.lock(), slot, at, block)).await;
+        facts.into_inner()
+    }
+
+    /// Reads from all members at once, and tells each block as it comes.
+    pub(crate) async fn gather(
+        &self,
+        context: IoContext,
+        crew: &Crew,
+        wants: &Wants,
+        hear: impl Fn(usize, Lba, Result<Bytes>),
+    ) {
+        let read = async |(slot, wanted): (&usize, &BTreeMap<Lba, Class>)| {
+            if let Some(member) = crew.member(*slot) {
+                member.read(context, wanted, |at, block| hear(*slot, at, block)).await;
             }
+        };
+        all(usize::MAX, wants.iter().map(read)).await;
+    }
+
+    /// Adds what a member holds at some place.
+    pub(crate) fn note(&self, facts: &mut Facts, slot: usize, at: Lba, block: Result<Bytes>) {
+        let group = self.group_at(at);
+        if at == self.table_at(group) {
+            let decode = |block: Bytes| Table::decode(&block, self.owner(slot, group)).map_err(Why::Wrong);
+            facts.tables.insert((slot, group), block.map_err(Why::Unread).and_then(decode));
+        } else {
+            facts.blocks.insert((slot, at), block);
         }
-        facts
     }
 
     /// Reads all of some rows and finds out what they hold. The groups are locked.

@@ -11,7 +11,7 @@
 //! With the checksum blocks of all members that are read or written, each of them twice as many; checksum blocks of several
 //! blocks of a batch are read and written once.
 
-use crate::array::{Array, Crew, Guards, ParityRule, Work};
+use crate::array::{Array, Crew, Guards, Journaling, ParityRule, Work};
 use crate::format::{Content, Record, Table, checksum};
 use crate::member::Class;
 use crate::read::{Facts, Wants, groups_of_rows};
@@ -25,7 +25,16 @@ use std::collections::{BTreeMap, BTreeSet};
 /// New data of a row, by role.
 type NewRow = BTreeMap<usize, Bytes>;
 /// New data by row.
-type NewRows = BTreeMap<u64, NewRow>;
+pub(crate) type NewRows = BTreeMap<u64, NewRow>;
+
+/// What rows need before they can be written.
+pub(crate) struct Plan {
+    ways: BTreeMap<u64, Way>,
+    /// Blocks to read.
+    pub wants: Wants,
+    /// Groups that are written from end to end, of which nothing is read.
+    whole: BTreeSet<u64>,
+}
 
 /// How the parity of a row follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,10 +107,29 @@ impl Array {
         let crew = self.crew();
         let ways: BTreeMap<u64, Way> = rows.iter().map(|(row, new)| (*row, self.way_of(&crew, *row, new))).collect();
         let (wants, whole) = self.wants(&crew, &rows, &ways);
-        let facts = self.fetch(context, &crew, &wants).await;
+        let plan = Plan { ways, wants, whole };
+        match self.options.journal {
+            Journaling::Members => {
+                let facts = self.fetch(context, &crew, &plan.wants).await;
+                self.carry_out(context, &crew, &plan, rows, &facts, durability).await
+            }
+            Journaling::Off => self.write_groups(context, &crew, &plan, rows, durability).await,
+        }
+    }
+
+    /// Writes rows of a plan, when what it wants of their groups has been read.
+    pub(crate) async fn carry_out(
+        &self,
+        context: IoContext,
+        crew: &Crew,
+        Plan { ways, whole, .. }: &Plan,
+        rows: NewRows,
+        facts: &Facts,
+        durability: Durability,
+    ) -> Result<()> {
         let doubtful: BTreeSet<u64> = rows
             .iter()
-            .filter(|(row, new)| !self.sound(&crew, &facts, &whole, **row, new, ways[row]))
+            .filter(|(row, new)| !self.sound(crew, facts, whole, **row, new, ways[row]))
             .map(|(row, _)| row / GROUP)
             .collect();
         let number = self.number().await?;
@@ -124,7 +152,7 @@ impl Array {
                 };
                 table.map(|table| tables.insert((*slot, group), table));
             }
-            self.follow(&crew, &facts, &mut tables, &mut work, (row, ways[&row]), &new, number);
+            self.follow(crew, facts, &mut tables, &mut work, (row, ways[&row]), &new, number);
         }
         for ((slot, group), table) in &tables {
             // Tables that were only read have not changed.
@@ -133,9 +161,9 @@ impl Array {
                 self.put_table(&mut work, *slot, *group, table);
             }
         }
-        self.commit(context, &crew, work, durability).await?;
+        self.commit(context, crew, work, durability).await?;
         for (group, rows) in slow {
-            self.write_resolved(context, &crew, group, rows, durability).await?;
+            self.write_resolved(context, crew, group, rows, durability).await?;
         }
         Ok(())
     }

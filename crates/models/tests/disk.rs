@@ -121,6 +121,31 @@ fn reading_on_costs_no_rotation_and_buffered_data_no_mechanism() {
     assert!(done[2].split.rotation_ns > 0);
 }
 
+/// Seeks of reads of a block behind another: of the same track, and of the next one.
+fn seeks_behind(preset_name: &str) -> [u64; 2] {
+    [100, 100 + 2 * 2040].map(|behind| {
+        let mut spec = preset(preset_name);
+        spec.cache.read_ahead = "0".into();
+        let mut disk = Disk::new(&spec).unwrap();
+        one_by_one(&mut disk, &[Request::read(0, 4096), Request::read(behind * 512, 4096)])[1].split.seek_ns
+    })
+}
+
+#[test]
+fn a_head_that_stays_on_its_track_settles_only_where_the_drive_does() {
+    assert_eq!(seeks_behind("wd-re3"), [0, 900_000]);
+    assert_eq!(seeks_behind("cheetah-15k5"), [713_000, 713_000]);
+    // Another surface of the same cylinder is another track.
+    let mut spec = preset("wd-re3");
+    spec.band_cylinders = 1;
+    spec.cache.read_ahead = "0".into();
+    let mut disk = Disk::new(&spec).unwrap();
+    let done = one_by_one(&mut disk, &[Request::read(0, 4096), Request::read(2040 * 512, 4096)]);
+    let places = [0, 2040].map(|sector| disk.geometry().place(sector));
+    assert_eq!((places[0].cylinder, places[1].surface), (places[1].cylinder, 1));
+    assert_eq!(done[1].split.seek_ns, 900_000);
+}
+
 #[test]
 fn uncached_writes_one_at_a_time_lose_a_rotation() {
     let spec = preset("maxtor-d740x");

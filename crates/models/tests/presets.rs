@@ -47,6 +47,7 @@ fn impossible_disks_are_refused() {
     refused(disk, "capacity = \"300GB\"", "capacity = \"lots\"", "capacity");
     refused(disk, "read_settle_ms = 0.713", "read_settle_ms = 4.0", "seek.read_settle_ms");
     refused(disk, "write_settle_ms = 1.073", "write_settle_ms = 0.5", "seek.write_settle_ms");
+    refused("wd-re3", "same_track_ms = 0.0", "same_track_ms = 1.0", "seek.same_track_ms");
     refused(disk, "settle_cylinders = 65", "settle_cylinders = 70000", "seek.settle_cylinders");
     refused(disk, "track_skew_ms = 0.72", "track_skew_ms = 4.5", "track_skew_ms");
     refused(disk, "command_us = 0.0", "command_us = -1.0", "command_us");

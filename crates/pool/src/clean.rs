@@ -76,7 +76,10 @@ impl Pool {
             Err(error) if error.kind() == Kind::NoSpace => return Ok(false),
             copied => copied?,
         }
-        self.checkpoint_locked(Chores { errands, ..Chores::default() }).await?;
+        // Moves are messages, and what they leave is free when they have met the leaves. While the copies are in the reserve that
+        // is now: else a round takes space and gains none, and the next finds no room.
+        let thorough = shared.space.is_overdrawn();
+        self.checkpoint_locked(Chores { errands, thorough, ..Chores::default() }).await?;
         shared.release_drained();
         shared.space.note_cleaned(&victims);
         Ok(shared.space.emptying() > before)

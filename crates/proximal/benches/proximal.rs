@@ -1,4 +1,5 @@
 //! Prints the paper's Tables 2 and 3 beside what the engine does on an emulated disk. `cargo xtask bench proximal` runs this.
+//! Arguments: how many extents (16), and which parts: `scans`, `victims`, `batches`, `peers` (all).
 
 #[allow(dead_code)]
 mod experiment;
@@ -11,9 +12,11 @@ use experiment::{Outcome, Scan, Setup, run};
 fn main() {
     let extents = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(16);
     let setup = Setup { extents, ..Setup::default() };
-    scans(setup);
-    victims(setup);
-    batches(setup);
+    let parts: [(&str, fn(Setup)); 4] =
+        [("scans", scans), ("victims", victims), ("batches", batches), ("peers", peers)];
+    let asked = |part: &str| std::env::args().any(|argument| argument == part);
+    let all = !parts.iter().any(|(part, _)| asked(part));
+    parts.iter().filter(|(part, _)| all || asked(part)).for_each(|(_, print)| print(setup));
 }
 
 fn line(name: &str, scan: Scan, fresh: Scan, paper: &str) {
@@ -45,11 +48,13 @@ fn per_batch(outcome: &Outcome) -> f64 {
     outcome.status.moved as f64 / outcome.status.batches.max(1) as f64
 }
 
+fn on_raid_4(setup: Setup, way: Way, updates: u64, journal: Journaling) -> Measured {
+    raid::run(1, raid::Setup { extents: setup.extents, way, updates, journal, queue: 8, timed: true })
+}
+
 /// Table 2, on RAID-4 of five disks.
 fn batches(setup: Setup) {
-    let of = |way, updates, journal| {
-        raid::run(1, raid::Setup { extents: setup.extents, way, updates, journal, queue: 8, timed: true })
-    };
+    let of = |way, updates, journal| on_raid_4(setup, way, updates, journal);
     // Enough for each extent that the store is drained several times.
     let drains = |paper: Paper| (paper.writes * 4.4) as u64;
     println!(
@@ -58,8 +63,15 @@ fn batches(setup: Setup) {
         setup.extents
     );
     println!(
-        "{:<30}{:>7}{:>16}{:>18}{:>14}{:>20}{:>20}{:>16}",
-        "", "writes", "response ms", "disk I/Os", "I/Os/rev", "data I/Os, busy ms", "parity I/Os, busy ms", "updates/s"
+        "{:<30}{:>7}{:>16}{:>18}{:>14}{:>20}{:>30}{:>16}",
+        "",
+        "writes",
+        "response ms",
+        "disk I/Os",
+        "I/Os/rev",
+        "data I/Os, busy ms",
+        "parity I/Os, requests, busy ms",
+        "updates/s"
     );
     let in_place = of(Way::InPlace, 40, Journaling::Off);
     row("in place, no journal", IN_PLACE, &in_place, in_place.updates_per_s);
@@ -80,20 +92,28 @@ fn batches(setup: Setup) {
         let seen = of(Way::Proximal(paper.writes, Placement::Own), drains(paper), Journaling::Members);
         row(&format!("{:.0} %, own places", paper.staging), paper, &seen, journaled.updates_per_s);
     }
-    println!("\nthe same disks                  updates/s   of it in place   serial reads MB/s: fresh, aged, ratio");
+    println!();
+}
+
+/// Others on the same disks.
+fn peers(setup: Setup) {
+    println!("the same disks                  updates/s   of it in place   serial reads MB/s: fresh, aged, ratio");
+    let mut in_place = None;
     for (name, way, updates, journal) in [
         ("in place, no journal", Way::InPlace, 40, Journaling::Off),
         ("proximal, 1 %, no journal", Way::Proximal(47.5, Placement::Own), 2000, Journaling::Off),
         ("proximal, 1 %", Way::Proximal(47.5, Placement::Own), 2000, Journaling::Members),
-        ("pool half full, 64 a sync", Way::Pool, 2000, Journaling::Members),
-        ("the same, no journal", Way::Pool, 2000, Journaling::Off),
+        ("pool, half full, no journal", Way::Pool(0.5), 2000, Journaling::Off),
+        ("pool, 70 % full, no journal", Way::Pool(0.7), 2000, Journaling::Off),
+        ("pool, 70 % full", Way::Pool(0.7), 2000, Journaling::Members),
     ] {
-        let seen = of(way, updates, journal);
+        let seen = on_raid_4(setup, way, updates, journal);
         let [fresh, aged] = seen.scans;
+        let in_place = *in_place.get_or_insert(seen.updates_per_s);
         println!(
             "{name:<30}{:>11.0}{:>17.1}{fresh:>13.1}{aged:>8.1}{:>8.3}",
             seen.updates_per_s,
-            seen.updates_per_s / in_place.updates_per_s,
+            seen.updates_per_s / in_place,
             aged / fresh
         );
     }
@@ -105,7 +125,7 @@ fn row(name: &str, paper: Paper, seen: &Measured, in_place: f64) {
     let [data, parity] = seen.data_and_parity();
     let (gain, paper_rate) = (seen.updates_per_s / in_place, paper.writes / paper.response_ms * 1e3);
     println!(
-        "{name:<30}{:>7.1}{:>8.1} ({:>5.1}){:>9.1} ({:>6.1}){:>7.1} ({:>3.1}){:>11.1}, {:>6.1}{:>12.1}, {:>6.1}{:>8.0} ({:>3.0}), {gain:.1}x ({:.1}x)",
+        "{name:<30}{:>7.1}{:>8.1} ({:>5.1}){:>9.1} ({:>6.1}){:>7.1} ({:>3.1}){:>11.1}, {:>6.1}{:>12.1}, {:>6.1}, {:>6.1}{:>8.0} ({:>3.0}), {gain:.1}x ({:.1}x)",
         seen.writes,
         seen.response_ms,
         paper.response_ms,
@@ -116,6 +136,7 @@ fn row(name: &str, paper: Paper, seen: &Measured, in_place: f64) {
         data.ios,
         data.busy_ms,
         parity.ios,
+        parity.requests,
         parity.busy_ms,
         seen.updates_per_s,
         paper_rate,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::write::{Way, way};
-use crate::{Counts, ParityRule, Shape};
+use crate::{Counts, Journaling, ParityRule, Shape};
 use std::collections::BTreeSet;
 
 /// Blocks of an extent of 16 MiB.
@@ -204,7 +204,9 @@ impl ashlar_block::Layer for Watched {
 
 #[test]
 fn batches_are_issued_in_ascending_order_with_bounded_queues() {
-    for queue in [1, 3, 8] {
+    for (queue, journal) in
+        [1, 3, 8].into_iter().flat_map(|queue| [(queue, Journaling::Members), (queue, Journaling::Off)])
+    {
         let sim = Sim::new(1, Schedule::Random);
         let env = sim.env();
         sim.run(async move {
@@ -222,7 +224,9 @@ fn batches_are_issued_in_ascending_order_with_bounded_queues() {
             let devices: Vec<NamedDevice> = disks.iter().enumerate().map(named).collect();
             let creation = Creation { journal: Blocks(512), ..Creation::new(Level::Raid4) };
             Array::create(&env, &devices, creation, |_, _| ()).await.expect("an array can be made");
-            let array = Array::open(&env, devices, 0, Options { queue, ..Options::default() }).await.expect("it opens");
+            let array = Array::open(&env, devices, 0, Options { queue, journal, ..Options::default() })
+                .await
+                .expect("it opens");
             fill(&array, |at| at).await;
             disks.iter().for_each(|disk| disk.order.lock().clear());
             let blocks: Vec<u64> = (0..200).map(|_| env.random() % array.shape().capacity().0).collect();

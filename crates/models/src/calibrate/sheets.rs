@@ -75,6 +75,7 @@ pub(super) fn re3(spec: &DiskSpec) -> Result<Vec<Row>, SpecError> {
         Row::new(PAPER, "single random read", "ms", 11.7, alone.mean_ns() / 1e6, 0.02),
         Row::new(PAPER, "random reads, one at a time", "1/s", 86.0, iops(&alone), 0.02),
         Row::new("data sheet", "sustained rate, outermost zone", "MB/s", 113.0, sustained_mb_s(spec, 0)?, 0.02),
+        super::strands::nearline(spec)?,
     ])
 }
 

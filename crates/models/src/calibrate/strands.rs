@@ -1,4 +1,5 @@
-//! Table 1 and Figure 2 of the proximal I/O paper (FAST '11): strands of small requests near each other.
+//! Table 1 and Figure 2 of the proximal I/O paper (FAST '11): strands of small requests near each other; and of its Table 2
+//! what one drive does for a batch.
 
 use super::Row;
 use crate::chance::Chance;
@@ -6,12 +7,14 @@ use crate::disk::{Disk, DiskSpec, Scheduler};
 use crate::error::SpecError;
 use crate::io::{Kind, Request, SECTOR};
 use crate::model::{Model, closed_loop};
+use std::collections::BTreeSet;
 
 const TABLE: &str = "Schindler et al., FAST '11, Table 1";
 const FIGURE: &str = "Schindler et al., FAST '11, Figure 2";
 /// Bytes of a request: the paper says "small"; a block of its layout engine.
 const REQUEST: u64 = 4096;
 const STRANDS: u64 = 4000;
+const BATCHES: u64 = 400;
 
 /// Mean time of strands of `size` requests at random places within `span` sectors, somewhere on the disk, with at most
 /// `depth` at the drive; milliseconds.
@@ -67,4 +70,47 @@ pub(super) fn cheetah(spec: &DiskSpec) -> Result<Vec<Row>, SpecError> {
     rows.extend(super::strand_model::rows());
     rows.push(Row::new(FIGURE, "gain of depth 8 over FIFO", "%", 32.0, (1.0 - queued / alone) * 100.0, 0.031));
     Ok(rows)
+}
+
+/// Updated rows of an extent in a batch of 1 % staging, each a block of the parity drive: 1024 (1 - (1 - 1/1024)^47.5).
+const ROWS: usize = 46;
+/// Rows of an extent of 16 MiB on four drives with data.
+const EXTENT_ROWS: u64 = 1024;
+/// Rows that share a checksum block, which lies behind them.
+const GROUP: u64 = 63;
+
+/// Mean time of the parity drive for batches of Table 2, milliseconds: reads of random rows of an extent and their checksum
+/// blocks, 8 at a time in ascending order, then writes of the same, and a flush.
+fn batch_ms(spec: &DiskSpec) -> Result<f64, SpecError> {
+    let refused = |refused: crate::io::Refused| SpecError::Form(refused.to_string());
+    let mut disk = Disk::new(spec)?;
+    let mut chance = Chance::new(11);
+    let (mut now_ns, mut sum_ns) = (0, 0);
+    let extents = disk.capacity() / REQUEST / EXTENT_ROWS - 1;
+    for _ in 0..BATCHES {
+        let start = chance.below(extents) * EXTENT_ROWS;
+        let mut rows = BTreeSet::new();
+        while rows.len() < ROWS {
+            rows.insert(chance.below(EXTENT_ROWS));
+        }
+        let places = |row: &u64| [row / GROUP * (GROUP + 1) + row % GROUP, row / GROUP * (GROUP + 1) + GROUP];
+        let blocks: BTreeSet<u64> = rows.iter().flat_map(places).map(|block| start + block).collect();
+        now_ns += chance.below(100_000_000);
+        let began_ns = now_ns;
+        for kind in [Kind::Read, Kind::Write] {
+            let mut requests =
+                blocks.iter().map(|block| Request { kind, offset: block * REQUEST, len: REQUEST, fua: false });
+            now_ns = closed_loop(&mut disk, now_ns, 8, || requests.next(), |_| {}).map_err(refused)?.end_ns;
+        }
+        let mut flush = Some(Request::flush());
+        now_ns = closed_loop(&mut disk, now_ns, 1, || flush.take(), |_| {}).map_err(refused)?.end_ns;
+        sum_ns += now_ns - began_ns;
+    }
+    Ok(sum_ns as f64 / BATCHES as f64 / 1e6)
+}
+
+/// The row of Table 2 that says what it costs to stay on a track: 91 % of 129.5 ms for 122 requests.
+pub(super) fn nearline(spec: &DiskSpec) -> Result<Row, SpecError> {
+    let table = "Schindler et al., FAST '11, Table 2";
+    Ok(Row::new(table, "1 %, parity drive, busy in a batch", "ms", 117.8, batch_ms(spec)?, 0.1))
 }

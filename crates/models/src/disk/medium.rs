@@ -68,7 +68,7 @@ impl Disk {
         split.rotation_ns += rotation_ns;
         split.transfer_ns += done_ns - start_ns;
         let end = held.sector + sectors;
-        self.arm = Arm { cylinder: self.is.geometry.place(end - 1).cylinder, next_sector: end };
+        self.arm = self.arm_at(end - 1, end);
         let room = self.is.read_ahead_sectors;
         self.ahead = (!write && room > 0).then(|| Ahead {
             start: held.sector.max(end.saturating_sub(room)),
@@ -77,6 +77,12 @@ impl Disk {
             limit: (end + room).min(self.is.capacity / SECTOR),
         });
         done_ns
+    }
+
+    /// The arm on the track of a sector.
+    fn arm_at(&self, sector: u64, next_sector: u64) -> Arm {
+        let place = self.is.geometry.place(sector);
+        Arm { cylinder: place.cylinder, surface: place.surface, next_sector }
     }
 
     /// Time at which `sectors` from `first` on have passed, when `first` is under the head at `start_ns`.
@@ -127,7 +133,7 @@ impl Disk {
         let Some(ahead) = self.ahead.take() else { return };
         let reached = self.reached(&ahead, now_ns);
         if reached > ahead.from {
-            self.arm = Arm { cylinder: self.is.geometry.place(reached - 1).cylinder, next_sector: u64::MAX };
+            self.arm = self.arm_at(reached - 1, u64::MAX);
         }
         if self.is.segments > 0 {
             if self.segments.len() == self.is.segments {

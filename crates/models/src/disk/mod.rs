@@ -11,8 +11,9 @@
 //! when no request waits, when the buffer is three quarters full, or when a flush waits; the scheduler picks among it
 //! like among requests. Forced unit access, and writes that find the buffer full, go to the medium at once.
 //!
-//! *Settling* is charged also for another place on the same track: the drive of the proximal paper shows it (track-
-//! approximate row of its Table 1). Only the sectors that follow directly on the last ones need none.
+//! *Settling* is charged also for another place on the same track, unless the description has a time for that: the
+//! Cheetah of the proximal paper shows no difference (track-approximate row of its Table 1), and its nearline drive must
+//! have one (Table 2). Only the sectors that follow directly on the last ones need none.
 //!
 //! Not modelled: errors and retries, defects and remapping, recalibration, variation of the seek between pairs of tracks,
 //! read-modify-write of 512-byte writes on 4 KiB sectors, shingled tracks, a media cache, zoned recording of servo.
@@ -135,7 +136,7 @@ impl Disk {
             dirty_bytes: 0,
             flushes: Vec::with_capacity(depth),
             active: None,
-            arm: Arm { cylinder: 0, next_sector: u64::MAX },
+            arm: Arm { cylinder: 0, surface: 0, next_sector: u64::MAX },
             ahead: None,
             segments: VecDeque::with_capacity(is.segments + 1),
             buffered: BinaryHeap::with_capacity(depth),
@@ -229,6 +230,7 @@ impl Disk {
             request: incoming.request,
             sector,
             cylinder: place.cylinder,
+            surface: place.surface,
             angle_ns: self.is.geometry.angle_ns(&place),
         }
     }

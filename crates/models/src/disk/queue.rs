@@ -13,6 +13,7 @@ pub(super) struct Held {
     pub request: Request,
     pub sector: u64,
     pub cylinder: u32,
+    pub surface: u32,
     /// Angle of the first sector.
     pub angle_ns: u64,
 }
@@ -21,6 +22,7 @@ pub(super) struct Held {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arm {
     pub cylinder: u32,
+    pub surface: u32,
     /// The sector that follows on what was read or written last.
     pub next_sector: u64,
 }
@@ -30,6 +32,11 @@ impl Arm {
     pub fn seek_ns(&self, held: &Held, is: &Parameters) -> u64 {
         if held.sector == self.next_sector && held.cylinder == self.cylinder {
             return 0;
+        }
+        if let Some(stay_ns) = is.same_track_ns
+            && (held.cylinder, held.surface) == (self.cylinder, self.surface)
+        {
+            return stay_ns;
         }
         let curve = if held.request.kind == Kind::Write { &is.write_seek } else { &is.read_seek };
         curve.time_ns(held.cylinder.abs_diff(self.cylinder))

@@ -61,8 +61,8 @@ impl SeekCurve {
         }
     }
 
-    /// Time to move the arm over `distance` cylinders and to settle; also the time to get ready for another place on the
-    /// same cylinder.
+    /// Time to move the arm over `distance` cylinders and to settle; over no distance, to settle on another track of
+    /// the same cylinder.
     pub fn time_ns(&self, distance: u32) -> u64 {
         if distance <= self.settle_cylinders { self.settle_ns } else { self.raw(distance) as u64 }
     }

@@ -49,6 +49,8 @@ pub struct SeekSpec {
     pub read_settle_ms: f64,
     /// Time to settle before writing, milliseconds.
     pub write_settle_ms: f64,
+    /// Time to get ready for another place on the same track, milliseconds. Absent: the time to settle.
+    pub same_track_ms: Option<f64>,
     /// Average seek before reading, milliseconds: reached at a third of the stroke.
     pub read_average_ms: f64,
     /// Average seek before writing, milliseconds.
@@ -101,6 +103,7 @@ pub(super) struct Parameters {
     pub geometry: Geometry,
     pub read_seek: SeekCurve,
     pub write_seek: SeekCurve,
+    pub same_track_ns: Option<u64>,
     pub scheduler: Scheduler,
     pub depth: usize,
     pub age_weight: f64,
@@ -160,6 +163,7 @@ impl DiskSpec {
             &format!("the zones hold {} bytes, and a drive holds no more", geometry.bytes()),
         )?;
         let (read_seek, write_seek) = self.seek.check(cylinders)?;
+        let same_track_ns = self.seek.same_track_ns()?;
         law(
             (1..=1024).contains(&self.queue.depth),
             "queue.depth",
@@ -187,6 +191,7 @@ impl DiskSpec {
             geometry,
             read_seek,
             write_seek,
+            same_track_ns,
             scheduler: self.queue.scheduler,
             depth: self.queue.depth as usize,
             age_weight: self.queue.age_weight,
@@ -225,5 +230,17 @@ impl SeekSpec {
         )?;
         let make = |(settle, average)| SeekCurve::new(cylinders, self.settle_cylinders, settle, average);
         Ok((make(read), make(write)))
+    }
+
+    fn same_track_ns(&self) -> Result<Option<u64>, SpecError> {
+        let Some(stay_ms) = self.same_track_ms else { return Ok(None) };
+        let stay_ns = time_ns("seek.same_track_ms", stay_ms, MS)?;
+        law(
+            stay_ms <= self.read_settle_ms,
+            "seek.same_track_ms",
+            stay_ms,
+            "staying on a track takes no longer than settling on another",
+        )?;
+        Ok(Some(stay_ns))
     }
 }

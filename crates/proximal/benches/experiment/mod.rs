@@ -234,8 +234,8 @@ impl Run {
 }
 
 /// Mean time of strands of `size` reads of 4 KiB in one extent, ms: issued in ascending or in random order, to a drive that
-/// takes the shortest positioning time first or the order of arrival.
-pub fn strand_ms(seed: u64, size: usize, ascending: bool, scheduler: Scheduler) -> f64 {
+/// takes the shortest positioning time first or the order of arrival, and settles on its own track or does not.
+pub fn strand_ms(seed: u64, size: usize, ascending: bool, scheduler: Scheduler, same_track_ms: Option<f64>) -> f64 {
     const STRANDS: u32 = 200;
     let sim = Sim::new(seed, Schedule::Fifo);
     let env = sim.env();
@@ -243,6 +243,7 @@ pub fn strand_ms(seed: u64, size: usize, ascending: bool, scheduler: Scheduler) 
         let mut model = ModelFile::preset("wd-re3").expect("a preset");
         if let Spec::Disk(disk) = &mut model.model {
             disk.queue.scheduler = scheduler;
+            disk.seek.same_track_ms = same_track_ms;
             disk.cache.read_ahead = "0KiB".into();
         }
         let whole = 1_000_204_886_016 / BLOCK_LEN as u64;

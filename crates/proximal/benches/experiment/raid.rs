@@ -27,9 +27,6 @@ const BEFORE: u64 = 65;
 /// Blocks on a member of four extents: they have 4,096 rows, which are 65 groups and one row.
 const PIECE: u64 = 65 * 64;
 
-/// A pool is no fuller: its cleaner needs room.
-pub const POOL_FULL: f64 = 0.5;
-
 /// A row of Table 2.
 #[derive(Clone, Copy, Debug)]
 pub struct Paper {
@@ -71,8 +68,8 @@ pub enum Way {
     Proximal(f64, Placement),
     /// The array, one update after another.
     InPlace,
-    /// A pool, 64 updates in a transaction, made durable each time.
-    Pool,
+    /// A pool of which the extents take this part; 64 updates are made durable at a time.
+    Pool(f64),
 }
 
 /// What is tried.
@@ -99,6 +96,8 @@ pub struct Drive {
     pub ios: f64,
     /// Requests to the drive.
     pub requests: f64,
+    /// Of these, writes to the journal.
+    pub journal: f64,
     /// Time in which it had any request, ms.
     pub busy_ms: f64,
 }
@@ -143,6 +142,7 @@ impl Measured {
         let data = Drive {
             ios: mean(|drive| drive.ios),
             requests: mean(|drive| drive.requests),
+            journal: mean(|drive| drive.journal),
             busy_ms: mean(|drive| drive.busy_ms),
         };
         [data, parity[0]]
@@ -164,7 +164,7 @@ struct Group {
 impl Group {
     async fn new(env: &Env, setup: &Setup) -> Result<Arc<Group>> {
         let journal = if setup.journal == Journaling::Off { ashlar_array::JOURNAL_MIN } else { JOURNAL };
-        let full = if setup.way == Way::Pool { POOL_FULL } else { FULL };
+        let full = if let Way::Pool(full) = setup.way { full } else { FULL };
         let rows = (setup.extents as f64 * EXTENT as f64 / full / 4.0) as u64 + 64;
         // Whole stripes are whole groups by fours.
         let groups = rows.div_ceil(63).next_multiple_of(4);
@@ -218,8 +218,10 @@ impl Group {
         done
     }
 
-    fn drives(&self) -> Vec<(u64, Spent)> {
-        let counts = self.array.status().members.into_iter().map(|member| member.counts.blocks());
+    /// Blocks by the array's counters, writes to the journal, and what each drive was asked for.
+    fn drives(&self) -> Vec<([u64; 2], Spent)> {
+        let members = self.array.status().members.into_iter();
+        let counts = members.map(|member| [member.counts.blocks(), member.counts.journal_requests]);
         counts.zip(self.members.iter().map(|member| member.spent())).collect()
     }
 }
@@ -296,7 +298,7 @@ impl Holder {
                 Ok(Holder::Proximal(engine))
             }
             Way::InPlace => Ok(Holder::InPlace(group.clone())),
-            Way::Pool => {
+            Way::Pool(_) => {
                 Pool::create(env, std::slice::from_ref(&device), ashlar_pool::Creation::default()).await?;
                 let config = ashlar_pool::Config { compression: Compression::Off, ..Default::default() };
                 let pool = Pool::open(env, vec![device], config).await?;
@@ -359,7 +361,7 @@ async fn experiment(env: Env, setup: Setup) -> Result<Measured> {
     let fresh = scan(&env, &group, &holder, &setup).await?;
     let before = group.drives();
     // Whose batches are of another kind is timed as a whole.
-    let whole = matches!(setup.way, Way::Pool);
+    let whole = matches!(setup.way, Way::Pool(_));
     group.counting.store(!whole, Ordering::Relaxed);
     let began = env.now();
     let block = Bytes::from(vec![FILL; BLOCK_LEN]);
@@ -392,9 +394,12 @@ async fn experiment(env: Env, setup: Setup) -> Result<Measured> {
         ..Measured::default()
     };
     let mean = |of: u64| of as f64 / batches.max(1) as f64;
-    for ((drive, (ios, spent)), (ios_before, before)) in measured.drives.iter_mut().zip(group.drives()).zip(before) {
+    for ((drive, ([ios, journal], spent)), ([ios_before, journal_before], before)) in
+        measured.drives.iter_mut().zip(group.drives()).zip(before)
+    {
         *drive = Drive {
             ios: mean(ios - ios_before),
+            journal: mean(journal - journal_before),
             requests: mean(spent.reads + spent.writes - before.reads - before.writes),
             busy_ms: mean((spent.busy - before.busy).as_nanos() as u64) / 1e6,
         };
