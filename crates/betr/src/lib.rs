@@ -21,6 +21,8 @@ mod attributes;
 mod audit;
 mod data;
 mod fs;
+#[cfg(test)]
+mod golden;
 mod inode;
 mod keys;
 mod locate;

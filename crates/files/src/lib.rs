@@ -21,6 +21,8 @@ mod data;
 mod fs;
 #[cfg(test)]
 mod fuzz;
+#[cfg(test)]
+mod golden;
 mod inode;
 mod keys;
 mod namespace;
