@@ -6,6 +6,7 @@
 use crate::Betr;
 use crate::keys::{self, Place};
 use crate::record::{Entry, Record, Stored};
+use ashlar_inodes::InodeStore;
 use ashlar_pool::{Txn, Volume, patches};
 use ashlar_vfs::{FileKind, ROOT, Result};
 use bytes::Bytes;
@@ -98,7 +99,7 @@ impl Cursor<'_> {
                 return Ok(Some(entry));
             }
             let Some(low) = self.next.take() else { return Ok(None) };
-            let page = self.volume.page(&low, Some(&self.high), crate::PAGE).await?;
+            let page = self.volume.page(&low, Some(&self.high), ashlar_inodes::PAGE).await?;
             let entries: Vec<_> = page.entries.into_iter().map(|(key, value)| (key.to_vec(), value)).collect();
             (self.next, self.page) = (page.next.map(|next| next.to_vec()), entries.into_iter());
         }
@@ -224,7 +225,7 @@ impl Betr {
         audit.entries += u64::from(!root);
         if let Some(position) = place.position() {
             let hashed = self.position_of(&entry.name);
-            if !(hashed..hashed + 256).contains(&position) {
+            if !(hashed..hashed + ashlar_inodes::COLLISIONS_MAX).contains(&position) {
                 let name = String::from_utf8_lossy(&entry.name);
                 findings.note(format!("{name:?} in zone {} is not where its name belongs", place.zone()));
             }
@@ -240,7 +241,7 @@ impl Betr {
         if !root && kind != FileKind::Directory && links != 1 {
             findings.note(format!("inode {ino} has {links} links and no zone of its own"));
         }
-        if record.range != 0 && kind != FileKind::File {
+        if record.contents.range != 0 && kind != FileKind::File {
             findings.note(format!("inode {ino} is no file and has contents"));
         }
     }
@@ -285,7 +286,7 @@ impl Betr {
             // A directory gets a new root, for what lies in it has kept its place; of a file nobody knows what it was.
             let fix = match (kind, parent) {
                 (FileKind::Directory, Some(parent)) => {
-                    let record = Record { ino, parent, ..crate::open::new_root(self.now(), 0, 0) };
+                    let record = Record { ino, parent, ..Record::root(self.now(), 0, 0) };
                     Fix::Put(keys::of(keys::META, &root), Entry::nameless(record).encode())
                 }
                 _ => Fix::Delete(keys::of(keys::META, place)),
@@ -368,7 +369,7 @@ impl Betr {
                 },
                 None => None,
             };
-            let known = record.is_some_and(|record| record.overlaid && record.ino == ino)
+            let known = record.is_some_and(|record| record.contents.overlaid && record.ino == ino)
                 || orphans.contains(&(place.clone(), ino))
                 || building.contains(&place)
                 || is_below_any(&place, building);

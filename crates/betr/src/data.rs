@@ -4,56 +4,26 @@
 //! than a block goes over it as a piece, and nothing is read for it.
 
 use crate::Betr;
-use crate::inode::{Inode, State};
+use crate::inode::{Inode, Placed};
 use crate::keys::{self, Place, RANGE_BLOCKS};
-use crate::record::Record;
+use crate::record::{Contents, Record};
+use ashlar_inodes::{BLOCK, InodeStore, blocks_of, make_durable, sought, trim, visit};
 use ashlar_pool::Txn;
 use ashlar_pool::patches::{Piece, piece, pieces};
 use ashlar_units::{BLOCK_LEN, Blocks};
-use ashlar_vfs::{Errno, FileKind, Ino, Result, SeekWhat, WriteMode};
+use ashlar_vfs::{Errno, Ino, Result, SeekWhat, WriteMode};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 
-pub(crate) const BLOCK: u64 = BLOCK_LEN as u64;
 /// Longest file: a range.
 pub(crate) const SIZE_MAX: u64 = RANGE_BLOCKS * BLOCK;
 /// Longest change of a part of a block that becomes a piece; with more of it the block is written anew.
 const PIECE_LEN_MAX: usize = 1024;
 /// Blocks of pieces that are written into the range in one transaction.
 const SETTLED_BLOCKS: usize = 32;
-const S_ISUID: u32 = 0o4000;
-const S_ISGID: u32 = 0o2000;
-const S_IXGRP: u32 = 0o0010;
-/// Access times are updated at least this often, as with `relatime`.
-const RELATIME: Duration = Duration::from_secs(24 * 3600);
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
-
-/// Blocks of a file of this size.
-pub(crate) fn blocks_of(size: u64) -> u64 {
-    size.div_ceil(BLOCK)
-}
-pub(crate) fn blocks(count: u64) -> Blocks {
-    Blocks(count)
-}
-
-/// Clears set-id bits as a write by somebody without privilege must.
-pub(crate) fn clear_setid(record: &mut Record) {
-    if !record.is_directory() {
-        let setgid = if record.permissions & S_IXGRP != 0 { S_ISGID } else { 0 };
-        record.permissions &= !(S_ISUID | setgid);
-    }
-}
-
-pub(crate) fn check_file(record: &Record) -> Result<()> {
-    match record.kind {
-        FileKind::File => Ok(()),
-        FileKind::Directory => Err(Errno::IsDirectory.into()),
-        _ => Err(Errno::Invalid.into()),
-    }
-}
 
 /// Parts of blocks in the dictionary.
 type Over = BTreeMap<u64, Vec<Piece>>;
@@ -62,13 +32,13 @@ impl Betr {
     /// The pieces of the blocks `first..last`.
     async fn pieces_in(&self, place: &Place, record: &Record, first: u64, last: u64) -> Result<Over> {
         let mut over = Over::new();
-        if record.overlaid {
+        if record.contents.overlaid {
             let note = |key: &[u8], value: &Bytes| {
                 over.insert(keys::last_number(key)?, pieces(value)?);
                 Ok(ControlFlow::Continue(()))
             };
             let (low, high) = (keys::data(place, record.ino, first), keys::data(place, record.ino, last));
-            self.visit(&low, &high, note).await?;
+            visit(&self.volume, &low, &high, note).await?;
         }
         Ok(over)
     }
@@ -82,14 +52,14 @@ impl Betr {
         last: u64,
     ) -> Result<Vec<Bytes>> {
         let over = self.pieces_in(place, record, first, last).await?;
-        let base = match record.range {
+        let base = match record.contents.range {
             0 => Vec::new(),
-            _ => self.volume.read(record.base() + Blocks(first), Blocks(last - first)).await?,
+            _ => self.volume.read(record.contents.base() + Blocks(first), Blocks(last - first)).await?,
         };
-        if over.is_empty() && record.range != 0 {
+        if over.is_empty() && record.contents.range != 0 {
             return Ok(base);
         }
-        if record.range == 0 {
+        if record.contents.range == 0 {
             return Ok((first..last).flat_map(|block| alone(over.get(&block))).collect());
         }
         let mut whole = BytesMut::with_capacity(((last - first) * BLOCK) as usize);
@@ -121,15 +91,9 @@ impl Betr {
         let _shared = inode.lock.read().await;
         let record = {
             let mut state = inode.state();
-            check_file(&state.record)?;
+            state.record.check_file()?;
             if !self.options.read_only {
-                let now = self.now();
-                let Record { accessed, modified, changed, .. } = state.record;
-                let old = now.seconds.saturating_sub(accessed.seconds) > RELATIME.as_secs() as i64;
-                if accessed <= modified || accessed <= changed || old {
-                    state.record.accessed = now;
-                    state.dirty = true;
-                }
+                state.access(self.now());
             }
             state.record.clone()
         };
@@ -147,12 +111,12 @@ impl Betr {
         self.admit_change()?;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= SIZE_MAX).ok_or(Errno::FileTooBig)?;
         let inode = self.inode(ino)?;
-        check_file(&inode.state().record)?;
+        inode.state().record.check_file()?;
         if data.is_empty() {
             return Ok(());
         }
         // Compression and checksums come before the lock, where the range can be known without it.
-        let range = inode.state().record.range;
+        let range = inode.state().record.contents.range;
         let prepared = (range != 0 && offset.is_multiple_of(BLOCK)).then(|| {
             let mut txn = Txn::new();
             let whole = data.len() / BLOCK_LEN * BLOCK_LEN;
@@ -162,48 +126,39 @@ impl Betr {
         {
             let _exclusive = inode.lock.write().await;
             let place = inode.place();
-            let outgrown = |record: &Record| record.range == 0 && end.max(record.size) > self.zones.inline.0;
-            if outgrown(&inode.record()) && inode.record().overlaid {
+            let outgrown = |record: &Record| record.contents.range == 0 && end.max(record.size) > self.zones.inline.0;
+            if outgrown(&inode.record()) && inode.record().contents.overlaid {
                 // Committed by itself, for what follows may read it.
                 self.settle(&inode).await?;
             }
             let before = inode.record();
             let mut record = before.clone();
             if outgrown(&record) {
-                record.range = record.ino;
+                record.contents.range = record.ino;
             }
             let mut txn = Txn::new();
-            if record.range == 0 {
+            if record.contents.range == 0 {
                 self.write_pieces(&mut txn, &place, &mut record, offset, &data);
             } else {
-                let prepared = prepared.filter(|(range, _)| *range == record.range).map(|(_, txn)| txn);
+                let prepared = prepared.filter(|(range, _)| *range == record.contents.range).map(|(_, txn)| txn);
                 self.write_range(&mut txn, &place, &mut record, offset, &data, prepared).await?;
             }
-            if end > record.size {
-                record.sparse |= offset / BLOCK > blocks_of(record.size);
-                record.size = end;
-            }
+            record.cover(offset, end);
             if how.clear_setid {
-                clear_setid(&mut record);
+                record.clear_setid();
             }
             if !how.writeback {
-                let now = self.now();
-                (record.modified, record.changed) = (now, now);
+                record.modify(self.now());
             }
             let only_times = Record { modified: before.modified, changed: before.changed, ..record.clone() } == before;
             if only_times {
-                // They are written back later.
                 let seq = self.volume.commit(txn).await?;
-                let mut state = inode.state();
-                state.dirty |= record != before;
-                state.record = record;
-                state.stored_changed();
-                state.seq = state.seq.max(seq);
+                inode.state().adopt_times(record, seq);
             } else {
                 self.commit_record(txn, &inode, record).await?;
             }
         }
-        if how.sync { self.make_durable(&inode).await } else { Ok(()) }
+        if how.sync { make_durable(self, &inode).await } else { Ok(()) }
     }
 
     /// Puts `data` into the dictionary.
@@ -222,7 +177,7 @@ impl Betr {
             }
             at = end;
         }
-        record.overlaid = true;
+        record.contents.overlaid = true;
     }
 
     /// Writes to a file that has a range. `prepared`: the whole blocks, if they begin where the data do.
@@ -243,7 +198,7 @@ impl Betr {
                 Some(prepared) => txn.append(prepared),
                 None => {
                     let whole = slice(first * BLOCK, last * BLOCK);
-                    self.volume.write(txn, record.base() + Blocks(first), &whole);
+                    self.volume.write(txn, record.contents.base() + Blocks(first), &whole);
                 }
             }
             self.clear_pieces(txn, place, record, first, last);
@@ -262,7 +217,7 @@ impl Betr {
             let inside = to <= record.size && part.len() <= PIECE_LEN_MAX;
             if inside {
                 self.volume.overlay(txn, &keys::data(place, record.ino, block), piece(within, &part));
-                record.overlaid = true;
+                record.contents.overlaid = true;
                 continue;
             }
             let mut whole = match within == 0 && to >= record.size {
@@ -271,7 +226,7 @@ impl Betr {
             };
             whole.resize(whole.len().max(within + part.len()), 0);
             whole[within..within + part.len()].copy_from_slice(&part);
-            self.volume.write(txn, record.base() + Blocks(block), &whole.freeze());
+            self.volume.write(txn, record.contents.base() + Blocks(block), &whole.freeze());
             self.clear_pieces(txn, place, record, block, block + 1);
         }
         Ok(())
@@ -279,7 +234,7 @@ impl Betr {
 
     /// Drops the pieces of the blocks `first..last`, in `txn`.
     fn clear_pieces(&self, txn: &mut Txn, place: &Place, record: &Record, first: u64, last: u64) {
-        if !record.overlaid || first >= last {
+        if !record.contents.overlaid || first >= last {
             return;
         }
         let key = |block: u64| keys::data(place, record.ino, block);
@@ -293,28 +248,28 @@ impl Betr {
     /// Gives a file that is all in the dictionary a range, and brings its contents there, in `txn`.
     async fn give_range(&self, txn: &mut Txn, place: &Place, record: &mut Record) -> Result<()> {
         // All numbers come from one counter, so its own is nobody else's.
-        let ranged = Record { range: record.ino, ..record.clone() };
+        let contents = Contents { range: record.ino, overlaid: false };
         for (block, pieces) in self.pieces_in(place, record, 0, blocks_of(record.size)).await? {
             let whole = alone(Some(&pieces)).concat();
-            self.volume.write(txn, ranged.base() + Blocks(block), &whole.into());
+            self.volume.write(txn, contents.base() + Blocks(block), &whole.into());
         }
-        if record.overlaid {
+        if record.contents.overlaid {
             let (low, high) = keys::contents(place, record.ino);
             self.volume.delete_range(txn, &low, &high);
         }
-        *record = Record { overlaid: false, ..ranged };
+        record.contents = contents;
         Ok(())
     }
 
     /// Brings everything in the dictionary into the file's range. The caller holds the lock for writing.
     pub(crate) async fn settle(&self, inode: &Arc<Inode>) -> Result<()> {
         let (place, mut record) = (inode.place(), inode.record());
-        if record.range == 0 {
+        if record.contents.range == 0 {
             let mut txn = Txn::new();
             self.give_range(&mut txn, &place, &mut record).await?;
             return self.commit_record(txn, inode, record).await;
         }
-        if !record.overlaid {
+        if !record.contents.overlaid {
             return Ok(());
         }
         let blocks: Vec<u64> = self.pieces_in(&place, &record, 0, blocks_of(record.size)).await?.into_keys().collect();
@@ -322,22 +277,28 @@ impl Betr {
             let mut txn = Txn::new();
             for block in lot {
                 let whole = self.read_block(&place, &record, *block).await?;
-                self.volume.write(&mut txn, record.base() + Blocks(*block), &whole.freeze());
+                self.volume.write(&mut txn, record.contents.base() + Blocks(*block), &whole.freeze());
                 self.clear_pieces(&mut txn, &place, &record, *block, block + 1);
             }
             let seq = self.volume.commit(txn).await?;
-            let mut state = inode.state();
-            state.seq = state.seq.max(seq);
+            inode.state().follow(seq);
         }
         let mut txn = Txn::new();
         let (low, high) = keys::contents(&place, record.ino);
         self.volume.delete_range(&mut txn, &low, &high);
-        self.commit_record(txn, inode, Record { overlaid: false, ..record }).await
+        record.contents.overlaid = false;
+        self.commit_record(txn, inode, record).await
     }
 
-    /// Changes the size; `record` is the inode's with other changes applied. The caller holds the lock for writing.
-    pub(crate) async fn resize(&self, mut txn: Txn, inode: &Arc<Inode>, mut record: Record, size: u64) -> Result<()> {
-        check_file(&record)?;
+    /// See [`InodeStore::resize`].
+    pub(crate) async fn change_size(
+        &self,
+        mut txn: Txn,
+        inode: &Arc<Inode>,
+        mut record: Record,
+        size: u64,
+    ) -> Result<()> {
+        record.check_file()?;
         if size > SIZE_MAX {
             return Err(Errno::FileTooBig.into());
         }
@@ -356,14 +317,14 @@ impl Betr {
     /// pieces of zeros. Nothing is read. The caller holds the lock for writing.
     pub(crate) fn zero(&self, txn: &mut Txn, place: &Place, record: &mut Record, start: u64, end: u64) {
         let end = end.min(record.size);
-        if start >= end || (record.range == 0 && !record.overlaid) {
+        if start >= end || (record.contents.range == 0 && !record.contents.overlaid) {
             return;
         }
         let to_the_end = end == record.size;
         let (first, last) = (start.div_ceil(BLOCK), if to_the_end { blocks_of(end) } else { end / BLOCK });
         if first < last {
-            if record.range != 0 {
-                self.volume.discard(txn, record.base() + Blocks(first), Blocks(last - first));
+            if record.contents.range != 0 {
+                self.volume.discard(txn, record.contents.base() + Blocks(first), Blocks(last - first));
             }
             self.clear_pieces(txn, place, record, first, last);
         }
@@ -374,7 +335,7 @@ impl Betr {
                 &keys::data(place, record.ino, block),
                 piece((from - block * BLOCK) as usize, zeros),
             );
-            record.overlaid = true;
+            record.contents.overlaid = true;
         };
         if !start.is_multiple_of(BLOCK) {
             edge(start / BLOCK, start, end.min(first * BLOCK));
@@ -388,7 +349,7 @@ impl Betr {
         let inode = self.inode(ino)?;
         let _shared = inode.lock.read().await;
         let record = inode.record();
-        check_file(&record)?;
+        record.check_file()?;
         if offset >= record.size {
             return Err(Errno::NoSuchAddress.into());
         }
@@ -413,71 +374,50 @@ impl Betr {
                 }
             }
         };
-        match (found, what) {
-            (Some(block), _) => Ok((block * BLOCK).max(offset).min(record.size)),
-            (None, SeekWhat::Hole) => Ok(record.size),
-            (None, SeekWhat::Data) => Err(Errno::NoSuchAddress.into()),
-        }
+        sought(found, offset, record.size, what)
     }
 
     /// The first stored block from `at` on, in the range or the dictionary.
     async fn next_data(&self, place: &Place, record: &Record, at: u64, end: u64) -> Result<Option<u64>> {
-        let below = match record.range {
+        let base = record.contents.base();
+        let below = match record.contents.range {
             0 => None,
-            _ => self.volume.seek(record.base() + Blocks(at), record.base() + Blocks(end), false).await?,
+            _ => self.volume.seek(base + Blocks(at), base + Blocks(end), false).await?,
         };
-        let below = below.map(|block| (block - record.base()).0);
+        let below = below.map(|block| (block - base).0);
         let mut over = None;
-        if record.overlaid {
+        if record.contents.overlaid {
             let note = |key: &[u8], _: &Bytes| {
                 over = Some(keys::last_number(key)?);
                 Ok(ControlFlow::Break(()))
             };
-            self.visit(&keys::data(place, record.ino, at), &keys::data(place, record.ino, end), note).await?;
+            visit(&self.volume, &keys::data(place, record.ino, at), &keys::data(place, record.ino, end), note).await?;
         }
         Ok(below.into_iter().chain(over).min())
     }
 
     /// The first block from `at` on that the range does not have.
     async fn next_hole(&self, record: &Record, at: u64, end: u64) -> Result<Option<u64>> {
-        if record.range == 0 {
+        if record.contents.range == 0 {
             return Ok((at < end).then_some(at));
         }
-        let found = self.volume.seek(record.base() + Blocks(at), record.base() + Blocks(end), true).await?;
-        Ok(found.map(|block| (block - record.base()).0))
-    }
-
-    /// Makes an inode durable. The caller holds the shape.
-    pub(crate) async fn make_durable(&self, inode: &Arc<Inode>) -> Result<()> {
-        if inode.state().dirty {
-            self.write_record(inode).await?;
-        }
-        let seq = inode.state().seq;
-        Ok(self.pool().sync(seq).await?)
-    }
-
-    /// Bytes that a file takes, holes left out, as far as that is known.
-    pub(crate) fn allocated_known(state: &State) -> Option<u64> {
-        let record = &state.record;
-        match record.kind {
-            FileKind::File if record.sparse => state.counted.map(|counted| counted * BLOCK),
-            FileKind::File => Some(blocks_of(record.size) * BLOCK),
-            _ => Some(0),
-        }
+        let base = record.contents.base();
+        let found = self.volume.seek(base + Blocks(at), base + Blocks(end), true).await?;
+        Ok(found.map(|block| (block - base).0))
     }
 
     /// Counts the bytes that a sparse file takes: a walk over its part of the map, and its pieces.
-    pub(crate) async fn count_allocated(&self, inode: &Arc<Inode>) -> Result<u64> {
+    pub(crate) async fn count_stored(&self, inode: &Arc<Inode>) -> Result<u64> {
         let (record, version) = {
             let state = inode.state();
             (state.record.clone(), state.version)
         };
         let end = blocks_of(record.size);
-        let below = match record.range {
+        let below = match record.contents.range {
             0 => 0,
-            _ => self.volume.stored_blocks(record.base(), Blocks(end)).await?.0,
+            _ => self.volume.stored_blocks(record.contents.base(), Blocks(end)).await?.0,
         };
-        let over = if record.overlaid { self.overlaid_blocks(&inode.place(), record.ino).await? } else { 0 };
+        let over = if record.contents.overlaid { self.overlaid_blocks(&inode.place(), record.ino).await? } else { 0 };
         // Where both have a block it counts once or twice, but a file takes no more than its size.
         let counted = (below + over).min(end);
         let mut state = inode.state();
@@ -503,17 +443,4 @@ fn alone(pieces: Option<&Vec<Piece>>) -> Vec<Bytes> {
         parts.push(Bytes::from_static(&ZEROS[..BLOCK_LEN - at]));
     }
     parts
-}
-
-/// Cuts `skip` bytes off the front, and everything behind `len` bytes.
-fn trim(parts: &mut Vec<Bytes>, mut skip: usize, mut len: usize) {
-    parts.retain_mut(|part| {
-        let front = skip.min(part.len());
-        skip -= front;
-        *part = part.slice(front..);
-        let keep = len.min(part.len());
-        len -= keep;
-        part.truncate(keep);
-        !part.is_empty()
-    });
 }

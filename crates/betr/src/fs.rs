@@ -1,9 +1,10 @@
 //! The trait, method by method. Each holds the shape for reading, or for writing if it moves places.
 
 use crate::Betr;
+use ashlar_inodes::{self as inodes, InodeStore};
 use ashlar_vfs::{
-    Attr, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, Name, NewNode, RenameMode, Result, SeekWhat,
-    SetAttr, StatFs, WriteMode, XattrMode,
+    Attr, DirEntry, FallocateMode, FileKind, FileSystem, Ino, Name, NewNode, RenameMode, Result, SeekWhat, SetAttr,
+    StatFs, WriteMode, XattrMode,
 };
 use bytes::Bytes;
 use tokio::sync::RwLockReadGuard;
@@ -50,35 +51,29 @@ impl FileSystem for Betr {
         self.look_up(parent, name).await
     }
     fn surplus(&self) -> Vec<Ino> {
-        self.table.surplus(self.options.inodes_max)
+        self.table.all.surplus(self.options.inodes_max)
     }
     fn roomy(&self, len: u64) -> bool {
         self.admit_change().is_ok() && self.volume.pool().has_room(len)
     }
     async fn forget(&self, ino: Ino, count: u64) {
         let _shape = self.still().await;
-        let Ok(inode) = self.inode(ino) else { return };
-        {
-            let mut state = inode.state();
-            state.lookups = state.lookups.saturating_sub(count);
-        }
-        self.let_go(inode).await;
+        inodes::forget(self, ino, count).await;
     }
     async fn getattr(&self, ino: Ino) -> Result<Attr> {
         let inode = self.inode(ino)?;
-        let attr = Betr::attr(&inode);
+        let attr = inode.attr();
         if !attr.estimated {
             return Ok(attr);
         }
         let _shape = self.still().await;
-        self.exact_attr(&inode).await
+        inodes::exact_attr(self, &inode).await
     }
     async fn setattr(&self, ino: Ino, changes: SetAttr) -> Result<Attr> {
-        change!(self, self.set_attr(ino, changes))
+        change!(self, inodes::set_attr(self, ino, changes))
     }
     async fn readlink(&self, ino: Ino) -> Result<Bytes> {
-        let record = self.inode(ino)?.record();
-        if record.kind == FileKind::Symlink { Ok(record.target) } else { Err(Errno::Invalid.into()) }
+        self.inode(ino)?.state().record.link_target()
     }
     async fn create(&self, parent: Ino, name: &Name, new: NewNode) -> Result<Attr> {
         change!(self, self.make(parent, name, new, &[]))
@@ -117,12 +112,7 @@ impl FileSystem for Betr {
     }
     async fn release(&self, ino: Ino) {
         let _shape = self.still().await;
-        let Ok(inode) = self.inode(ino) else { return };
-        {
-            let mut state = inode.state();
-            state.handles = state.handles.saturating_sub(1);
-        }
-        self.let_go(inode).await;
+        inodes::release(self, ino).await;
     }
     async fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<Bytes>> {
         let _shape = self.still().await;
@@ -133,8 +123,7 @@ impl FileSystem for Betr {
     }
     async fn fsync(&self, ino: Ino, _data_only: bool) -> Result<()> {
         let _shape = self.still().await;
-        let inode = self.inode(ino)?;
-        self.make_durable(&inode).await
+        inodes::make_durable(self, &self.inode(ino)?).await
     }
     async fn syncfs(&self) -> Result<()> {
         self.write_back().await?;
@@ -152,16 +141,16 @@ impl FileSystem for Betr {
         self.list(ino, cookie, attributes, sink).await
     }
     async fn getxattr(&self, ino: Ino, name: &Name) -> Result<Bytes> {
-        self.get_xattr(ino, name).await
+        inodes::get_xattr(self, ino, name).await
     }
     async fn setxattr(&self, ino: Ino, name: &Name, value: &[u8], mode: XattrMode) -> Result<()> {
-        change!(self, self.set_xattr(ino, name, value, mode))
+        change!(self, inodes::set_xattr(self, ino, name, value, mode))
     }
     async fn listxattr(&self, ino: Ino) -> Result<Vec<Bytes>> {
-        self.list_xattrs(ino).await
+        inodes::list_xattrs(self, ino).await
     }
     async fn removexattr(&self, ino: Ino, name: &Name) -> Result<()> {
-        change!(self, self.remove_xattr(ino, name))
+        change!(self, inodes::remove_xattr(self, ino, name))
     }
     async fn fallocate(&self, ino: Ino, offset: u64, len: u64, mode: FallocateMode) -> Result<()> {
         change!(self, self.allocate(ino, offset, len, mode))
@@ -174,8 +163,6 @@ impl FileSystem for Betr {
         change!(self, self.copy_data(from, to, len))
     }
     async fn statfs(&self) -> Result<StatFs> {
-        // Inodes are not counted: their number is bounded by space alone. Zeros say so, as they do for btrfs.
-        let status = self.pool().status();
-        Ok(StatFs { capacity: status.capacity, free: status.free, files: 0, files_free: 0 })
+        Ok(inodes::statfs(self.pool()))
     }
 }

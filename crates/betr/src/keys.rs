@@ -6,7 +6,7 @@
 //! m place                        what has this name: attributes, or the number of a zone
 //! 3 place inode block            contents: pieces of a block of 4 KiB
 //! 4 place                        sums over what lies below a directory in its zone
-//! X inode name                   extended attribute
+//! X inode name                   extended attribute: `ashlar_inodes::xattr_key`
 //! O inode                        inode without names that somebody may still use: its place, attributes
 //! b place                        what lies below this place is being built; forgotten after a crash
 //! r range                        a block range that is being filled; given up after a crash
@@ -35,7 +35,6 @@ pub(crate) const SUMS: u8 = SUMS_PREFIX;
 pub(crate) const ORPHAN: u8 = b'O';
 pub(crate) const BUILDING: u8 = b'b';
 pub(crate) const FILLING: u8 = b'r';
-const XATTR: u8 = b'X';
 
 /// Blocks of a range: 1 TiB.
 const RANGE_BITS: u32 = 28;
@@ -195,11 +194,6 @@ pub(crate) fn contents(place: &Place, ino: Ino) -> Range {
 /// Bytes behind the place in the key of a block.
 pub(crate) const DATA_TAIL: usize = 16;
 
-pub(crate) fn xattr(ino: Ino, name: &[u8]) -> Vec<u8> {
-    let mut key = numbered(XATTR, ino);
-    key.extend_from_slice(name);
-    key
-}
 /// A key that ends with a number.
 pub(crate) fn numbered(prefix: u8, number: u64) -> Vec<u8> {
     key(prefix, &number.to_be_bytes())
@@ -208,13 +202,6 @@ pub(crate) fn numbered(prefix: u8, number: u64) -> Vec<u8> {
 pub(crate) fn last_number(key: &[u8]) -> Result<u64> {
     let digits = key.len().checked_sub(8).map(|from| &key[from..]);
     digits.map(|mut digits| digits.get_u64()).ok_or_else(|| damaged("a key is cut short"))
-}
-
-pub(crate) fn number(value: u64) -> Bytes {
-    Bytes::copy_from_slice(&value.to_le_bytes())
-}
-pub(crate) fn read_number(mut value: &[u8]) -> Result<u64> {
-    value.try_get_u64_le().map_err(|_| damaged("a number is cut short"))
 }
 
 pub(crate) fn damaged(what: impl Into<String>) -> Error {

@@ -17,10 +17,11 @@
 //!           log entries late; here the log is where contents stay, and only small files and small changes are in the
 //!           dictionary. Its keys hold names; ours hold the positions of names, so that they are short and are cookies.
 
-mod attributes;
 mod audit;
 mod data;
 mod fs;
+#[cfg(test)]
+mod golden;
 mod inode;
 mod keys;
 mod locate;
@@ -35,26 +36,20 @@ mod zones;
 pub use audit::Audit;
 pub use repair::Lost;
 
-use crate::inode::{Inode, Spot, Table};
+use crate::inode::{Inode, Placed, Spot, Table};
 use crate::keys::Place;
 use crate::record::{Entry, Record, Stored};
 use ashlar_env::Env;
+use ashlar_inodes::{Numbers, blocks_of, visit, xattr_keys};
 use ashlar_pool::{Pool, Txn, Volume};
-use ashlar_units::Bytes as Size;
-use ashlar_vfs::{FileSystem, Ino, Result, Time};
+use ashlar_units::{Blocks, Bytes as Size};
+use ashlar_vfs::{FileSystem, Ino, Result};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-/// Numbers are reserved in the dictionary in lots of this many.
-const NUMBER_LOT: u64 = 4096;
-/// Records written in one transaction.
-const RECORDS_PER_COMMIT: usize = 512;
-/// Keys read at once.
-const PAGE: usize = 1024;
 
 /// Memory of an inode with its name and its share of the table.
 pub const INODE_MEMORY: Size = Size(768);
@@ -117,10 +112,8 @@ pub struct Betr {
     table: Table,
     /// Where everything is: held for writing while places change, for reading by all others.
     shape: tokio::sync::RwLock<()>,
-    next_number: AtomicU64,
-    /// Numbers below this one are reserved; the lock is held while more are.
-    reserved: tokio::sync::Mutex<u64>,
-    reserved_until: AtomicU64,
+    /// Of inodes, zones and ranges.
+    numbers: Numbers,
     /// Inodes without names that somebody uses, with where their contents are.
     orphans: Mutex<BTreeMap<Ino, Place>>,
     /// Directories and files that may have outgrown their zone.
@@ -179,16 +172,7 @@ impl Betr {
     }
     /// Inodes in memory.
     pub fn inodes_in_memory(&self) -> usize {
-        self.table.len()
-    }
-
-    pub(crate) fn now(&self) -> Time {
-        Time::from(self.env.wall())
-    }
-
-    /// Refuses changes of a snapshot.
-    pub(crate) fn admit_change(&self) -> Result<()> {
-        if self.options.read_only { Err(ashlar_vfs::Errno::ReadOnly.into()) } else { Ok(()) }
+        self.table.all.len()
     }
 
     pub(crate) fn keeps(&self, rule: Rule) -> bool {
@@ -197,22 +181,7 @@ impl Betr {
 
     /// A number that no inode, zone or range has had.
     pub(crate) async fn new_number(&self) -> Result<u64> {
-        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        if number >= keys::NUMBER_MAX {
-            return Err(ashlar_vfs::Errno::NoSpace.into());
-        }
-        while number >= self.reserved_until.load(Ordering::Acquire) {
-            let mut reserved = self.reserved.lock().await;
-            if number >= *reserved {
-                let until = number + NUMBER_LOT;
-                let mut txn = Txn::new();
-                self.volume.put(&mut txn, keys::NEXT_NUMBER, keys::number(until));
-                self.volume.commit(txn).await?;
-                *reserved = until;
-                self.reserved_until.store(until, Ordering::Release);
-            }
-        }
-        Ok(number)
+        self.numbers.take(&self.volume).await
     }
 
     /// Attributes of the root of a zone.
@@ -223,7 +192,7 @@ impl Betr {
 
     /// Stores an inode's record where it belongs. The caller holds the shape.
     pub(crate) fn put_record(&self, txn: &mut Txn, inode: &Arc<Inode>, record: &Record) {
-        let spot = inode.state().spot.clone();
+        let spot = inode.state().own.spot.clone();
         let (key, entry) = match spot {
             Spot::Named(above) => {
                 let key = keys::of(keys::META, &above.directory.place().child(above.position));
@@ -246,90 +215,27 @@ impl Betr {
         }
     }
 
-    /// Commits `txn` together with a changed record, which becomes the inode's. The caller holds the shape and the inode's lock.
-    pub(crate) async fn commit_record(&self, mut txn: Txn, inode: &Arc<Inode>, record: Record) -> Result<()> {
-        self.put_record(&mut txn, inode, &record);
-        self.count_change(&mut txn, inode, &record);
-        let seq = self.volume.commit(txn).await?;
-        {
-            let mut state = inode.state();
-            (state.record, state.dirty) = (record, false);
-            state.stored_changed();
-            state.seq = state.seq.max(seq);
-        }
-        self.look_at_sums(inode).await
-    }
-
-    /// Writes a record that is newer in memory. The caller holds the shape.
-    pub(crate) async fn write_record(&self, inode: &Arc<Inode>) -> Result<()> {
-        let _lock = inode.lock.write().await;
-        let record = {
-            let state = inode.state();
-            if !state.dirty || state.reaped {
-                return Ok(());
-            }
-            state.record.clone()
-        };
-        self.commit_record(Txn::new(), inode, record).await
-    }
-
     /// Writes all records that are newer in memory.
     pub(crate) async fn write_back(&self) -> Result<()> {
         let _shape = self.shape.read().await;
-        for lot in self.table.dirty().chunks(RECORDS_PER_COMMIT) {
-            let inodes: Vec<&Arc<Inode>> = lot.iter().collect();
-            let _locks = inode::lock_all(&inodes).await;
-            let mut txn = Txn::new();
-            for inode in lot {
-                let record = {
-                    let state = inode.state();
-                    (state.dirty && !state.reaped).then(|| state.record.clone())
-                };
-                record.iter().for_each(|record| self.put_record(&mut txn, inode, record));
-            }
-            let seq = self.volume.commit(txn).await?;
-            for inode in lot {
-                let mut state = inode.state();
-                state.dirty = false;
-                state.seq = state.seq.max(seq);
-            }
-        }
-        Ok(())
+        let put = |txn: &mut Txn, inode: &Arc<Inode>, record: &Record| self.put_record(txn, inode, record);
+        self.table.all.write_back(&self.volume, put).await
     }
 
     /// Everything of a file without names goes, in `txn`.
     fn forget_file(&self, txn: &mut Txn, place: &Place, record: &Record) {
         self.volume.delete(txn, &keys::numbered(keys::ORPHAN, record.ino));
         if record.has_xattrs {
-            let (low, high) = (keys::xattr(record.ino, &[]), keys::xattr(record.ino + 1, &[]));
+            let (low, high) = xattr_keys(record.ino);
             self.volume.delete_range(txn, &low, &high);
         }
-        if record.overlaid {
+        if record.contents.overlaid {
             let (low, high) = keys::contents(place, record.ino);
             self.volume.delete_range(txn, &low, &high);
         }
-        if record.range != 0 {
-            self.volume.discard(txn, record.base(), data::blocks(data::blocks_of(record.size)));
+        if record.contents.range != 0 {
+            self.volume.discard(txn, record.contents.base(), Blocks(blocks_of(record.size)));
         }
-    }
-
-    /// Forgets an inode without names. Several may let go of it, one after another. The caller holds the shape.
-    pub(crate) async fn reap(&self, inode: &Arc<Inode>) -> Result<()> {
-        let _lock = inode.lock.write().await;
-        let record = {
-            let state = inode.state();
-            if state.reaped || state.is_used() {
-                return Ok(());
-            }
-            state.record.clone()
-        };
-        let mut txn = Txn::new().deleting();
-        self.forget_file(&mut txn, &inode.place(), &record);
-        self.volume.commit(txn).await?;
-        self.orphans.lock().remove(&inode.ino);
-        let mut state = inode.state();
-        (state.dirty, state.reaped) = (false, true);
-        Ok(())
     }
 
     /// Inodes that lost their last name before a crash.
@@ -350,30 +256,8 @@ impl Betr {
             all.push((Bytes::copy_from_slice(key), value.clone()));
             Ok(ControlFlow::Continue(()))
         };
-        self.visit(&[prefix], &[prefix + 1], note).await?;
+        visit(&self.volume, &[prefix], &[prefix + 1], note).await?;
         Ok(all)
-    }
-
-    /// Visits the keys from `low` on and below `high` in order, until a visit breaks off.
-    pub(crate) async fn visit(
-        &self,
-        low: &[u8],
-        high: &[u8],
-        mut visit: impl FnMut(&[u8], &Bytes) -> Result<ControlFlow<()>> + Send,
-    ) -> Result<()> {
-        let mut low = low.to_vec();
-        loop {
-            let page = self.volume.page(&low, Some(high), PAGE).await?;
-            for (key, value) in &page.entries {
-                if visit(key, value)?.is_break() {
-                    return Ok(());
-                }
-            }
-            match page.next {
-                Some(next) => low = next.to_vec(),
-                None => return Ok(()),
-            }
-        }
     }
 }
 

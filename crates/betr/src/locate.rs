@@ -19,7 +19,7 @@ impl Betr {
     pub async fn path_of_range(&self, range: u64) -> Result<Option<(Ino, String)>> {
         let mut found = None;
         let note = |place: Place, entry: Entry| match entry.stored {
-            Stored::Record(record) if record.range == range => {
+            Stored::Record(record) if record.contents.range == range => {
                 found = Some((record.ino, place));
                 ControlFlow::Break(())
             }
@@ -80,7 +80,7 @@ impl Betr {
         // Zones to go on behind after damage: more each time, for a leaf of the index may hold many.
         let mut step = 1u64;
         loop {
-            let Ok(page) = self.volume.page(&low, Some(&end), crate::PAGE).await else {
+            let Ok(page) = self.volume.page(&low, Some(&end), ashlar_inodes::PAGE).await else {
                 let zone = Place::first_in(&low[1..]).map_or(0, |place| place.zone()).saturating_add(step);
                 if zone > keys::NUMBER_MAX {
                     return Ok(());

@@ -1,24 +1,18 @@
 //! Names: looking up, making, removing, listing.
 
 use crate::Betr;
-use crate::inode::{Above, Inode, Spot, State, lock_all};
+use crate::inode::{Above, Inode, Own, Placed, Spot, State};
 use crate::keys::{self, DEPTH_MAX, Place};
 use crate::record::{Entry, Record, Stored};
+use ashlar_inodes::{
+    COLLISIONS_MAX, InodeStore, check_name, check_name_len, check_removal, check_target, inherit, let_go, list_dots,
+    lock_all,
+};
 use ashlar_pool::Txn;
-use ashlar_vfs::{Attr, DirEntry, Errno, FileKind, Ino, NAME_LEN_MAX, Name, NewNode, Result, acl};
+use ashlar_vfs::{Attr, DirEntry, Errno, FileKind, Ino, Name, NewNode, Result};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Most names of one inode.
-pub(crate) const LINKS_MAX: u32 = 65_000;
-/// Names of one hash in a directory.
-const COLLISIONS_MAX: u64 = 256;
-/// Longest target of a symbolic link.
-const TARGET_LEN_MAX: usize = 4095;
-const S_ISGID: u32 = 0o2000;
-/// Cookies of `.` and `..`; those of entries are larger.
-const DOT: u64 = 1;
-const DOT_DOT: u64 = 2;
 /// Entries read from the dictionary at once.
 const LISTING_PAGE: usize = 256;
 
@@ -32,8 +26,7 @@ pub(crate) struct Found {
 
 impl Betr {
     pub(crate) fn position_of(&self, name: &Name) -> u64 {
-        let hash = xxhash_rust::xxh3::xxh3_64_with_seed(name, self.hash_seed) >> (64 - self.options.hash_bits);
-        hash.max(1) * COLLISIONS_MAX
+        ashlar_inodes::position_of(name, self.hash_seed, self.options.hash_bits)
     }
 
     /// Looks for a name in the directory at `place`.
@@ -66,24 +59,6 @@ impl Betr {
         }
     }
 
-    /// A directory that still has a name, for adding to it.
-    pub(crate) fn check_directory(directory: &Inode) -> Result<()> {
-        let state = directory.state();
-        match (state.record.kind, state.record.links) {
-            (FileKind::Directory, 0) => Err(Errno::NotFound.into()),
-            (FileKind::Directory, _) => Ok(()),
-            _ => Err(Errno::NotDirectory.into()),
-        }
-    }
-
-    pub(crate) fn check_name(name: &Name) -> Result<()> {
-        if name.len() > NAME_LEN_MAX {
-            return Err(Errno::NameTooLong.into());
-        }
-        let valid = !name.is_empty() && !name.contains(&b'/') && !name.contains(&0) && name != b"." && name != b"..";
-        if valid { Ok(()) } else { Err(Errno::Invalid.into()) }
-    }
-
     /// The inode that an entry, read after `before` evictions, stands for; `None`: read the entry again.
     pub(crate) async fn admit_entry(
         &self,
@@ -102,9 +77,9 @@ impl Betr {
         // Which commit concerned it last is not known any more, but it was not a later one.
         let seq = self.pool().newest();
         let state = match stored {
-            Stored::Record(record) => State::new(record, Spot::Named(above), seq),
+            Stored::Record(record) => State::new(record, Own::at(Spot::Named(above)), seq),
             Stored::Zone { zone, .. } => match self.zone_root(zone).await? {
-                Some(record) if record.ino == ino => State::new(record, Spot::Root(zone, Some(above)), seq),
+                Some(record) if record.ino == ino => State::new(record, Own::at(Spot::Root(zone, Some(above))), seq),
                 // It is being removed, or was meanwhile.
                 _ if self.table.get(ino).is_some() || self.table.evictions() != before => return Ok(None),
                 _ => return Err(keys::damaged(format!("an entry names zone {zone}, which has no root")).into()),
@@ -126,18 +101,12 @@ impl Betr {
     }
 
     pub(crate) async fn look_up(&self, parent: Ino, name: &Name) -> Result<Attr> {
-        if name.len() > NAME_LEN_MAX {
-            return Err(Errno::NameTooLong.into());
-        }
+        check_name_len(name)?;
         let directory = self.inode(parent)?;
         if name == b"." || name == b".." {
             return self.look_around(directory, name);
         }
-        match directory.record() {
-            Record { links: 0, kind: FileKind::Directory, .. } => return Err(Errno::NotFound.into()),
-            record if !record.is_directory() => return Err(Errno::NotDirectory.into()),
-            _ => {}
-        }
+        directory.state().record.check_directory()?;
         loop {
             let (_, inode) = self.resolve(&directory, name).await?;
             {
@@ -145,11 +114,10 @@ impl Betr {
                 // It may have lost its last name before the reference was counted.
                 if state.record.links > 0 {
                     state.lookups += 1;
-                    drop(state);
-                    return Ok(Betr::attr(&inode));
+                    return Ok(state.attr());
                 }
             }
-            self.let_go(inode).await;
+            let_go(self, inode).await;
             // Whoever removes it holds the directory until the name is gone.
             drop(directory.lock.read().await);
         }
@@ -168,59 +136,18 @@ impl Betr {
             return Err(Errno::Stale.into());
         }
         state.lookups += 1;
-        drop(state);
-        Ok(Betr::attr(&found))
-    }
-
-    /// The record of a new inode in `directory`.
-    fn new_record(&self, ino: Ino, directory: &Record, new: &NewNode, target: Bytes) -> Record {
-        let inherits = directory.permissions & S_ISGID != 0;
-        let is_directory = new.kind == FileKind::Directory;
-        Record {
-            permissions: new.permissions | if inherits && is_directory { S_ISGID } else { 0 },
-            uid: new.uid,
-            gid: if inherits { directory.gid } else { new.gid },
-            device: new.device,
-            size: target.len() as u64,
-            parent: if is_directory { directory.ino } else { 0 },
-            target,
-            ..Record::new(ino, new.kind, self.now())
-        }
-    }
-
-    /// Gives a new inode what its directory's default access control list says; without one, the umask applies.
-    async fn inherit(&self, txn: &mut Txn, directory: &Inode, record: &mut Record, umask: u32) -> Result<()> {
-        if record.kind == FileKind::Symlink {
-            return Ok(());
-        }
-        let Some(default) = self.acl(directory, acl::DEFAULT).await? else {
-            record.permissions &= !(umask & 0o777);
-            return Ok(());
-        };
-        if record.is_directory() {
-            self.volume.put(txn, &keys::xattr(record.ino, acl::DEFAULT), default.encode());
-            record.has_xattrs = true;
-        }
-        let list = default.inherited(record.permissions);
-        record.permissions = record.permissions & !0o777 | list.mode();
-        if !list.is_plain() {
-            self.volume.put(txn, &keys::xattr(record.ino, acl::ACCESS), list.encode());
-            record.has_xattrs = true;
-        }
-        Ok(())
+        Ok(state.attr())
     }
 
     /// Makes a name and what it names.
     pub(crate) async fn make(&self, parent: Ino, name: &Name, new: NewNode, target: &[u8]) -> Result<Attr> {
         self.admit_change()?;
-        Self::check_name(name)?;
-        if target.len() > TARGET_LEN_MAX {
-            return Err(Errno::NameTooLong.into());
-        }
+        check_name(name)?;
+        check_target(target)?;
         let directory = self.inode(parent)?;
         let ino = self.new_number().await?;
         let _lock = directory.lock.write().await;
-        Self::check_directory(&directory)?;
+        directory.state().record.check_directory()?;
         let place = directory.place();
         let found = self.find(&place, name).await?;
         if found.entry.is_some() {
@@ -228,33 +155,29 @@ impl Betr {
         }
         let mut above = directory.record();
         let mut txn = Txn::new();
-        let mut record = self.new_record(ino, &above, &new, Bytes::copy_from_slice(target));
-        self.inherit(&mut txn, &directory, &mut record, new.umask).await?;
+        let mut record = above.child(ino, &new, target, self.now());
+        inherit(self, &mut txn, &directory, &mut record, new.umask).await?;
         if record.is_directory() {
-            if above.links >= LINKS_MAX {
-                return Err(Errno::TooManyLinks.into());
-            }
-            above.links += 1;
+            above.add_link()?;
         }
-        (above.modified, above.changed) = (record.born, record.born);
+        above.modify(record.born);
         let name = Above { directory: directory.clone(), position: found.vacant, name: Bytes::copy_from_slice(name) };
         let deep = record.is_directory() && place.depth() + 1 >= DEPTH_MAX;
         let spot = if deep { Spot::Root(self.new_number().await?, Some(name)) } else { Spot::Named(name) };
         self.put_spot(&mut txn, &spot, &record);
         self.count(&mut txn, &directory, self.stored_in(&spot, &record).weight(self.zones.inline.0));
         // In memory first: who finds the name must find this inode.
-        let mut state = State::new(record, spot, Default::default());
-        (state.lookups, state.handles, state.grown) = (1, u64::from(new.open), 0);
-        let inode = self.table.insert(state);
+        let state = State::new(record, Own { spot, grown: 0 }, Default::default()).used(new.open);
+        let inode = self.table.all.insert(state);
         if let Err(error) = self.commit_record(txn, &directory, above).await {
             let mut state = inode.state();
             (state.lookups, state.handles, state.reaped, state.record.links) = (0, 0, true, 0);
             drop(state);
-            self.table.remove_unused(inode);
+            self.remove_unused(inode);
             return Err(error);
         }
         inode.state().seq = directory.state().seq;
-        Ok(Betr::attr(&inode))
+        Ok(inode.attr())
     }
 
     /// What a name of an inode at this spot stands for.
@@ -282,30 +205,28 @@ impl Betr {
     pub(crate) async fn make_nameless(&self, parent: Ino, new: NewNode) -> Result<Attr> {
         self.admit_change()?;
         let directory = self.inode(parent)?;
-        Self::check_directory(&directory)?;
+        directory.state().record.check_directory()?;
         let (ino, zone) = (self.new_number().await?, self.new_number().await?);
         let mut txn = Txn::new();
-        let mut record = Record { links: 0, ..self.new_record(ino, &directory.record(), &new, Bytes::new()) };
-        self.inherit(&mut txn, &directory, &mut record, new.umask).await?;
+        let mut record = Record { links: 0, ..directory.record().child(ino, &new, &[], self.now()) };
+        inherit(self, &mut txn, &directory, &mut record, new.umask).await?;
         let place = Place::root_of(zone);
         self.note_orphan(&mut txn, &place, &record);
         let seq = self.volume.commit(txn).await?;
         self.orphans.lock().insert(ino, place.clone());
-        let mut state = State::new(record, Spot::Orphan(place), seq);
-        (state.lookups, state.handles) = (1, u64::from(new.open));
-        let inode = self.table.insert(state);
-        Ok(Betr::attr(&inode))
+        let state = State::new(record, Own::at(Spot::Orphan(place)), seq).used(new.open);
+        Ok(self.table.all.insert(state).attr())
     }
 
     pub(crate) async fn remove(&self, parent: Ino, name: &Name, directory_wanted: bool) -> Result<()> {
         self.admit_change()?;
-        Self::check_name(name)?;
+        check_name(name)?;
         let directory = self.inode(parent)?;
-        Self::check_directory(&directory)?;
+        directory.state().record.check_directory()?;
         loop {
             let (_, inode) = self.resolve(&directory, name).await?;
             let removed = self.remove_inode(&directory, name, &inode, directory_wanted).await;
-            self.let_go(inode).await;
+            let_go(self, inode).await;
             if removed? {
                 return Ok(());
             }
@@ -321,24 +242,20 @@ impl Betr {
         directory_wanted: bool,
     ) -> Result<bool> {
         let _locks = lock_all(&[directory, inode]).await;
-        Self::check_directory(directory)?;
+        directory.state().record.check_directory()?;
         let (position, entry) = self.find(&directory.place(), name).await?.entry.ok_or(Errno::NotFound)?;
         if entry.stored.ino() != inode.ino {
             return Ok(false);
         }
         let is_directory = entry.stored.kind() == FileKind::Directory;
-        match (is_directory, directory_wanted) {
-            (true, false) => return Err(Errno::IsDirectory.into()),
-            (false, true) => return Err(Errno::NotDirectory.into()),
-            _ => {}
-        }
+        check_removal(entry.stored.kind(), directory_wanted)?;
         if is_directory && !self.is_empty(&inode.place()).await? {
             return Err(Errno::NotEmpty.into());
         }
         let mut txn = Txn::new().deleting();
         let lost = self.lose_name(&mut txn, directory, position, &entry, inode);
         let mut above = directory.record();
-        (above.modified, above.changed) = (lost.record.changed, lost.record.changed);
+        above.modify(lost.record.changed);
         above.links -= u32::from(is_directory);
         self.commit_record(txn, directory, above).await.inspect_err(|_| lost.undo(inode))?;
         self.adopt_loss(inode, lost, directory.state().seq);
@@ -377,7 +294,7 @@ impl Betr {
             let before = state.record.links;
             let record = &mut state.record;
             record.links = if record.is_directory() { 0 } else { record.links.saturating_sub(1) };
-            (state.is_used(), before, state.spot.clone())
+            (state.is_used(), before, state.own.spot.clone())
         };
         let record = Record { changed: self.now(), ..inode.record() };
         let spot = match spot {
@@ -410,14 +327,14 @@ impl Betr {
             self.orphans.lock().insert(inode.ino, place.clone());
         }
         let mut state = inode.state();
-        (state.record, state.spot, state.reaped) = (loss.record, loss.spot, loss.reaped);
-        (state.dirty, state.seq) = (false, state.seq.max(seq));
+        (state.own.spot, state.reaped) = (loss.spot, loss.reaped);
+        state.adopt(loss.record, seq);
     }
 
     pub(crate) async fn list(
         &self,
         ino: Ino,
-        mut cookie: u64,
+        cookie: u64,
         attributes: bool,
         sink: &mut (dyn FnMut(DirEntry<'_>) -> bool + Send),
     ) -> Result<()> {
@@ -426,15 +343,7 @@ impl Betr {
         if !record.is_directory() {
             return Err(Errno::NotDirectory.into());
         }
-        for (own, name, target) in [(DOT, &b"."[..], ino), (DOT_DOT, b"..", record.parent)] {
-            let entry = DirEntry { ino: target, cookie: own, kind: FileKind::Directory, name, attr: None };
-            if cookie < own {
-                if !sink(entry) {
-                    return Ok(());
-                }
-                cookie = own;
-            }
-        }
+        let Some(cookie) = list_dots(&record, cookie, sink) else { return Ok(()) };
         if record.links == 0 {
             return Ok(());
         }
@@ -461,7 +370,7 @@ impl Betr {
                     },
                 };
                 inode.state().lookups += 1;
-                let attr = Betr::attr(&inode);
+                let attr = inode.attr();
                 // Gone meanwhile: then it is not listed.
                 let taken = attr.links > 0 && {
                     let entry = DirEntry { ino: attr.ino, cookie, kind: attr.kind, name: &name, attr: Some(attr) };
@@ -469,13 +378,13 @@ impl Betr {
                         true
                     } else {
                         inode.state().lookups -= 1;
-                        self.let_go(inode).await;
+                        let_go(self, inode).await;
                         return Ok(());
                     }
                 };
                 if !taken {
                     inode.state().lookups -= 1;
-                    self.let_go(inode).await;
+                    let_go(self, inode).await;
                 }
             }
             match page.next {

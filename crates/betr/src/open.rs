@@ -1,27 +1,19 @@
 //! Making and opening a file system, and what it does by itself while it is open.
 
-use crate::inode::{Spot, State, Table};
+use crate::inode::{Own, Spot, State, Table};
 use crate::keys::{self, Place};
 use crate::record::{Entry, Record};
-use crate::{Betr, NUMBER_LOT, Options, Zones};
+use crate::{Betr, Options, Zones};
 use ashlar_block::Kind;
 use ashlar_env::Env;
+use ashlar_inodes::{NUMBER_LOT, Numbers, WRITE_BACK_INTERVAL, is_damage, number_value, read_number};
 use ashlar_pool::{Txn, Volume};
 use ashlar_units::Bytes as Size;
-use ashlar_vfs::{FileKind, ROOT, Result, Time};
+use ashlar_vfs::{ROOT, Result, Time};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
-
-/// Times that changed in memory alone are written after this long.
-const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Whether something is stored and cannot be read.
-pub(crate) fn is_damage(error: &ashlar_block::Error) -> bool {
-    matches!(error.kind(), Kind::Corrupt | Kind::Failed)
-}
 
 fn encode_format(seed: u64, zones: Zones) -> Bytes {
     let mut format = BytesMut::new();
@@ -43,10 +35,6 @@ fn decode_format(mut format: Bytes) -> Result<(u64, Zones)> {
     Ok((seed, zones))
 }
 
-pub(crate) fn new_root(now: Time, uid: u32, gid: u32) -> Record {
-    Record { permissions: 0o755, uid, gid, parent: ROOT, ..Record::new(ROOT, FileKind::Directory, now) }
-}
-
 /// The format, from either copy; an error if neither is there and one cannot be read.
 pub(crate) async fn read_format(volume: &Volume) -> ashlar_block::Result<Option<Bytes>> {
     match volume.get(keys::FORMAT).await {
@@ -62,7 +50,7 @@ pub(crate) async fn read_format(volume: &Volume) -> ashlar_block::Result<Option<
 /// The number below which all may be in use.
 pub(crate) async fn read_counter(volume: &Volume) -> ashlar_block::Result<u64> {
     let next = volume.get(keys::NEXT_NUMBER).await?.ok_or_else(|| keys::damaged("the counter is gone"))?;
-    let next = keys::read_number(&next)?;
+    let next = read_number(&next)?;
     let valid = next <= keys::NUMBER_MAX + NUMBER_LOT;
     if valid { Ok(next) } else { Err(keys::damaged("the counter is out of range")) }
 }
@@ -93,12 +81,12 @@ impl Betr {
             return Err(ashlar_block::Error::misuse(message).into());
         }
         let env = volume.pool().env();
-        let root = new_root(Time::from(env.wall()), uid, gid);
+        let root = Record::root(Time::from(env.wall()), uid, gid);
         let format = encode_format(env.random(), zones);
         let mut txn = Txn::new();
         volume.put(&mut txn, keys::FORMAT, format.clone());
         volume.put(&mut txn, keys::FORMAT_COPY, format);
-        volume.put(&mut txn, keys::NEXT_NUMBER, keys::number(ROOT + 1));
+        volume.put(&mut txn, keys::NEXT_NUMBER, number_value(ROOT + 1));
         volume.put(&mut txn, &keys::of(keys::META, &Place::root_of(keys::ROOT_ZONE)), Entry::nameless(root).encode());
         let seq = volume.commit(txn).await?;
         volume.pool().sync(seq).await?;
@@ -120,7 +108,7 @@ impl Betr {
             counter => counter?,
         };
         let root = match root {
-            Err(error) if is_damage(&error) => new_root(Time::from(volume.pool().env().wall()), 0, 0),
+            Err(error) if is_damage(&error) => Record::root(Time::from(volume.pool().env().wall()), 0, 0),
             root => root?,
         };
         let mut betr = Betr {
@@ -130,9 +118,7 @@ impl Betr {
             hash_seed,
             table: Table::default(),
             shape: tokio::sync::RwLock::default(),
-            next_number: AtomicU64::new(next),
-            reserved: tokio::sync::Mutex::new(next),
-            reserved_until: AtomicU64::new(next),
+            numbers: Numbers::new(keys::NEXT_NUMBER, next, keys::NUMBER_MAX),
             orphans: Mutex::default(),
             grown: Mutex::default(),
             shrunk: Mutex::default(),
@@ -142,7 +128,8 @@ impl Betr {
             damage,
             volume,
         };
-        betr.table.insert(State::new(root, Spot::Root(keys::ROOT_ZONE, None), betr.pool().newest()));
+        let own = Own::at(Spot::Root(keys::ROOT_ZONE, None));
+        betr.table.all.insert(State::new(root, own, betr.pool().newest()));
         if !options.read_only
             && let Err(error) = betr.forget_unfinished().await
         {

@@ -1,12 +1,12 @@
 //! Moving names, and adding them.
 
 use crate::Betr;
-use crate::inode::{Inode, Spot};
+use crate::inode::{Inode, Placed, Spot};
 use crate::keys::{self, DEPTH_MAX};
-use crate::namespace::LINKS_MAX;
 use crate::record::{Entry, Record};
+use ashlar_inodes::{InodeStore, check_name, let_go};
 use ashlar_pool::Txn;
-use ashlar_vfs::{Attr, Errno, FileKind, Ino, Name, RenameMode, Result};
+use ashlar_vfs::{Attr, Errno, Ino, Name, RenameMode, Result};
 use std::sync::Arc;
 
 /// A name, and what has it.
@@ -24,7 +24,7 @@ fn is_above(inode: &Arc<Inode>, directory: &Arc<Inode>) -> bool {
         if Arc::ptr_eq(&here, inode) {
             return true;
         }
-        at = here.state().above().map(|above| above.directory.clone());
+        at = here.state().own.above().map(|above| above.directory.clone());
     }
     false
 }
@@ -41,18 +41,18 @@ impl Betr {
     /// Moves a name. The caller holds the shape for writing.
     pub(crate) async fn move_name(&self, from: (Ino, &Name), to: (Ino, &Name), mode: RenameMode) -> Result<()> {
         self.admit_change()?;
-        Self::check_name(from.1)?;
-        Self::check_name(to.1)?;
+        check_name(from.1)?;
+        check_name(to.1)?;
         let (source_dir, target_dir) = (self.inode(from.0)?, self.inode(to.0)?);
-        Self::check_directory(&source_dir)?;
+        source_dir.state().record.check_directory()?;
         let source = self.named(&source_dir, from.1).await?.ok_or(Errno::NotFound)?;
-        Self::check_directory(&target_dir)?;
+        target_dir.state().record.check_directory()?;
         let target = self.named(&target_dir, to.1).await?;
         let inode = target.as_ref().map(|target| target.inode.clone());
         let moved = self.change(&source, &target_dir, to.1, target, mode).await;
-        self.let_go(source.inode).await;
+        let_go(self, source.inode).await;
         if let Some(inode) = inode {
-            self.let_go(inode).await;
+            let_go(self, inode).await;
         }
         moved
     }
@@ -94,7 +94,7 @@ impl Betr {
             Some(target) => target.position,
             None => self.find(&target_dir.place(), name).await?.vacant,
         };
-        if is_directory && !source.inode.state().is_root_of_zone() {
+        if is_directory && !source.inode.state().own.is_root_of_zone() {
             let depth = target_dir.place().depth() + 1 + self.depth_below(&source.inode.place()).await?;
             // Nothing may be built where a directory still is, and nothing may lie too deep.
             if target.is_some() || depth > DEPTH_MAX {
@@ -115,7 +115,7 @@ impl Betr {
             record.parent = target_dir.ino;
         }
         let above = Betr::name_at(target_dir, position, name);
-        let spot = match &source.inode.state().spot {
+        let spot = match &source.inode.state().own.spot {
             Spot::Root(zone, _) => Spot::Root(*zone, Some(above)),
             _ => Spot::Named(above),
         };
@@ -136,9 +136,9 @@ impl Betr {
     /// Of several names of an inode, this one is now the one that memory knows: it will move.
     fn own_name(&self, named: &Named) {
         let mut state = named.inode.state();
-        if let Spot::Root(zone, _) = state.spot {
+        if let Spot::Root(zone, _) = state.own.spot {
             let above = Betr::name_at(&named.directory, named.position, &named.entry.name);
-            state.spot = Spot::Root(zone, Some(above));
+            state.own.spot = Spot::Root(zone, Some(above));
         }
     }
 
@@ -159,7 +159,7 @@ impl Betr {
             record.links = record.links.wrapping_add(arrives);
         }
         for (directory, record) in &mut changed {
-            (record.modified, record.changed) = (now, now);
+            record.modify(now);
             self.put_record(txn, directory, record);
         }
         changed
@@ -168,8 +168,7 @@ impl Betr {
     /// The records of directories were committed.
     fn adopt(&self, changed: Vec<(Arc<Inode>, Record)>, seq: ashlar_pool::Seq) {
         for (directory, record) in changed {
-            let mut state = directory.state();
-            (state.record, state.dirty, state.seq) = (record, false, state.seq.max(seq));
+            directory.state().adopt(record, seq);
         }
     }
 
@@ -182,7 +181,7 @@ impl Betr {
         }
         for named in [source, target] {
             self.own_name(named);
-            if !named.inode.state().is_root_of_zone() {
+            if !named.inode.state().own.is_root_of_zone() {
                 self.split(&named.inode).await?;
                 self.shrunk.lock().insert(named.inode.ino);
             }
@@ -201,7 +200,7 @@ impl Betr {
             if record.is_directory() {
                 record.parent = at.directory.ino;
             }
-            let Spot::Root(zone, _) = named.inode.state().spot else { continue };
+            let Spot::Root(zone, _) = named.inode.state().own.spot else { continue };
             let above = Betr::name_at(&at.directory, at.position, &at.entry.name);
             let spot = Spot::Root(zone, Some(above));
             self.put_spot(&mut txn, &spot, &record);
@@ -211,8 +210,8 @@ impl Betr {
         self.adopt(dirs, seq);
         for (inode, spot, record) in placed {
             let mut state = inode.state();
-            (state.record, state.spot, state.dirty) = (record, spot, false);
-            state.seq = state.seq.max(seq);
+            state.own.spot = spot;
+            state.adopt(record, seq);
         }
         Ok(())
     }
@@ -221,20 +220,20 @@ impl Betr {
     /// writing.
     pub(crate) async fn add_link(&self, ino: Ino, parent: Ino, name: &Name) -> Result<Attr> {
         self.admit_change()?;
-        Self::check_name(name)?;
+        check_name(name)?;
         let (inode, directory) = (self.inode(ino)?, self.inode(parent)?);
-        Self::check_directory(&directory)?;
+        directory.state().record.check_directory()?;
         let found = self.find(&directory.place(), name).await?;
         if found.entry.is_some() {
             return Err(Errno::Exists.into());
         }
         let mut record = inode.record();
-        match record.kind {
-            FileKind::Directory => return Err(Errno::NotPermitted.into()),
-            _ if record.links >= LINKS_MAX => return Err(Errno::TooManyLinks.into()),
-            _ => {}
+        if record.is_directory() {
+            return Err(Errno::NotPermitted.into());
         }
-        let spot = inode.state().spot.clone();
+        let nameless = record.links == 0;
+        record.add_link()?;
+        let spot = inode.state().own.spot.clone();
         match spot {
             Spot::Named(_) => self.split(&inode).await?,
             Spot::Orphan(place) if place.depth() > 0 => {
@@ -245,17 +244,16 @@ impl Betr {
         }
         // The directory may be the one that held the only name: its place is as before, what it counts is not.
         let mut txn = Txn::new();
-        let spot = inode.state().spot.clone();
+        let spot = inode.state().own.spot.clone();
         let above = Betr::name_at(&directory, found.vacant, name);
         let zone = match &spot {
             Spot::Root(zone, _) => *zone,
             Spot::Orphan(place) => place.zone(),
             Spot::Named(_) => return Err(keys::damaged("a file with several names is in no zone of its own").into()),
         };
-        if record.links == 0 {
+        if nameless {
             self.volume.delete(&mut txn, &keys::numbered(keys::ORPHAN, ino));
         }
-        record.links += 1;
         record.changed = self.now();
         let spot = Spot::Root(zone, Some(above));
         self.put_spot(&mut txn, &spot, &record);
@@ -266,11 +264,11 @@ impl Betr {
         self.orphans.lock().remove(&ino);
         {
             let mut state = inode.state();
-            (state.record, state.spot, state.dirty) = (record, spot, false);
-            state.seq = state.seq.max(seq);
+            state.own.spot = spot;
+            state.adopt(record, seq);
             state.lookups += 1;
         }
         self.look_at_sums(&directory).await?;
-        Ok(Betr::attr(&inode))
+        Ok(inode.attr())
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::audit::Fix;
 use crate::keys::{self, Place, RANGE_BLOCKS};
-use crate::open::{new_root, read_counter, read_format, read_root};
-use crate::record::{Entry, Stored};
-use crate::{Betr, NUMBER_LOT, Options};
+use crate::open::{read_counter, read_format, read_root};
+use crate::record::{Entry, Record, Stored};
+use crate::{Betr, Options};
+use ashlar_inodes::{NUMBER_LOT, number_value};
 use ashlar_pool::{Txn, Volume};
 use ashlar_units::Lba;
 use ashlar_vfs::{Result, Time};
@@ -48,11 +49,11 @@ impl Betr {
         let mut txn = Txn::new();
         if read_counter(volume).await.is_err() {
             let next = Betr::numbers_in_use(volume).await?;
-            volume.put(&mut txn, keys::NEXT_NUMBER, keys::number(next));
+            volume.put(&mut txn, keys::NEXT_NUMBER, number_value(next));
             told.push(format!("numbers go on from {next}"));
         }
         if read_root(volume).await.is_err() {
-            let root = Entry::nameless(new_root(Time::from(volume.pool().env().wall()), 0, 0));
+            let root = Entry::nameless(Record::root(Time::from(volume.pool().env().wall()), 0, 0));
             volume.put(&mut txn, &keys::of(keys::META, &Place::root_of(keys::ROOT_ZONE)), root.encode());
             told.push("made the root directory anew, owned by root".into());
         }
@@ -82,7 +83,7 @@ impl Betr {
         for prefix in [keys::META, keys::DATA, keys::ORPHAN, keys::FILLING, keys::BUILDING] {
             let (mut low, end) = (vec![prefix], [prefix + 1]);
             loop {
-                let page = volume.page(&low, Some(&end), crate::PAGE).await?;
+                let page = volume.page(&low, Some(&end), ashlar_inodes::PAGE).await?;
                 for (key, value) in &page.entries {
                     let ino = match prefix {
                         keys::META => Entry::decode(value).ok().map(|entry| most_of(&entry.stored)),
@@ -138,7 +139,7 @@ impl Betr {
 /// The largest number that an entry names.
 fn most_of(stored: &Stored) -> u64 {
     match stored {
-        Stored::Record(record) => record.ino.max(record.range).max(record.parent),
+        Stored::Record(record) => record.ino.max(record.contents.range).max(record.parent),
         Stored::Zone { zone, ino, .. } => (*zone).max(*ino),
     }
 }

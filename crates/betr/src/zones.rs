@@ -4,10 +4,11 @@
 //! last. Until then nothing leads to the copies; a note of them makes the next opening forget them after a crash. The shape is
 //! held for writing, so that nothing changes meanwhile.
 
-use crate::inode::{Above, Inode, Spot};
+use crate::inode::{Above, Inode, Placed, Spot};
 use crate::keys::{self, Place, Range};
-use crate::record::Record;
+use crate::record::{Record, weight_of};
 use crate::{Betr, Rule};
+use ashlar_inodes::visit;
 use ashlar_pool::{Txn, patches};
 use ashlar_vfs::{Ino, Result};
 use bytes::Bytes;
@@ -39,7 +40,7 @@ impl Move<'_> {
     async fn copy(&mut self, range: &Range, name: impl Fn(&[u8]) -> Vec<u8>) -> Result<()> {
         let (mut low, high) = range.clone();
         loop {
-            let page = self.betr.volume.page(&low, Some(&high), crate::PAGE).await?;
+            let page = self.betr.volume.page(&low, Some(&high), ashlar_inodes::PAGE).await?;
             for (key, value) in page.entries {
                 // A copy: a slice would keep the whole index node in memory, as part of the memtable.
                 self.put(&name(&key), Bytes::copy_from_slice(&value));
@@ -62,8 +63,8 @@ impl Betr {
             let key = keys::of(keys::SUMS, &at.place());
             self.volume.overlay(txn, &key, patches::sums(delta));
             let mut state = at.state();
-            state.grown = state.grown.saturating_add(delta.iter().map(|number| (*number).max(0) as u64).sum());
-            if delta.iter().any(|number| *number < 0) && state.is_root_of_zone() {
+            state.own.grown = state.own.grown.saturating_add(delta.iter().map(|number| (*number).max(0) as u64).sum());
+            if delta.iter().any(|number| *number < 0) && state.own.is_root_of_zone() {
                 drop(state);
                 self.shrunk.lock().insert(at.ino);
             }
@@ -75,10 +76,10 @@ impl Betr {
         let inline = self.zones.inline.0;
         let (before, spot) = {
             let state = inode.state();
-            (state.record.weight(inline), state.spot.clone())
+            (weight_of(&state.record, inline), state.own.spot.clone())
         };
         if let Spot::Named(above) = spot {
-            let after = record.weight(inline);
+            let after = weight_of(record, inline);
             self.count(txn, &above.directory, [after[0] - before[0], after[1] - before[1]]);
         }
     }
@@ -101,9 +102,9 @@ impl Betr {
         for at in &all[..all.len() - 1] {
             let (directory, grown, weight) = {
                 let mut state = at.state();
-                let due = state.grown >= self.zones.largest.0 / SLACK;
-                state.grown = if due { 0 } else { state.grown };
-                (state.record.is_directory(), due, state.record.weight(self.zones.inline.0))
+                let due = state.own.grown >= self.zones.largest.0 / SLACK;
+                state.own.grown = if due { 0 } else { state.own.grown };
+                (state.record.is_directory(), due, weight_of(&state.record, self.zones.inline.0))
             };
             let large = match directory {
                 true => grown && self.is_large(self.sums(&at.place()).await?),
@@ -129,7 +130,7 @@ impl Betr {
                 let record = at.record();
                 let weight = match record.is_directory() {
                     true => self.sums(&at.place()).await?,
-                    false => record.weight(self.zones.inline.0),
+                    false => weight_of(&record, self.zones.inline.0),
                 };
                 if self.is_large(weight) {
                     self.split(&at).await?;
@@ -141,7 +142,7 @@ impl Betr {
 
     /// Makes an inode that has one name the root of a zone. The caller holds the shape for writing.
     pub(crate) async fn split(&self, inode: &Arc<Inode>) -> Result<()> {
-        let Some(above) = inode.state().above().cloned() else { return Ok(()) };
+        let Some(above) = inode.state().own.above().cloned() else { return Ok(()) };
         let zone = self.new_number().await?;
         self.relocate(inode, Spot::Root(zone, Some(above)), Txn::new(), inode.record()).await?;
         self.splits.fetch_add(1, Ordering::Relaxed);
@@ -163,13 +164,13 @@ impl Betr {
     async fn merge(&self, inode: &Arc<Inode>) -> Result<()> {
         let (above, record) = {
             let state = inode.state();
-            let Spot::Root(_, Some(above)) = &state.spot else { return Ok(()) };
+            let Spot::Root(_, Some(above)) = &state.own.spot else { return Ok(()) };
             (above.clone(), state.record.clone())
         };
         if record.links == 0 || (!record.is_directory() && record.links > 1) {
             return Ok(());
         }
-        let own = record.weight(self.zones.inline.0);
+        let own = weight_of(&record, self.zones.inline.0);
         let sums = self.sums(&inode.place()).await?;
         let moved = [own[0] + sums[0], own[1] + sums[1]];
         let large = self.is_large(if record.is_directory() { sums } else { own });
@@ -200,7 +201,7 @@ impl Betr {
             longest = longest.max(Place::decode(&key[1..])?.depth());
             Ok(std::ops::ControlFlow::Continue(()))
         };
-        self.visit(&low, &high, note).await?;
+        visit(&self.volume, &low, &high, note).await?;
         Ok(longest - place.depth())
     }
 
@@ -208,7 +209,7 @@ impl Betr {
     /// which begins with `last`. The caller holds the shape for writing. What has the new name must be gone in `last`.
     pub(crate) async fn relocate(&self, inode: &Arc<Inode>, to: Spot, mut last: Txn, record: Record) -> Result<()> {
         let inline = self.zones.inline.0;
-        let (from, from_spot) = (inode.place(), inode.state().spot.clone());
+        let (from, from_spot) = (inode.place(), inode.state().own.spot.clone());
         let target = match &to {
             Spot::Named(above) => above.directory.place().child(above.position),
             Spot::Root(zone, _) => Place::root_of(*zone),
@@ -232,7 +233,7 @@ impl Betr {
                     self.volume.put(&mut last, &keys::of(keys::SUMS, &target), patches::sums(inside));
                 }
             }
-            if record.overlaid {
+            if record.contents.overlaid {
                 let contents = keys::contents(&from, inode.ino);
                 let tail = |key: &[u8]| [&keys::of(keys::DATA, &target), &key[key.len() - keys::DATA_TAIL..]].concat();
                 moving.copy(&contents, tail).await?;
@@ -276,8 +277,8 @@ impl Betr {
             }
         };
         let mut state = inode.state();
-        (state.record, state.spot, state.dirty) = (record, to, false);
-        state.seq = state.seq.max(seq);
+        state.own.spot = to;
+        state.adopt(record, seq);
         Ok(())
     }
 
@@ -378,7 +379,7 @@ impl Betr {
             count += 1;
             Ok(std::ops::ControlFlow::Continue(()))
         };
-        self.visit(&low, &high, note).await?;
+        visit(&self.volume, &low, &high, note).await?;
         Ok(count)
     }
 }

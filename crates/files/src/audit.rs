@@ -1,7 +1,8 @@
 //! Consistency of names and inodes.
 
 use crate::Files;
-use crate::keys::{self, Entry, Record};
+use crate::keys::{self, Entry, Record, decode_record};
+use ashlar_inodes::visit;
 use ashlar_vfs::{FileKind, Ino, ROOT, Result};
 use bytes::Bytes;
 use std::ops::ControlFlow;
@@ -60,11 +61,11 @@ impl Files {
                 above = Some(ino);
                 return Ok(ControlFlow::Break(()));
             }
-            let Record { kind, links, parent, .. } = Record::decode(value)?;
+            let Record { kind, links, parent, .. } = decode_record(ino, value)?;
             inodes.push(Seen { ino, parent, kind, links, names: 0, subdirectories: 0, orphan: false });
             Ok(ControlFlow::Continue(()))
         };
-        self.visit(&keys::inode(low), &[keys::INODE + 1], note).await?;
+        visit(&self.volume, &keys::inode(low), &[keys::INODE + 1], note).await?;
         for orphan in self.numbers_under(keys::ORPHAN, keys::ino_in).await? {
             find(&mut inodes, orphan).into_iter().for_each(|inode| inode.orphan = true);
         }
@@ -111,7 +112,7 @@ impl Files {
             }
             Ok(ControlFlow::Continue(()))
         };
-        self.visit(&[keys::ENTRY], &[keys::ENTRY + 1], note).await?;
+        visit(&self.volume, &[keys::ENTRY], &[keys::ENTRY + 1], note).await?;
         Ok(entries)
     }
 }

@@ -1,9 +1,10 @@
 //! The trait, method by method.
 
 use crate::Files;
+use ashlar_inodes::{self as inodes, InodeStore};
 use ashlar_vfs::{
-    Attr, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, Name, NewNode, RenameMode, Result, SeekWhat,
-    SetAttr, StatFs, WriteMode, XattrMode,
+    Attr, DirEntry, FallocateMode, FileKind, FileSystem, Ino, Name, NewNode, RenameMode, Result, SeekWhat, SetAttr,
+    StatFs, WriteMode, XattrMode,
 };
 use bytes::Bytes;
 
@@ -18,23 +19,16 @@ impl FileSystem for Files {
         self.admit_change().is_ok() && self.volume.pool().has_room(len)
     }
     async fn forget(&self, ino: Ino, count: u64) {
-        self.forget_references(ino, count).await;
+        inodes::forget(self, ino, count).await;
     }
     async fn getattr(&self, ino: Ino) -> Result<Attr> {
-        let inode = self.inode(ino).await?;
-        self.exact_attr(&inode).await
+        inodes::exact_attr(self, &self.load(ino).await?).await
     }
     async fn setattr(&self, ino: Ino, changes: SetAttr) -> Result<Attr> {
-        self.set_attr(ino, changes).await
+        inodes::set_attr(self, ino, changes).await
     }
     async fn readlink(&self, ino: Ino) -> Result<Bytes> {
-        let inode = self.inode(ino).await?;
-        let state = inode.state();
-        if state.record.kind == FileKind::Symlink {
-            Ok(state.record.target.clone())
-        } else {
-            Err(Errno::Invalid.into())
-        }
+        self.load(ino).await?.state().record.link_target()
     }
     async fn create(&self, parent: Ino, name: &Name, new: NewNode) -> Result<Attr> {
         self.make(parent, name, new, &[]).await
@@ -61,20 +55,15 @@ impl FileSystem for Files {
         self.move_name(from, to, mode).await
     }
     async fn open(&self, ino: Ino, truncate: bool) -> Result<()> {
-        let inode = self.inode(ino).await?;
+        let inode = self.load(ino).await?;
         inode.state().handles += 1;
         if truncate {
-            self.set_attr(ino, SetAttr { size: Some(0), ..SetAttr::default() }).await?;
+            inodes::set_attr(self, ino, SetAttr { size: Some(0), ..SetAttr::default() }).await?;
         }
         Ok(())
     }
     async fn release(&self, ino: Ino) {
-        let Ok(inode) = self.inode(ino).await else { return };
-        {
-            let mut state = inode.state();
-            state.handles = state.handles.saturating_sub(1);
-        }
-        self.let_go(inode).await;
+        inodes::release(self, ino).await;
     }
     async fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<Bytes>> {
         self.read_data(ino, offset, len).await
@@ -83,8 +72,7 @@ impl FileSystem for Files {
         self.write_data(ino, offset, data, how).await
     }
     async fn fsync(&self, ino: Ino, _data_only: bool) -> Result<()> {
-        let inode = self.inode(ino).await?;
-        self.make_durable(&inode).await
+        inodes::make_durable(self, &self.load(ino).await?).await
     }
     async fn syncfs(&self) -> Result<()> {
         self.write_back().await?;
@@ -100,16 +88,16 @@ impl FileSystem for Files {
         self.list(ino, cookie, attributes, sink).await
     }
     async fn getxattr(&self, ino: Ino, name: &Name) -> Result<Bytes> {
-        self.get_xattr(ino, name).await
+        inodes::get_xattr(self, ino, name).await
     }
     async fn setxattr(&self, ino: Ino, name: &Name, value: &[u8], mode: XattrMode) -> Result<()> {
-        self.set_xattr(ino, name, value, mode).await
+        inodes::set_xattr(self, ino, name, value, mode).await
     }
     async fn listxattr(&self, ino: Ino) -> Result<Vec<Bytes>> {
-        self.list_xattrs(ino).await
+        inodes::list_xattrs(self, ino).await
     }
     async fn removexattr(&self, ino: Ino, name: &Name) -> Result<()> {
-        self.remove_xattr(ino, name).await
+        inodes::remove_xattr(self, ino, name).await
     }
     async fn fallocate(&self, ino: Ino, offset: u64, len: u64, mode: FallocateMode) -> Result<()> {
         self.allocate(ino, offset, len, mode).await
@@ -121,8 +109,6 @@ impl FileSystem for Files {
         self.copy_data(from, to, len).await
     }
     async fn statfs(&self) -> Result<StatFs> {
-        // Inodes are not counted: their number is bounded by space alone. Zeros say so, as they do for btrfs.
-        let status = self.pool().status();
-        Ok(StatFs { capacity: status.capacity, free: status.free, files: 0, files_free: 0 })
+        Ok(inodes::statfs(self.pool()))
     }
 }

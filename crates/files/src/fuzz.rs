@@ -1,63 +1,24 @@
 //! Fuzz targets of what a file system writes into its dictionary; see `ashlar_fuzz`.
 
 use crate::keys::{
-    Entry, INO_MAX, Record, SLOTS_MAX, entry, free_slot, ino_in, inode, number, number_in, orphan, owner_of,
-    read_number, slot_in, xattr,
+    Contents, Entry, INO_MAX, Record, SLOTS_MAX, base_of, decode_record, encode_record, entry, free_slot, ino_in,
+    inode, number_in, orphan, owner_of, slot_in,
 };
 use ashlar_fuzz::{bounded, config, edits, hostile, noise};
-use ashlar_units::{BLOCK_LEN, Blocks, Lba};
-use ashlar_vfs::{FileKind, NAME_LEN_MAX, Time};
+use ashlar_inodes::{BLOCK, number_value, read_number, testing, testing::kind, xattr_key};
+use ashlar_units::{Blocks, Lba};
+use ashlar_vfs::{FileKind, NAME_LEN_MAX};
 use bytes::Bytes;
 use proptest::prelude::*;
 
-fn kind() -> impl Strategy<Value = FileKind> {
-    prop::sample::select(
-        &[
-            FileKind::File,
-            FileKind::Directory,
-            FileKind::Symlink,
-            FileKind::Fifo,
-            FileKind::Socket,
-            FileKind::CharDevice,
-            FileKind::BlockDevice,
-        ][..],
-    )
-}
-
-fn time() -> impl Strategy<Value = Time> {
-    (any::<i64>(), 0..1_000_000_000u32).prop_map(|(seconds, nanos)| Time { seconds, nanos })
-}
-
 fn record() -> impl Strategy<Value = Record> {
-    let flags = any::<(bool, bool)>();
-    let numbers = (any::<[u32; 4]>(), any::<u64>(), 0..=SLOTS_MAX, 0..=INO_MAX);
-    (kind(), 0..0o10000u32, numbers, [time(), time(), time(), time()], flags, noise(60)).prop_map(
-        |(kind, permissions, ([links, uid, gid, device], size, slot, parent), times, (sparse, has_xattrs), target)| {
-            let [accessed, modified, changed, born] = times;
-            let mut record = Record {
-                kind,
-                permissions,
-                links,
-                uid,
-                gid,
-                device,
-                size,
-                accessed,
-                modified,
-                changed,
-                born,
-                slot,
-                sparse,
-                has_xattrs,
-                parent,
-                target: target.into(),
-            };
-            if kind == FileKind::File {
-                record.size %= record.blocks_max() * BLOCK_LEN as u64 + 1;
-            }
-            record
-        },
-    )
+    let contents = prop_oneof![Just(Contents::Small), (0..SLOTS_MAX).prop_map(Contents::Slot)];
+    testing::record(INO_MAX, contents).prop_map(|mut record| {
+        if record.kind == FileKind::File {
+            record.size %= record.contents.blocks_max() * BLOCK + 1;
+        }
+        record
+    })
 }
 
 proptest! {
@@ -65,16 +26,17 @@ proptest! {
 
     #[test]
     fn inode_records(record in record(), edits in edits(), noise in noise(200), ino in 0..=INO_MAX) {
-        let value = record.encode();
-        prop_assert_eq!(Record::decode(&value).expect("valid"), record);
+        let value = encode_record(&record);
+        prop_assert_eq!(decode_record(record.ino, &value).expect("valid"), record);
         let mut changed = value.to_vec();
         edits.iter().for_each(|edit| edit.apply(&mut changed));
         for hostile in [changed, noise].map(Bytes::from) {
-            if let Ok(record) = bounded(1 << 14, || Record::decode(&hostile)) {
-                prop_assert_eq!(&Record::decode(&record.encode()).expect("what was read can be written"), &record);
+            if let Ok(record) = bounded(1 << 14, || decode_record(ino, &hostile)) {
+                let again = decode_record(ino, &encode_record(&record));
+                prop_assert_eq!(&again.expect("what was read can be written"), &record);
                 // The whole range can be named, and its end.
-                let end = record.base(ino) + Blocks(record.blocks_max());
-                prop_assert_eq!(owner_of(Lba(end.0 - 1)).0, owner_of(record.base(ino)).0);
+                let end = base_of(&record) + Blocks(record.contents.blocks_max());
+                prop_assert_eq!(owner_of(Lba(end.0 - 1)).0, owner_of(base_of(&record)).0);
             }
         }
     }
@@ -94,12 +56,12 @@ proptest! {
 
     #[test]
     fn dictionary_keys(ino in 0..=INO_MAX, slot in 0..SLOTS_MAX, any in any::<u64>(), key in hostile(noise(24))) {
-        for key in [inode(ino), orphan(ino), entry(ino, any), xattr(ino, b"user.a")] {
+        for key in [inode(ino), orphan(ino), entry(ino, any), xattr_key(ino, b"user.a")] {
             prop_assert_eq!(ino_in(&key).expect("valid"), ino);
         }
         prop_assert_eq!(number_in(&entry(ino, any), 9), Some(any));
         prop_assert_eq!(slot_in(&free_slot(slot)).expect("valid"), slot);
-        prop_assert_eq!(read_number(&number(any)).expect("valid"), any);
+        prop_assert_eq!(read_number(&number_value(any)).expect("valid"), any);
         prop_assert!(ino_in(&key).is_ok_and(|ino| ino <= INO_MAX) || ino_in(&key).is_err());
         let _ = (slot_in(&key), number_in(&key, 1), number_in(&key, 9), read_number(&key));
     }

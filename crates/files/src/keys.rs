@@ -9,14 +9,15 @@
 //! B slot                a slot that is being filled; forgotten after a crash
 //! I inode               attributes, place of the data, target of a symbolic link
 //! D directory position  entry: inode, kind, name
-//! X inode name          extended attribute
+//! X inode name          extended attribute: `ashlar_inodes::xattr_key`
 //! O inode               inode without names that somebody may still use
 //! ```
 //! Numbers in keys are big-endian, so that neighbours lie together.
 
 use ashlar_block::{Error, Result};
-use ashlar_units::{BLOCK_LEN, Lba};
-use ashlar_vfs::{Attr, FileKind, Ino, NAME_LEN_MAX, Time};
+use ashlar_inodes::blocks_of;
+use ashlar_units::Lba;
+use ashlar_vfs::{FileKind, Ino, NAME_LEN_MAX};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 /// Version of the format of everything below.
@@ -56,9 +57,6 @@ pub(crate) fn inode(ino: Ino) -> Vec<u8> {
 pub(crate) fn entry(directory: Ino, position: u64) -> Vec<u8> {
     key(ENTRY, &directory.to_be_bytes(), &position.to_be_bytes())
 }
-pub(crate) fn xattr(ino: Ino, name: &[u8]) -> Vec<u8> {
-    key(b'X', &ino.to_be_bytes(), name)
-}
 pub(crate) fn orphan(ino: Ino) -> Vec<u8> {
     key(ORPHAN, &ino.to_be_bytes(), &[])
 }
@@ -87,149 +85,79 @@ pub(crate) fn slot_number(number: Option<u64>) -> Option<u32> {
     number?.try_into().ok().filter(|slots| *slots <= SLOTS_MAX)
 }
 
-/// A number as a value.
-pub(crate) fn number(value: u64) -> Bytes {
-    Bytes::copy_from_slice(&value.to_le_bytes())
-}
-pub(crate) fn read_number(mut value: &[u8]) -> Result<u64> {
-    value.try_get_u64_le().map_err(|_| damaged("a counter is cut short"))
-}
-
 pub(crate) fn damaged(what: impl Into<String>) -> Error {
     Error::corrupt(what)
 }
 
-/// Attributes of an inode as they are stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Record {
-    pub(crate) kind: FileKind,
-    pub(crate) permissions: u32,
-    pub(crate) links: u32,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) device: u32,
-    pub(crate) size: u64,
-    pub(crate) accessed: Time,
-    pub(crate) modified: Time,
-    pub(crate) changed: Time,
-    pub(crate) born: Time,
-    /// 0: the data lies in the inode's small range; else slot + 1.
-    pub(crate) slot: u32,
-    /// Not every block below the size is stored.
-    pub(crate) sparse: bool,
-    /// There may be extended attributes.
-    pub(crate) has_xattrs: bool,
-    /// Where `..` of a directory leads.
-    pub(crate) parent: Ino,
-    /// Target of a symbolic link.
-    pub(crate) target: Bytes,
+/// Where the data of an inode lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Contents {
+    /// In its small range.
+    #[default]
+    Small,
+    /// In this slot.
+    Slot(u32),
 }
 
-/// Nanoseconds of a second.
-const NANOS: u32 = 1_000_000_000;
-const SPARSE: u8 = 1;
-const HAS_XATTRS: u8 = 2;
-
-fn put_time(to: &mut BytesMut, time: Time) {
-    to.put_i64_le(time.seconds);
-    to.put_u32_le(time.nanos.min(NANOS - 1));
-}
-
-fn get_time(from: &mut impl Buf) -> std::result::Result<Time, bytes::TryGetError> {
-    Ok(Time { seconds: from.try_get_i64_le()?, nanos: from.try_get_u32_le()? })
-}
-
-impl Record {
-    pub(crate) fn encode(&self) -> Bytes {
-        let mut bytes = BytesMut::with_capacity(112 + self.target.len());
-        let flags = if self.sparse { SPARSE } else { 0 } | if self.has_xattrs { HAS_XATTRS } else { 0 };
-        bytes.put_slice(&[VERSION, flags]);
-        bytes.put_u16_le((self.kind.mode_bits() | self.permissions & 0o7777) as u16);
-        for number in [self.links, self.uid, self.gid, self.device, self.slot] {
-            bytes.put_u32_le(number);
+impl Contents {
+    /// The slot, if it has one.
+    pub(crate) fn slot(self) -> Option<u32> {
+        match self {
+            Contents::Small => None,
+            Contents::Slot(slot) => Some(slot),
         }
-        bytes.put_u64_le(self.size);
-        bytes.put_u64_le(self.parent);
-        for time in [self.accessed, self.modified, self.changed, self.born] {
-            put_time(&mut bytes, time);
-        }
-        bytes.put_slice(&self.target);
-        bytes.freeze()
-    }
-
-    pub(crate) fn decode(value: &Bytes) -> Result<Record> {
-        let mut from = value.clone();
-        let mut read = || -> std::result::Result<Option<Record>, bytes::TryGetError> {
-            let (version, flags) = (from.try_get_u8()?, from.try_get_u8()?);
-            let mode = u32::from(from.try_get_u16_le()?);
-            let Some(kind) = FileKind::from_mode(mode).filter(|_| version == VERSION) else { return Ok(None) };
-            let (links, uid, gid) = (from.try_get_u32_le()?, from.try_get_u32_le()?, from.try_get_u32_le()?);
-            let (device, slot) = (from.try_get_u32_le()?, from.try_get_u32_le()?);
-            let (size, parent) = (from.try_get_u64_le()?, from.try_get_u64_le()?);
-            let (accessed, modified) = (get_time(&mut from)?, get_time(&mut from)?);
-            let (changed, born) = (get_time(&mut from)?, get_time(&mut from)?);
-            Ok(Some(Record {
-                kind,
-                permissions: mode & 0o7777,
-                links,
-                uid,
-                gid,
-                device,
-                size,
-                accessed,
-                modified,
-                changed,
-                born,
-                slot,
-                sparse: flags & SPARSE != 0,
-                has_xattrs: flags & HAS_XATTRS != 0,
-                parent,
-                // A copy: a slice would keep the whole index node in memory.
-                target: Bytes::copy_from_slice(&from),
-            }))
-        };
-        let record = read().ok().flatten();
-        let record = record.ok_or_else(|| damaged("an inode's record is cut short or of an unknown version"))?;
-        let times = [record.accessed, record.modified, record.changed, record.born];
-        let fits = record.kind != FileKind::File || record.size.div_ceil(BLOCK_LEN as u64) <= record.blocks_max();
-        if !fits || record.slot > SLOTS_MAX || record.parent > INO_MAX || times.iter().any(|time| time.nanos >= NANOS) {
-            return Err(damaged("an inode's record holds impossible values"));
-        }
-        Ok(record)
     }
 
     /// Blocks of the range where the data lie.
-    pub(crate) fn blocks_max(&self) -> u64 {
-        if self.slot == 0 { SMALL_BLOCKS } else { SLOT_BLOCKS }
+    pub(crate) fn blocks_max(self) -> u64 {
+        self.slot().map_or(SMALL_BLOCKS, |_| SLOT_BLOCKS)
     }
+}
 
-    /// First block of the data.
-    pub(crate) fn base(&self, ino: Ino) -> Lba {
-        match self.slot {
-            0 => Lba(ino << SMALL_BITS),
-            slot => slot_base(slot - 1),
-        }
-    }
+/// Attributes of an inode.
+pub(crate) type Record = ashlar_inodes::Record<Contents>;
 
-    /// Attributes, but for the space in use, which the caller counts.
-    pub(crate) fn attr(&self, ino: Ino, allocated: u64) -> Attr {
-        Attr {
-            ino,
-            generation: 1,
-            kind: self.kind,
-            permissions: self.permissions,
-            links: self.links,
-            uid: self.uid,
-            gid: self.gid,
-            device: self.device,
-            size: self.size,
-            allocated,
-            estimated: false,
-            accessed: self.accessed,
-            modified: self.modified,
-            changed: self.changed,
-            born: self.born,
-        }
+/// First block of the data of an inode.
+pub(crate) fn base_of(record: &Record) -> Lba {
+    record.contents.slot().map_or(Lba(record.ino << SMALL_BITS), slot_base)
+}
+
+/// Blocks up to the end of a file; a sparse small one may end behind its range.
+pub(crate) fn blocks_in_range(record: &Record) -> u64 {
+    blocks_of(record.size).min(record.contents.blocks_max())
+}
+
+/// A record as it is stored.
+pub(crate) fn encode_record(record: &Record) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(112 + record.target.len());
+    bytes.put_u8(VERSION);
+    record.put_head(&mut bytes, 0);
+    bytes.put_u32_le(record.contents.slot().map_or(0, |slot| slot + 1));
+    bytes.put_u64_le(record.size);
+    bytes.put_u64_le(record.parent);
+    record.put_tail(&mut bytes);
+    bytes.freeze()
+}
+
+/// Reads the record of this inode.
+pub(crate) fn decode_record(ino: Ino, value: &Bytes) -> Result<Record> {
+    let mut from = value.clone();
+    let read = || {
+        let version = from.try_get_u8().ok()?;
+        let (mut record, _) = Record::get_head(&mut from).filter(|_| version == VERSION)?;
+        record.ino = ino;
+        let slot = from.try_get_u32_le().ok()?;
+        record.contents = slot.checked_sub(1).map_or(Contents::Small, Contents::Slot);
+        (record.size, record.parent) = (from.try_get_u64_le().ok()?, from.try_get_u64_le().ok()?);
+        record.with_tail(from)
+    };
+    let record = read().ok_or_else(|| damaged("an inode's record is cut short or of an unknown version"))?;
+    let fits = record.kind != FileKind::File || blocks_of(record.size) <= record.contents.blocks_max();
+    let in_range = record.contents.slot().is_none_or(|slot| slot < SLOTS_MAX) && record.parent <= INO_MAX;
+    if fits && in_range && record.has_valid_times() {
+        Ok(record)
+    } else {
+        Err(damaged("an inode's record holds impossible values"))
     }
 }
 

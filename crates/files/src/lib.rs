@@ -14,13 +14,14 @@
 //!           directories by scanning and changes metadata in its own journal; here metadata are messages of the volume's
 //!           dictionary, in the same transactions as the data.
 
-mod attributes;
 mod audit;
 mod behind;
 mod data;
 mod fs;
 #[cfg(test)]
 mod fuzz;
+#[cfg(test)]
+mod golden;
 mod inode;
 mod keys;
 mod namespace;
@@ -31,25 +32,20 @@ pub use audit::Audit;
 pub use behind::WriteBehind;
 pub use places::Piece;
 
-use crate::inode::{Inode, State, Table};
-use crate::keys::Record;
+use crate::inode::Table;
+use crate::keys::{Record, base_of, blocks_in_range, decode_record, encode_record};
 use ashlar_block::Kind;
 use ashlar_env::Env;
+use ashlar_inodes::{
+    NUMBER_LOT, Numbers, WRITE_BACK_INTERVAL, is_damage, number_value, read_number, visit, xattr_keys,
+};
 use ashlar_pool::{Pool, Txn, Volume};
 use ashlar_units::{Blocks, Lba};
-use ashlar_vfs::{Errno, FileKind, FileSystem, Ino, ROOT, Result, Time};
+use ashlar_vfs::{FileKind, FileSystem, Ino, ROOT, Result, Time};
 use bytes::Bytes;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
-
-/// Times that changed in memory alone are written after this long.
-const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(5);
-/// Inode numbers are reserved in the dictionary in lots of this many.
-const INO_LOT: u64 = 4096;
-/// Records written in one transaction.
-const RECORDS_PER_COMMIT: usize = 512;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Memory of an inode, with its share of the table.
 pub const INODE_MEMORY: ashlar_units::Bytes = ashlar_units::Bytes(512);
@@ -73,11 +69,6 @@ impl Default for Options {
     }
 }
 
-/// Whether something is stored and cannot be read.
-pub(crate) fn is_damage(error: &ashlar_block::Error) -> bool {
-    matches!(error.kind(), Kind::Corrupt | Kind::Failed)
-}
-
 /// An open file system.
 pub struct Files {
     volume: Volume,
@@ -85,10 +76,7 @@ pub struct Files {
     options: Options,
     hash_seed: u64,
     table: Table,
-    next_ino: AtomicU64,
-    /// Numbers below this one are reserved; the lock is held while more are.
-    reserved: tokio::sync::Mutex<u64>,
-    reserved_until: AtomicU64,
+    numbers: Numbers,
     slots: tokio::sync::Mutex<slots::Slots>,
     /// Renames of directories between directories, one at a time: they could make a loop together.
     moving: tokio::sync::Mutex<()>,
@@ -101,32 +89,14 @@ impl Files {
     /// Makes an empty file system on an empty volume, whose root belongs to this user and group.
     pub async fn format(volume: &Volume, uid: u32, gid: u32) -> Result<()> {
         let env = volume.pool().env();
-        let now = Time::from(env.wall());
-        let root = Record {
-            kind: FileKind::Directory,
-            permissions: 0o755,
-            links: 2,
-            uid,
-            gid,
-            device: 0,
-            size: 0,
-            accessed: now,
-            modified: now,
-            changed: now,
-            born: now,
-            slot: 0,
-            sparse: false,
-            has_xattrs: false,
-            parent: ROOT,
-            target: Bytes::new(),
-        };
+        let root = Record::root(Time::from(env.wall()), uid, gid);
         let mut txn = Txn::new();
         let mut format = vec![keys::VERSION];
         format.extend_from_slice(&env.random().to_le_bytes());
         volume.put(&mut txn, keys::FORMAT, format.clone());
         volume.put(&mut txn, keys::FORMAT_COPY, format);
-        volume.put(&mut txn, keys::NEXT_INO, keys::number(ROOT + 1));
-        volume.put(&mut txn, &keys::inode(ROOT), root.encode());
+        volume.put(&mut txn, keys::NEXT_INO, number_value(ROOT + 1));
+        volume.put(&mut txn, &keys::inode(ROOT), encode_record(&root));
         let seq = volume.commit(txn).await?;
         volume.pool().sync(seq).await?;
         Ok(())
@@ -150,23 +120,21 @@ impl Files {
             let message = format!("the file system has format {version}; this build knows {}", keys::VERSION);
             return Err(ashlar_block::Error::new(Kind::Unsupported, message).into());
         }
-        let hash_seed = keys::read_number(seed)?;
-        let counter = |value: Option<Bytes>, zero: u64| value.map_or(Ok(zero), |value| keys::read_number(&value));
+        let hash_seed = read_number(seed)?;
+        let counter = |value: Option<Bytes>, zero: u64| value.map_or(Ok(zero), |value| read_number(&value));
         let counters = [volume.get(keys::NEXT_INO).await, volume.get(keys::NEXT_SLOT).await];
         let damage = counters.iter().filter_map(|read| read.as_ref().err()).find(|error| is_damage(error)).cloned();
         let options = Options { read_only: options.read_only || damage.is_some(), ..options };
         let [next_ino, next_slot] = if damage.is_some() { [Ok(None), Ok(None)] } else { counters };
         let (next_ino, next_slot) = (counter(next_ino?, ROOT + 1)?, counter(next_slot?, 0)?);
-        let next_slot = keys::slot_number(Some(next_slot)).filter(|_| next_ino <= keys::INO_MAX + INO_LOT);
+        let next_slot = keys::slot_number(Some(next_slot)).filter(|_| next_ino <= keys::INO_MAX + NUMBER_LOT);
         let next_slot = next_slot.ok_or_else(|| keys::damaged("a counter is out of range"))?;
         let files = Arc::new(Files {
             env: volume.pool().env().clone(),
             options,
             hash_seed,
             table: Table::default(),
-            next_ino: AtomicU64::new(next_ino),
-            reserved: tokio::sync::Mutex::new(next_ino),
-            reserved_until: AtomicU64::new(next_ino),
+            numbers: Numbers::new(keys::NEXT_INO, next_ino, keys::INO_MAX),
             slots: tokio::sync::Mutex::new(slots::Slots::new(next_slot)),
             moving: tokio::sync::Mutex::default(),
             closed: AtomicBool::new(false),
@@ -213,109 +181,33 @@ impl Files {
         self.table.len()
     }
 
-    pub(crate) fn now(&self) -> Time {
-        Time::from(self.env.wall())
-    }
-
-    /// Refuses changes of a snapshot.
-    pub(crate) fn admit_change(&self) -> Result<()> {
-        if self.options.read_only { Err(Errno::ReadOnly.into()) } else { Ok(()) }
-    }
-
-    /// A number for a new inode.
-    pub(crate) async fn new_ino(&self) -> Result<Ino> {
-        let ino = self.next_ino.fetch_add(1, Ordering::Relaxed);
-        if ino >= keys::INO_MAX {
-            return Err(Errno::NoSpace.into());
-        }
-        while ino >= self.reserved_until.load(Ordering::Acquire) {
-            let mut reserved = self.reserved.lock().await;
-            if ino >= *reserved {
-                let until = ino + INO_LOT;
-                let mut txn = Txn::new();
-                self.volume.put(&mut txn, keys::NEXT_INO, keys::number(until));
-                self.volume.commit(txn).await?;
-                *reserved = until;
-                self.reserved_until.store(until, Ordering::Release);
-            }
-        }
-        Ok(ino)
-    }
-
-    pub(crate) fn put_record(&self, txn: &mut Txn, ino: Ino, record: &Record) {
-        self.volume.put(txn, &keys::inode(ino), record.encode());
-    }
-
-    /// Commits `txn` together with a changed record, which becomes the inode's. The caller holds the inode's lock.
-    pub(crate) async fn commit_record(&self, mut txn: Txn, inode: &Inode, record: Record) -> Result<()> {
-        self.put_record(&mut txn, inode.ino, &record);
-        let seq = self.volume.commit(txn).await?;
-        let mut state = inode.state();
-        (state.record, state.dirty) = (record, false);
-        state.stored_changed();
-        state.seq = state.seq.max(seq);
-        Ok(())
-    }
-
-    /// Writes a record that is newer in memory.
-    pub(crate) async fn write_record(&self, inode: &Arc<Inode>) -> Result<()> {
-        let _lock = inode.lock.write().await;
-        let record = {
-            let state = inode.state();
-            if !state.dirty || state.record.links == 0 {
-                return Ok(());
-            }
-            state.record.clone()
-        };
-        self.commit_record(Txn::new(), inode, record).await
+    pub(crate) fn put_record(&self, txn: &mut Txn, record: &Record) {
+        self.volume.put(txn, &keys::inode(record.ino), encode_record(record));
     }
 
     /// Writes all records that are newer in memory.
-    pub(crate) async fn write_back(&self) -> Result<()> {
-        for lot in self.table.dirty().chunks(RECORDS_PER_COMMIT) {
-            let inodes: Vec<&Arc<Inode>> = lot.iter().collect();
-            let _locks = inode::lock_all(&inodes).await;
-            let mut txn = Txn::new();
-            for inode in lot {
-                let state = inode.state();
-                if state.dirty && state.record.links > 0 {
-                    self.put_record(&mut txn, inode.ino, &state.record);
-                }
+    async fn write_back(&self) -> Result<()> {
+        let put = |txn: &mut Txn, _: &_, record: &Record| {
+            if record.links > 0 {
+                self.put_record(txn, record);
             }
-            let seq = self.volume.commit(txn).await?;
-            for inode in lot {
-                let mut state = inode.state();
-                state.dirty = false;
-                state.seq = state.seq.max(seq);
-            }
-        }
-        Ok(())
+        };
+        self.table.write_back(&self.volume, put).await
     }
 
-    /// Forgets an inode without names: its record, attributes and data. Several may let go of it, one after another.
-    pub(crate) async fn reap(&self, inode: &Arc<Inode>) -> Result<()> {
-        let _lock = inode.lock.write().await;
-        if inode.state().reaped {
-            return Ok(());
-        }
-        let record = inode.record();
-        self.reap_record(inode.ino, &record).await?;
-        let mut state = inode.state();
-        (state.dirty, state.reaped) = (false, true);
-        Ok(())
-    }
-
-    async fn reap_record(&self, ino: Ino, record: &Record) -> Result<()> {
+    /// Forgets what has no names: its record, attributes and data.
+    async fn reap_record(&self, record: &Record) -> Result<()> {
         let mut txn = Txn::new().deleting();
-        self.volume.delete(&mut txn, &keys::orphan(ino));
-        self.volume.delete(&mut txn, &keys::inode(ino));
+        self.volume.delete(&mut txn, &keys::orphan(record.ino));
+        self.volume.delete(&mut txn, &keys::inode(record.ino));
         if record.has_xattrs {
-            self.volume.delete_range(&mut txn, &keys::xattr(ino, &[]), &keys::xattr(ino + 1, &[]));
+            let (low, high) = xattr_keys(record.ino);
+            self.volume.delete_range(&mut txn, &low, &high);
         }
         if record.kind == FileKind::File {
-            self.discard_data(&mut txn, ino, record);
+            self.discard_data(&mut txn, record);
         }
-        let freed = (record.slot > 0).then(|| record.slot - 1);
+        let freed = record.contents.slot();
         if let Some(slot) = freed {
             self.volume.put(&mut txn, &keys::free_slot(slot), Bytes::new());
         }
@@ -327,10 +219,10 @@ impl Files {
     }
 
     /// Gives up all data of a file.
-    pub(crate) fn discard_data(&self, txn: &mut Txn, ino: Ino, record: &Record) {
-        let blocks = data::blocks_of(record.size).min(record.blocks_max());
+    pub(crate) fn discard_data(&self, txn: &mut Txn, record: &Record) {
+        let blocks = blocks_in_range(record);
         if blocks > 0 {
-            self.volume.discard(txn, record.base(ino), Blocks(blocks));
+            self.volume.discard(txn, base_of(record), Blocks(blocks));
         }
     }
 
@@ -338,7 +230,7 @@ impl Files {
     async fn reap_orphans(&self) -> Result<()> {
         for ino in self.numbers_under(keys::ORPHAN, keys::ino_in).await? {
             match self.volume.get(&keys::inode(ino)).await? {
-                Some(value) => self.reap_record(ino, &Record::decode(&value)?).await?,
+                Some(value) => self.reap_record(&decode_record(ino, &value)?).await?,
                 None => {
                     let mut txn = Txn::new().deleting();
                     self.volume.delete(&mut txn, &keys::orphan(ino));
@@ -360,30 +252,8 @@ impl Files {
             numbers.push(decode(key)?);
             Ok(ControlFlow::Continue(()))
         };
-        self.visit(&[prefix], &[prefix + 1], note).await?;
+        visit(&self.volume, &[prefix], &[prefix + 1], note).await?;
         Ok(numbers)
-    }
-
-    /// Visits the keys from `low` on and below `high` in order, until a visit breaks off.
-    pub(crate) async fn visit(
-        &self,
-        low: &[u8],
-        high: &[u8],
-        mut visit: impl FnMut(&[u8], &Bytes) -> Result<ControlFlow<()>> + Send,
-    ) -> Result<()> {
-        let mut low = low.to_vec();
-        loop {
-            let page = self.volume.page(&low, Some(high), 1024).await?;
-            for (key, value) in &page.entries {
-                if visit(key, value)?.is_break() {
-                    return Ok(());
-                }
-            }
-            match page.next {
-                Some(next) => low = next.to_vec(),
-                None => return Ok(()),
-            }
-        }
     }
 
     /// What a block of the volume belongs to: an inode, and the byte offset in it. For reports of damage.
@@ -396,13 +266,14 @@ impl Files {
         };
         let mut found = None;
         let look = |key: &[u8], value: &Bytes| {
-            if Record::decode(value)?.slot != slot + 1 {
+            let ino = keys::ino_in(key)?;
+            if decode_record(ino, value)?.contents.slot() != Some(slot) {
                 return Ok(ControlFlow::Continue(()));
             }
-            found = Some((keys::ino_in(key)?, offset));
+            found = Some((ino, offset));
             Ok(ControlFlow::Break(()))
         };
-        self.visit(&[keys::INODE], &[keys::INODE + 1], look).await?;
+        visit(&self.volume, &[keys::INODE], &[keys::INODE + 1], look).await?;
         Ok(found)
     }
 
@@ -414,7 +285,7 @@ impl Files {
                 return Ok(Some(path));
             }
             let Some(value) = self.volume.get(&keys::inode(at)).await? else { return Ok(None) };
-            let record = Record::decode(&value)?;
+            let record = decode_record(at, &value)?;
             // A directory knows where it lies.
             let (low, high) = match record.kind {
                 FileKind::Directory => (keys::entry(record.parent, 0), keys::entry(record.parent.saturating_add(1), 0)),
@@ -429,18 +300,12 @@ impl Files {
                 found = Some((keys::ino_in(key)?, entry.name));
                 Ok(ControlFlow::Break(()))
             };
-            self.visit(&low, &high, look).await?;
+            visit(&self.volume, &low, &high, look).await?;
             let Some((directory, name)) = found else { return Ok(None) };
             path = format!("/{}{path}", String::from_utf8_lossy(&name));
             at = directory;
         }
         Ok(None) // damaged directories that lie in each other
-    }
-
-    pub(crate) fn admit_inode(&self, ino: Ino, record: Record, seq: ashlar_pool::Seq, open: bool) -> Arc<Inode> {
-        let mut state = State::new(record);
-        (state.lookups, state.handles, state.seq) = (1, u64::from(open), seq);
-        self.table.insert(ino, state)
     }
 }
 

@@ -1,25 +1,18 @@
 //! Names: looking up, making, removing, moving, listing.
 
 use crate::Files;
-use crate::inode::{Inode, lock_all};
+use crate::inode::{Inode, State};
 use crate::keys::{self, Entry, Record};
+use ashlar_inodes::{
+    COLLISIONS_MAX, InodeStore, check_name, check_name_len, check_removal, check_target, inherit, let_go, list_dots,
+    lock_all,
+};
 use ashlar_pool::Txn;
-use ashlar_vfs::acl;
-use ashlar_vfs::{Attr, DirEntry, Errno, FileKind, Ino, NAME_LEN_MAX, Name, NewNode, ROOT, RenameMode, Result};
+use ashlar_vfs::{Attr, DirEntry, Errno, FileKind, Ino, Name, NewNode, ROOT, RenameMode, Result};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Most names of one inode.
-const LINKS_MAX: u32 = 65_000;
-/// Entries of one hash.
-const COLLISIONS_MAX: u64 = 256;
-/// Longest target of a symbolic link.
-const TARGET_LEN_MAX: usize = 4095;
-const S_ISGID: u32 = 0o2000;
-/// Cookies of `.` and `..`; those of entries are larger.
-const DOT: u64 = 1;
-const DOT_DOT: u64 = 2;
 /// Entries read from the dictionary at once.
 const LISTING_PAGE: usize = 256;
 
@@ -42,8 +35,7 @@ impl Place {
 
 impl Files {
     fn position_of(&self, name: &Name) -> u64 {
-        let hash = xxhash_rust::xxh3::xxh3_64_with_seed(name, self.hash_seed) >> (64 - self.options.hash_bits);
-        hash.max(1) * COLLISIONS_MAX
+        ashlar_inodes::position_of(name, self.hash_seed, self.options.hash_bits)
     }
 
     async fn find(&self, directory: Ino, name: &Name) -> Result<Place> {
@@ -105,29 +97,9 @@ impl Files {
         }
     }
 
-    /// A directory that still has a name, for adding to it.
-    fn check_directory(directory: &Inode) -> Result<()> {
-        let state = directory.state();
-        match (state.record.kind, state.record.links) {
-            (FileKind::Directory, 0) => Err(Errno::NotFound.into()),
-            (FileKind::Directory, _) => Ok(()),
-            _ => Err(Errno::NotDirectory.into()),
-        }
-    }
-
-    fn check_name(name: &Name) -> Result<()> {
-        if name.len() > NAME_LEN_MAX {
-            return Err(Errno::NameTooLong.into());
-        }
-        let valid = !name.is_empty() && !name.contains(&b'/') && !name.contains(&0) && name != b"." && name != b"..";
-        if valid { Ok(()) } else { Err(Errno::Invalid.into()) }
-    }
-
     pub(crate) async fn look_up(&self, parent: Ino, name: &Name) -> Result<Attr> {
-        if name.len() > NAME_LEN_MAX {
-            return Err(Errno::NameTooLong.into());
-        }
-        let directory = self.inode(parent).await?;
+        check_name_len(name)?;
+        let directory = self.load(parent).await?;
         if name == b"." || name == b".." {
             return self.look_around(directory, name).await;
         }
@@ -140,16 +112,16 @@ impl Files {
             inode.state().lookups += 1;
             // It may have lost its last name and been reaped before the reference was counted.
             if inode.state().record.links > 0 {
-                return Ok(Files::attr(&inode));
+                return Ok(inode.attr());
             }
             inode.state().lookups -= 1;
-            self.let_go(inode).await;
+            let_go(self, inode).await;
         }
     }
 
     /// The inode that an entry named a moment ago; `None` if it is gone and the name with it.
     async fn inode_named(&self, directory: Ino, name: &Name, ino: Ino) -> Result<Option<Arc<Inode>>> {
-        match self.inode(ino).await {
+        match self.load(ino).await {
             Err(error) if error.errno == Errno::Stale => {
                 if self.find(directory, name).await?.found.is_some_and(|(_, entry)| entry.ino == ino) {
                     return Err(keys::damaged(format!("an entry names inode {ino}, which does not exist")).into());
@@ -165,160 +137,88 @@ impl Files {
         let record = inode.record();
         let found = match (name, record.kind) {
             (b".", _) => inode,
-            (_, FileKind::Directory) => self.inode(record.parent).await?,
+            (_, FileKind::Directory) => self.load(record.parent).await?,
             _ => return Err(Errno::NotDirectory.into()),
         };
         if found.state().record.links == 0 {
             return Err(Errno::Stale.into());
         }
         found.state().lookups += 1;
-        Ok(Files::attr(&found))
-    }
-
-    pub(crate) async fn forget_references(&self, ino: Ino, count: u64) {
-        let Ok(inode) = self.inode(ino).await else { return };
-        {
-            let mut state = inode.state();
-            state.lookups = state.lookups.saturating_sub(count);
-        }
-        self.let_go(inode).await;
-    }
-
-    /// The record of a new inode in `directory`.
-    fn new_record(&self, directory: &Record, new: &NewNode, parent: Ino, target: Bytes) -> Record {
-        let now = self.now();
-        let inherits = directory.permissions & S_ISGID != 0;
-        let is_directory = new.kind == FileKind::Directory;
-        Record {
-            kind: new.kind,
-            permissions: new.permissions | if inherits && is_directory { S_ISGID } else { 0 },
-            links: if is_directory { 2 } else { 1 },
-            uid: new.uid,
-            gid: if inherits { directory.gid } else { new.gid },
-            device: new.device,
-            size: target.len() as u64,
-            accessed: now,
-            modified: now,
-            changed: now,
-            born: now,
-            slot: 0,
-            sparse: false,
-            has_xattrs: false,
-            parent: if is_directory { parent } else { 0 },
-            target,
-        }
-    }
-
-    /// Gives a new inode what its directory's default access control list says; without one, the umask applies.
-    async fn inherit(&self, txn: &mut Txn, directory: &Inode, ino: Ino, record: &mut Record, umask: u32) -> Result<()> {
-        if record.kind == FileKind::Symlink {
-            return Ok(());
-        }
-        let Some(default) = self.acl(directory, acl::DEFAULT).await? else {
-            record.permissions &= !(umask & 0o777);
-            return Ok(());
-        };
-        if record.kind == FileKind::Directory {
-            self.volume.put(txn, &keys::xattr(ino, acl::DEFAULT), default.encode());
-            record.has_xattrs = true;
-        }
-        let list = default.inherited(record.permissions);
-        record.permissions = record.permissions & !0o777 | list.mode();
-        if !list.is_plain() {
-            self.volume.put(txn, &keys::xattr(ino, acl::ACCESS), list.encode());
-            record.has_xattrs = true;
-        }
-        Ok(())
+        Ok(found.attr())
     }
 
     /// Makes a name and what it names.
     pub(crate) async fn make(&self, parent: Ino, name: &Name, new: NewNode, target: &[u8]) -> Result<Attr> {
         self.admit_change()?;
-        Self::check_name(name)?;
-        if target.len() > TARGET_LEN_MAX {
-            return Err(Errno::NameTooLong.into());
-        }
-        let directory = self.inode(parent).await?;
-        let ino = self.new_ino().await?;
+        check_name(name)?;
+        check_target(target)?;
+        let directory = self.load(parent).await?;
+        let ino = self.numbers.take(&self.volume).await?;
         let _locks = lock_all(&[&directory]).await;
-        Self::check_directory(&directory)?;
+        directory.state().record.check_directory()?;
         let place = self.find(parent, name).await?;
         if place.found.is_some() {
             return Err(Errno::Exists.into());
         }
         let mut above = directory.record();
         let mut txn = Txn::new();
-        let mut record = self.new_record(&above, &new, parent, Bytes::copy_from_slice(target));
-        self.inherit(&mut txn, &directory, ino, &mut record, new.umask).await?;
-        if record.kind == FileKind::Directory {
-            if above.links >= LINKS_MAX {
-                return Err(Errno::TooManyLinks.into());
-            }
-            above.links += 1;
+        let mut record = above.child(ino, &new, target, self.now());
+        inherit(self, &mut txn, &directory, &mut record, new.umask).await?;
+        if record.is_directory() {
+            above.add_link()?;
         }
-        (above.modified, above.changed) = (record.born, record.born);
+        above.modify(record.born);
         self.put_entry(&mut txn, parent, &place, name, ino, record.kind);
-        self.put_record(&mut txn, ino, &record);
+        self.put_record(&mut txn, &record);
         self.commit_record(txn, &directory, above).await?;
         let seq = directory.state().seq;
-        let inode = self.admit_inode(ino, record, seq, new.open);
-        Ok(Files::attr(&inode))
+        Ok(self.table.insert(State::new(record, (), seq).used(new.open)).attr())
     }
 
     /// Makes a file without a name.
     pub(crate) async fn make_nameless(&self, parent: Ino, new: NewNode) -> Result<Attr> {
         self.admit_change()?;
-        let directory = self.inode(parent).await?;
-        Self::check_directory(&directory)?;
-        let ino = self.new_ino().await?;
+        let directory = self.load(parent).await?;
+        directory.state().record.check_directory()?;
+        let ino = self.numbers.take(&self.volume).await?;
         let mut txn = Txn::new();
-        let mut record = Record { links: 0, ..self.new_record(&directory.record(), &new, parent, Bytes::new()) };
-        self.inherit(&mut txn, &directory, ino, &mut record, new.umask).await?;
-        self.put_record(&mut txn, ino, &record);
+        let mut record = Record { links: 0, ..directory.record().child(ino, &new, &[], self.now()) };
+        inherit(self, &mut txn, &directory, &mut record, new.umask).await?;
+        self.put_record(&mut txn, &record);
         self.volume.put(&mut txn, &keys::orphan(ino), Bytes::new());
         let seq = self.volume.commit(txn).await?;
-        let inode = self.admit_inode(ino, record, seq, new.open);
-        Ok(Files::attr(&inode))
+        Ok(self.table.insert(State::new(record, (), seq).used(new.open)).attr())
     }
 
     pub(crate) async fn add_link(&self, ino: Ino, parent: Ino, name: &Name) -> Result<Attr> {
         self.admit_change()?;
-        Self::check_name(name)?;
-        let (inode, directory) = (self.inode(ino).await?, self.inode(parent).await?);
+        check_name(name)?;
+        let (inode, directory) = (self.load(ino).await?, self.load(parent).await?);
         let _locks = lock_all(&[&inode, &directory]).await;
-        Self::check_directory(&directory)?;
+        directory.state().record.check_directory()?;
         let place = self.find(parent, name).await?;
         if place.found.is_some() {
             return Err(Errno::Exists.into());
         }
         let mut record = inode.record();
-        match record.kind {
-            FileKind::Directory => return Err(Errno::NotPermitted.into()),
-            _ if record.links >= LINKS_MAX => return Err(Errno::TooManyLinks.into()),
-            _ => {}
-        }
         let mut txn = Txn::new();
+        if record.is_directory() {
+            return Err(Errno::NotPermitted.into());
+        }
         if record.links == 0 {
             self.volume.delete(&mut txn, &keys::orphan(ino));
         }
-        record.links += 1;
+        record.add_link()?;
         record.changed = self.now();
         self.put_entry(&mut txn, parent, &place, name, ino, record.kind);
         let mut above = directory.record();
-        (above.modified, above.changed) = (record.changed, record.changed);
-        self.put_record(&mut txn, parent, &above);
+        above.modify(record.changed);
+        self.put_record(&mut txn, &above);
         self.commit_record(txn, &inode, record).await?;
-        self.adopt(&directory, above, &inode);
+        let seq = inode.state().seq;
+        directory.state().adopt(above, seq);
         inode.state().lookups += 1;
-        Ok(Files::attr(&inode))
-    }
-
-    /// A directory's record was committed with that of `with`.
-    fn adopt(&self, directory: &Inode, record: Record, with: &Inode) {
-        let seq = with.state().seq;
-        let mut state = directory.state();
-        (state.record, state.dirty) = (record, false);
-        state.seq = state.seq.max(seq);
+        Ok(inode.attr())
     }
 
     /// An inode loses a name, in `txn`. Its new record is in the transaction; the caller adopts it after the commit.
@@ -329,7 +229,7 @@ impl Files {
         if record.links == 0 {
             self.volume.put(txn, &keys::orphan(inode.ino), Bytes::new());
         }
-        self.put_record(txn, inode.ino, &record);
+        self.put_record(txn, &record);
         record
     }
 
@@ -354,13 +254,13 @@ impl Files {
 
     pub(crate) async fn remove(&self, parent: Ino, name: &Name, directory_wanted: bool) -> Result<()> {
         self.admit_change()?;
-        Self::check_name(name)?;
-        let directory = self.inode(parent).await?;
+        check_name(name)?;
+        let directory = self.load(parent).await?;
         loop {
             let ino = self.find(parent, name).await?.entry()?.1.ino;
             let Some(inode) = self.inode_named(parent, name, ino).await? else { continue };
             let removed = self.remove_inode(&directory, name, &inode, directory_wanted).await;
-            self.let_go(inode).await;
+            let_go(self, inode).await;
             if removed? {
                 return Ok(());
             }
@@ -381,11 +281,7 @@ impl Files {
         if entry.ino != inode.ino {
             return Ok(false);
         }
-        match (entry.kind == FileKind::Directory, directory_wanted) {
-            (true, false) => return Err(Errno::IsDirectory.into()),
-            (false, true) => return Err(Errno::NotDirectory.into()),
-            _ => {}
-        }
+        check_removal(entry.kind, directory_wanted)?;
         let mut txn = Txn::new().deleting();
         if directory_wanted && !self.sweep_if_empty(&mut txn, inode.ino).await? {
             return Err(Errno::NotEmpty.into());
@@ -393,12 +289,13 @@ impl Files {
         self.remove_entry(&mut txn, directory.ino, position, entry);
         let record = self.lose_name(&mut txn, inode);
         let mut above = directory.record();
-        (above.modified, above.changed) = (record.changed, record.changed);
+        above.modify(record.changed);
         if directory_wanted {
             above.links -= 1;
         }
         self.commit_record(txn, directory, above).await?;
-        self.adopt(inode, record, directory);
+        let seq = directory.state().seq;
+        inode.state().adopt(record, seq);
         Ok(true)
     }
 
@@ -414,16 +311,16 @@ impl Files {
             }
             let inode = self.named(at).await?;
             at = inode.state().record.parent;
-            self.table.remove_unused(&inode);
+            self.remove_unused(inode);
         }
         Ok(true)
     }
 
     pub(crate) async fn move_name(&self, from: (Ino, &Name), to: (Ino, &Name), mode: RenameMode) -> Result<()> {
         self.admit_change()?;
-        Self::check_name(from.1)?;
-        Self::check_name(to.1)?;
-        let (source_dir, target_dir) = (self.inode(from.0).await?, self.inode(to.0).await?);
+        check_name(from.1)?;
+        check_name(to.1)?;
+        let (source_dir, target_dir) = (self.load(from.0).await?, self.load(to.0).await?);
         let _one = if from.0 == to.0 { None } else { Some(self.moving.lock().await) };
         loop {
             let source_ino = self.find(from.0, from.1).await?.entry()?.1.ino;
@@ -446,9 +343,9 @@ impl Files {
                 replaced: target.as_ref(),
             };
             let moved = moved.run(mode).await;
-            self.let_go(source).await;
+            let_go(self, source).await;
             if let Some(target) = target {
-                self.let_go(target).await;
+                let_go(self, target).await;
             }
             if moved? {
                 return Ok(());
@@ -459,24 +356,16 @@ impl Files {
     pub(crate) async fn list(
         &self,
         ino: Ino,
-        mut cookie: u64,
+        cookie: u64,
         attributes: bool,
         sink: &mut (dyn FnMut(DirEntry<'_>) -> bool + Send),
     ) -> Result<()> {
-        let directory = self.inode(ino).await?;
+        let directory = self.load(ino).await?;
         let record = directory.record();
-        if record.kind != FileKind::Directory {
+        if !record.is_directory() {
             return Err(Errno::NotDirectory.into());
         }
-        for (own, name, target) in [(DOT, &b"."[..], ino), (DOT_DOT, b"..", record.parent)] {
-            let entry = DirEntry { ino: target, cookie: own, kind: FileKind::Directory, name, attr: None };
-            if cookie < own {
-                if !sink(entry) {
-                    return Ok(());
-                }
-                cookie = own;
-            }
-        }
+        let Some(cookie) = list_dots(&record, cookie, sink) else { return Ok(()) };
         let mut low = keys::entry(ino, cookie.saturating_add(1));
         let high = keys::entry(ino + 1, 0);
         loop {
@@ -494,10 +383,10 @@ impl Files {
                     continue;
                 }
                 // Gone meanwhile: then it is not listed.
-                let Ok(inode) = self.inode(ino).await else { continue };
-                let attr = Files::attr(&inode);
+                let Ok(inode) = self.load(ino).await else { continue };
+                let attr = inode.attr();
                 if !sink(DirEntry { ino, cookie, kind, name: &name, attr: Some(attr) }) {
-                    self.let_go(inode).await;
+                    let_go(self, inode).await;
                     return Ok(());
                 }
                 inode.state().lookups += 1;
@@ -528,7 +417,7 @@ impl Move<'_> {
         let mut all = vec![self.source_dir, self.target_dir, self.source];
         all.extend(self.replaced);
         let _locks = lock_all(&all).await;
-        Files::check_directory(self.target_dir)?;
+        self.target_dir.state().record.check_directory()?;
         let source = self.files.find(self.from.0, self.from.1).await?;
         let target = self.files.find(self.to.0, self.to.1).await?;
         let named = target.found.as_ref().map(|(_, entry)| entry.ino);
@@ -579,7 +468,7 @@ impl Move<'_> {
                     other.parent = from_dir;
                     (leaves, arrives) = (leaves.wrapping_sub(1), arrives.wrapping_sub(1));
                 }
-                files.put_record(&mut txn, inode.ino, &other);
+                files.put_record(&mut txn, &other);
                 changes.push((inode, other));
             }
             (Some((at, other)), Some(inode), _) => {
@@ -610,21 +499,22 @@ impl Move<'_> {
         if is_directory {
             record.parent = to_dir;
         }
-        files.put_record(&mut txn, self.source.ino, &record);
+        files.put_record(&mut txn, &record);
         changes.push((self.source, record));
         if from_dir == to_dir {
             source_dir.links = source_dir.links.wrapping_sub(leaves).wrapping_add(arrives);
         } else {
             source_dir.links = source_dir.links.wrapping_sub(leaves);
             target_dir.links = target_dir.links.wrapping_add(arrives);
-            (target_dir.modified, target_dir.changed) = (now, now);
-            files.put_record(&mut txn, to_dir, &target_dir);
+            target_dir.modify(now);
+            files.put_record(&mut txn, &target_dir);
             changes.push((self.target_dir, target_dir));
         }
-        (source_dir.modified, source_dir.changed) = (now, now);
+        source_dir.modify(now);
         files.commit_record(txn, self.source_dir, source_dir).await?;
+        let seq = self.source_dir.state().seq;
         for (inode, record) in changes {
-            files.adopt(inode, record, self.source_dir);
+            inode.state().adopt(record, seq);
         }
         Ok(())
     }

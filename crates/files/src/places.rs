@@ -1,7 +1,8 @@
 //! Where files lie on the devices.
 
 use crate::Files;
-use crate::data::BLOCK;
+use crate::keys::base_of;
+use ashlar_inodes::{BLOCK, InodeStore};
 use ashlar_pool::map::Form;
 use ashlar_units::{Blocks, Bytes, Lba};
 use ashlar_vfs::{Ino, Result};
@@ -22,9 +23,8 @@ impl Files {
     /// The pieces of a file, in its order; what is on its way to the medium has its place already.
     pub async fn places(&self, ino: Ino) -> Result<Vec<Piece>> {
         let (base, size) = {
-            let inode = self.inode(ino).await?;
-            let state = inode.state();
-            (state.record.base(ino), state.record.size.min(state.record.blocks_max() * BLOCK))
+            let record = self.load(ino).await?.record();
+            (base_of(&record), record.size.min(record.contents.blocks_max() * BLOCK))
         };
         let runs = self.volume.runs(base, Blocks(size.div_ceil(BLOCK))).await?;
         let pool = self.volume.pool();

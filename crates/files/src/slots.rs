@@ -2,6 +2,7 @@
 
 use crate::Files;
 use crate::keys;
+use ashlar_inodes::{is_damage, number_value};
 use ashlar_pool::Txn;
 use ashlar_units::Blocks;
 use ashlar_vfs::{Errno, Result};
@@ -42,7 +43,7 @@ impl Files {
             let page = self.volume.page(&[keys::FREE_SLOT], Some(&[keys::FREE_SLOT + 1]), REMEMBERED_MAX).await;
             let (free, more) = match page {
                 // There are enough that were never used.
-                Err(error) if crate::is_damage(&error) => (Vec::new(), false),
+                Err(error) if is_damage(&error) => (Vec::new(), false),
                 page => page.map(|page| (page.entries, page.next.is_some()))?,
             };
             slots.free = free.iter().map(|(key, _)| keys::slot_in(key)).collect::<Result<_, _>>()?;
@@ -55,7 +56,7 @@ impl Files {
             }
             None if slots.next < keys::SLOTS_MAX => {
                 let slot = slots.next;
-                self.volume.put(txn, keys::NEXT_SLOT, keys::number(u64::from(slot) + 1));
+                self.volume.put(txn, keys::NEXT_SLOT, number_value(u64::from(slot) + 1));
                 Ok(Taken { slots, slot, fresh: true })
             }
             None => Err(Errno::NoSpace.into()),

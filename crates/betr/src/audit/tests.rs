@@ -1,6 +1,7 @@
 //! Audits in passes, and repairs of what was taken away.
 
 use super::*;
+use crate::inode::Placed;
 use crate::{Options, Zones};
 use ashlar_block::Device;
 use ashlar_devices::PowerCut;
@@ -158,14 +159,14 @@ fn what_follows_from_the_rest_is_mended() {
         let after = audited(&betr, usize::MAX).await;
         assert_eq!(after, before);
         let made = betr.create(ROOT, b"new", node(FileKind::File)).await.expect("made").ino;
-        assert!(made >= next - crate::NUMBER_LOT, "{made} may be in use: {next}");
+        assert!(made >= next - ashlar_inodes::NUMBER_LOT, "{made} may be in use: {next}");
         let large = betr.lookup(ROOT, b"directory 0").await.expect("there").ino;
         let large = betr.lookup(large, b"large").await.expect("there").ino;
         assert_eq!(betr.read(large, 0, 1 << 20).await.expect("read").concat(), vec![7; 40_000]);
         // Ranges and keys have paths.
         let record = betr.inode(large).expect("in memory").record();
-        let (range, offset) = betr.range_at(record.base() + Blocks(2));
-        assert_eq!((range, offset), (record.range, 8192));
+        let (range, offset) = betr.range_at(record.contents.base() + Blocks(2));
+        assert_eq!((range, offset), (record.contents.range, 8192));
         assert_eq!(betr.path_of_range(range).await.expect("read"), Some((large, "/directory 0/large".into())));
         let place = betr.inode(large).expect("in memory").place();
         assert_eq!(betr.path_at(&keys::of(keys::META, &place)).await.expect("read").as_deref(), Some("/directory 0"));

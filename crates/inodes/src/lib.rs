@@ -1,0 +1,129 @@
+//! Inodes: what file engines have in common that keep inodes in a volume's dictionary.
+//!
+//! An engine says where names and contents lie. Here is what does not depend on that: attributes and how they change, extended
+//! attributes and access control lists, the table of inodes in memory, numbers, rules about names. An engine implements [`InodeStore`],
+//! and what it offers to its door is in part what the functions here make of that.
+//!
+//! Invariants
+//!  1. Whoever commits a change of an inode's record holds its lock for writing from reading the record to the commit, so
+//!     that records reach the log in the order in which memory changed; or what keeps everybody else out, where an engine has that.
+//!  2. Locks of several inodes are taken in order of their numbers: [`lock_all`].
+//!  3. Only times, and whether a file has holes, are newer in memory than in the dictionary; [`Table::write_back`] writes them.
+//!  4. A number is given after the dictionary has noted that it may be in use: [`Numbers`].
+//!
+//! Layout    head and tail of a [`Record`], keys of extended attributes, counters. What lies between, and all other keys, are the
+//!           engine's.
+
+mod attributes;
+mod contents;
+mod inode;
+mod names;
+mod numbers;
+mod record;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;
+mod uses;
+
+pub use attributes::*;
+pub use contents::*;
+pub use inode::*;
+pub use names::*;
+pub use numbers::*;
+pub use record::{Contents, Record};
+pub use uses::*;
+
+use ashlar_block::Kind;
+use ashlar_pool::{Pool, Txn, Volume};
+use ashlar_vfs::{Errno, Ino, Result, StatFs, Time};
+use bytes::Bytes;
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Times that changed in memory alone are written after this long.
+pub const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(5);
+/// Keys read at once.
+pub const PAGE: usize = 1024;
+
+/// An engine, as far as inodes go.
+pub trait InodeStore: Send + Sync {
+    /// What holds the state of an inode.
+    type Cell: Cell;
+
+    /// Where everything is stored.
+    fn volume(&self) -> &Volume;
+    /// Whether nothing may change: of a snapshot, or because of damage.
+    fn is_read_only(&self) -> bool;
+    /// The inode with this number; `Stale` if there is none.
+    fn load(&self, ino: Ino) -> impl Future<Output = Result<Arc<Inode<Self::Cell>>>> + Send;
+    /// Commits `txn` together with a changed record, which becomes the inode's. The caller holds the inode's lock.
+    fn commit_record(
+        &self,
+        txn: Txn,
+        inode: &Arc<Inode<Self::Cell>>,
+        record: RecordOf<Self::Cell>,
+    ) -> impl Future<Output = Result<()>> + Send;
+    /// Writes a record that is newer in memory.
+    fn write_record(&self, inode: &Arc<Inode<Self::Cell>>) -> impl Future<Output = Result<()>> + Send;
+    /// Changes the size, and what is in `txn`; `record` is the inode's with other changes applied. The caller holds the lock for
+    /// writing.
+    fn resize(
+        &self,
+        txn: Txn,
+        inode: &Arc<Inode<Self::Cell>>,
+        record: RecordOf<Self::Cell>,
+        size: u64,
+    ) -> impl Future<Output = Result<()>> + Send;
+    /// Counts the bytes that a sparse file takes.
+    fn count_allocated(&self, inode: &Arc<Inode<Self::Cell>>) -> impl Future<Output = Result<u64>> + Send;
+    /// Forgets an inode without names. Several may let go of it, one after another.
+    fn reap(&self, inode: &Arc<Inode<Self::Cell>>) -> impl Future<Output = Result<()>> + Send;
+    /// Drops an inode from memory that nobody uses. The caller's reference is the only one besides the table's.
+    fn remove_unused(&self, inode: Arc<Inode<Self::Cell>>);
+
+    /// What the clock says.
+    fn now(&self) -> Time {
+        Time::from(self.volume().pool().env().wall())
+    }
+    /// Refuses changes where nothing may change.
+    fn admit_change(&self) -> Result<()> {
+        if self.is_read_only() { Err(Errno::ReadOnly.into()) } else { Ok(()) }
+    }
+}
+
+/// Whether something is stored and cannot be read.
+pub fn is_damage(error: &ashlar_block::Error) -> bool {
+    matches!(error.kind(), Kind::Corrupt | Kind::Failed)
+}
+
+/// Visits the keys from `low` on and below `high` in order, until a visit breaks off.
+pub async fn visit(
+    volume: &Volume,
+    low: &[u8],
+    high: &[u8],
+    mut visit: impl FnMut(&[u8], &Bytes) -> Result<ControlFlow<()>> + Send,
+) -> Result<()> {
+    let mut low = low.to_vec();
+    loop {
+        let page = volume.page(&low, Some(high), PAGE).await?;
+        for (key, value) in &page.entries {
+            if visit(key, value)?.is_break() {
+                return Ok(());
+            }
+        }
+        match page.next {
+            Some(next) => low = next.to_vec(),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Space and limits of a file system in a pool.
+pub fn statfs(pool: &Pool) -> StatFs {
+    // Inodes are not counted: their number is bounded by space alone. Zeros say so, as they do for btrfs.
+    let status = pool.status();
+    StatFs { capacity: status.capacity, free: status.free, files: 0, files_free: 0 }
+}

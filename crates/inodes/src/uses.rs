@@ -1,0 +1,51 @@
+//! References and handles that the door counts, and what happens when the last of them goes.
+
+use crate::{Inode, InodeStore};
+use ashlar_vfs::{Ino, Result};
+use std::sync::Arc;
+
+/// Gives back so many references, and lets go of the inode.
+pub async fn forget<S: InodeStore>(store: &S, ino: Ino, count: u64) {
+    let Ok(inode) = store.load(ino).await else { return };
+    {
+        let mut state = inode.state();
+        state.lookups = state.lookups.saturating_sub(count);
+    }
+    let_go(store, inode).await;
+}
+
+/// Gives back a handle, and lets go of the inode.
+pub async fn release<S: InodeStore>(store: &S, ino: Ino) {
+    let Ok(inode) = store.load(ino).await else { return };
+    {
+        let mut state = inode.state();
+        state.handles = state.handles.saturating_sub(1);
+    }
+    let_go(store, inode).await;
+}
+
+/// Lets go of an inode: if nobody uses it, it is written, and forgotten or, without names, reaped. The caller holds no lock of it.
+pub async fn let_go<S: InodeStore>(store: &S, inode: Arc<Inode<S::Cell>>) {
+    let (used, dirty, links) = {
+        let state = inode.state();
+        (state.is_used(), state.dirty, state.record.links)
+    };
+    if !used {
+        if links == 0 {
+            // If this fails, the orphan's key makes the next opening try again.
+            drop(store.reap(&inode).await);
+        } else if dirty {
+            drop(store.write_record(&inode).await);
+        }
+        store.remove_unused(inode);
+    }
+}
+
+/// Makes an inode durable: its record, and what was committed with it and before.
+pub async fn make_durable<S: InodeStore>(store: &S, inode: &Arc<Inode<S::Cell>>) -> Result<()> {
+    if inode.state().dirty {
+        store.write_record(inode).await?;
+    }
+    let seq = inode.state().seq;
+    Ok(store.volume().pool().sync(seq).await?)
+}
