@@ -4,6 +4,7 @@ mod conforms;
 mod counts;
 mod faulty;
 mod members;
+mod versions;
 
 use crate::{Array, Creation, JOURNAL_MIN, Level, NamedDevice, Options};
 use ashlar_block::{BlockDevice, Device, Durability, IoContext};
