@@ -8,6 +8,9 @@
 //!
 //! Numbers are little-endian. Decoders take any bytes.
 
+#[cfg(test)]
+mod golden;
+
 use crate::shape::{DATA_MAX, GROUP, Level, MEMBERS_MAX};
 use ashlar_block::{Error, Kind, Result};
 use ashlar_units::{BLOCK_LEN, Blocks, Lba};

@@ -219,25 +219,37 @@ pub fn resolve(level: Level, data: usize, mut seen: Vec<Seen>, recount: bool) ->
 
 /// The unknown data blocks of a row, from as many good parity blocks.
 fn solve(level: Level, data: usize, unknown: &[usize], good: &[usize], contents: &[Option<Bytes>]) -> Vec<Bytes> {
-    let of = |parity: usize, role: usize| factor(level, parity - data, role);
-    // What the unknown blocks add to a parity block.
-    let syndrome = |parity: usize| {
-        let known = (0..data).filter_map(|role| contents[role].as_ref().map(|content| (content, of(parity, role))));
-        sum(known.chain(contents[parity].as_ref().map(|content| (content, 1))))
-    };
     match (unknown, good) {
-        ([a], [p, ..]) => vec![sum([(&syndrome(*p), gf::inverse(of(*p, *a)))].into_iter())],
-        ([a, b], [p, q, ..]) => {
-            let (left, right) = (syndrome(*p), syndrome(*q));
-            // Two equations with two unknowns, by Cramer.
-            let (pa, pb, qa, qb) = (of(*p, *a), of(*p, *b), of(*q, *a), of(*q, *b));
-            let scale = gf::inverse(gf::multiply(pa, qb) ^ gf::multiply(pb, qa));
-            let combine =
-                |x: u8, y: u8| sum([(&left, gf::multiply(scale, x)), (&right, gf::multiply(scale, y))].into_iter());
-            vec![combine(qb, pb), combine(qa, pa)]
+        // All factors are 1.
+        ([_], [p, ..]) if factor(level, p - data, 1) == 1 => {
+            vec![sum(contents[..data].iter().flatten().chain(&contents[*p]).map(|content| (content, 1)))]
+        }
+        ([a], [_, ..]) => {
+            let (_, right) = syndromes(data, contents);
+            vec![sum([(&right, gf::inverse(gf::power(*a)))].into_iter())]
+        }
+        ([a, b], [_, _, ..]) => {
+            // left = A + B, right = 2^a A + 2^b B.
+            let (left, right) = syndromes(data, contents);
+            let (of_a, of_b) = (gf::power(*a), gf::power(*b));
+            let scale = gf::inverse(of_a ^ of_b);
+            let second = sum([(&left, gf::multiply(scale, of_a)), (&right, scale)].into_iter());
+            vec![sum([(&left, 1), (&second, 1)].into_iter()), second]
         }
         _ => Vec::new(),
     }
+}
+
+/// What the unknown data blocks of a row of RAID-6 add to P and to Q, where those are known: by Horner's rule, which is faster
+/// than a product for each block.
+fn syndromes(data: usize, contents: &[Option<Bytes>]) -> (Bytes, Bytes) {
+    let blocks: Vec<&[u8]> = contents[..data].iter().map(|content| content.as_deref().unwrap_or(&ZEROS)).collect();
+    let (mut p, mut q) = (BytesMut::zeroed(BLOCK_LEN), BytesMut::zeroed(BLOCK_LEN));
+    gf::p_and_q(&blocks, &mut p, &mut q);
+    for (sum, known) in [&mut p, &mut q].into_iter().zip(&contents[data..]) {
+        known.iter().for_each(|known| gf::add(sum, known));
+    }
+    (p.freeze(), q.freeze())
 }
 
 #[cfg(test)]

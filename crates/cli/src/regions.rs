@@ -9,7 +9,7 @@ use ashlar_devices::{FileDevice, OpenOptions};
 use ashlar_env::Env;
 use ashlar_env::real::Real;
 use ashlar_objects::Error;
-use ashlar_regions::{Checked, Config, Health, Memory, Progress, Regions, Status, format};
+use ashlar_regions::{Checked, Config, Health, Memory, Progress, RegionStatus, Regions, Status, format};
 use ashlar_report::{Axis, Origin, Plot, Series, escape, page};
 use ashlar_units::Bytes;
 use clap::Args;
@@ -60,7 +60,7 @@ struct Map(Status);
 
 impl fmt::Display for Map {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Status { device, region_bytes, large_block_bytes, objects, log_blocks, regions, .. } = &self.0;
+        let Status { device, region_bytes, large_block_bytes, objects, log_blocks, regions, tail, .. } = &self.0;
         writeln!(
             f,
             "{device}: {objects} objects, {} regions of {}, large blocks of {}, {} of {} blocks of the log in use",
@@ -71,7 +71,7 @@ impl fmt::Display for Map {
             log_blocks[1]
         )?;
         writeln!(f, "region  kind    objects  fill  fragmented  generation        health")?;
-        for region in regions {
+        for region in regions.iter().chain(tail) {
             let percent = |share: f64| format!("{:.0}%", share * 100.0);
             let kind = format!("{:?}", region.kind).to_lowercase();
             let fragmented = region.fragmentation.map_or("-".into(), percent);
@@ -79,7 +79,7 @@ impl fmt::Display for Map {
             writeln!(
                 f,
                 "{:>6}  {kind:<6}  {:>7}  {:>4}  {fragmented:>10}  {:<16x}  {health}",
-                region.region,
+                number_of(&self.0, region),
                 region.objects,
                 percent(region.fill),
                 region.generation
@@ -87,6 +87,11 @@ impl fmt::Display for Map {
         }
         Ok(())
     }
+}
+
+/// What people call a region.
+fn number_of(status: &Status, region: &RegionStatus) -> String {
+    if status.tail.as_ref() == Some(region) { "tail".into() } else { region.region.to_string() }
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -211,7 +216,8 @@ pub fn run(pool: Option<&Path>, arguments: &RegionsArguments, output: &Output) -
 
 /// The map as a page: how full and how fragmented each region is, by kind.
 fn picture(status: &Status) -> String {
-    let categories: Vec<String> = status.regions.iter().map(|region| region.region.to_string()).collect();
+    let regions = || status.regions.iter().chain(&status.tail);
+    let categories: Vec<String> = regions().map(|region| number_of(status, region)).collect();
     let share = Axis::new("share, %").from(0.0);
     let mut fill = Plot::bars("How full each region is", categories.clone(), share, Origin::Measured);
     for (name, kind) in [
@@ -219,19 +225,17 @@ fn picture(status: &Status) -> String {
         ("small", ashlar_regions::Kind::Small),
         ("table", ashlar_regions::Kind::Table),
     ] {
-        let of_kind = status.regions.iter().map(|region| if region.kind == kind { region.fill * 100.0 } else { 0.0 });
+        let of_kind = regions().map(|region| if region.kind == kind { region.fill * 100.0 } else { 0.0 });
         fill = fill.with(Series::bars(name, of_kind.collect()));
     }
-    let values = status.regions.iter().map(|region| region.fragmentation.unwrap_or(0.0) * 100.0);
+    let values = regions().map(|region| region.fragmentation.unwrap_or(0.0) * 100.0);
     let title = "How fragmented free space is: what of it lies outside its longest extent";
     let share = Axis::new("share, %").from(0.0);
     let fragmented =
         Plot::bars(title, categories, share, Origin::Measured).with(Series::bars("free space", values.collect()));
-    let damaged: Vec<String> = status
-        .regions
-        .iter()
+    let damaged: Vec<String> = regions()
         .filter(|region| region.health == Health::Damaged)
-        .map(|region| format!("<p>Region {} is damaged.</p>", region.region))
+        .map(|region| format!("<p>Region {} is damaged.</p>", number_of(status, region)))
         .collect();
     let head = format!("<p>{} objects on {}</p>{}", status.objects, escape(&status.device), damaged.concat());
     page("Regions", &(head + &fill.figure_html() + &fragmented.figure_html()))

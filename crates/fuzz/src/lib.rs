@@ -7,6 +7,10 @@
 //!
 //! A run is determined by its seed and its number of cases, `PROPTEST_RNG_SEED` and `PROPTEST_CASES`.
 
+mod sketch;
+
+pub use sketch::{image_of, sketch};
+
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, RngSeed};

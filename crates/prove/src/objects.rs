@@ -6,7 +6,8 @@
 //! must be those of the state; no block may be stored that is no object's; no version may be given out twice.
 //!
 //! The contents are on the pool, or in extents of a proximal store, whose disk and staging device lose their power alone or at
-//! one moment, beside somebody who destages.
+//! one moment, beside somebody who destages. In some histories the power fails before much is durable, or somebody else who has
+//! something in the pool syncs it all the time ([`Course`]).
 
 use crate::pool::{CAPACITY, CREATION, Failure, clean_on, config, run_history};
 use crate::rack::Rack;
@@ -124,12 +125,31 @@ type World = BTreeMap<Name, Known>;
 /// # Errors
 /// What was found.
 pub fn explore_objects(seed: u64, options: ObjectsOptions) -> Result<ObjectsOutcome, Failure> {
-    let (outcome, trace) = run_history(seed, move |env| history(env, options))?;
+    let (outcome, trace) = run_history(seed, move |env| history(env, seed, options))?;
     Ok(ObjectsOutcome { trace, ..outcome })
 }
 
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
+}
+
+/// What is special about a history. Some situations are too rare in those that have nothing special.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Course {
+    Plain,
+    /// The power fails at one of the first writes of a life: changes were acknowledged, and nothing is durable.
+    Early,
+    /// Somebody else syncs the pool at any moment: also between two transactions of one change, if there are two.
+    Synced,
+}
+
+/// Writes before an early power cut, at most.
+const EARLY: u64 = 6;
+
+impl Course {
+    fn of(seed: u64) -> Course {
+        [Course::Plain, Course::Early, Course::Plain, Course::Synced][(seed % 4) as usize]
+    }
 }
 
 /// The media: that of the pool, and the disk of a proximal store.
@@ -147,10 +167,11 @@ impl Media {
         let first = |rack: &Rack| -> Device { rack.media[0].clone() };
         (first(&self.pool), self.disk.as_ref().map(first))
     }
-    fn cut_after(&self, env: &Env, steps: u64) {
+    fn cut_after(&self, env: &Env, steps: u64, course: Course) {
+        let within = |writes: u64| env.random() % if course == Course::Early { EARLY } else { writes };
         match &self.disk {
-            Some(disk) if env.random().is_multiple_of(3) => disk.cut_after(None, env.random() % (steps * 3)),
-            _ => self.pool.cut_after(None, env.random() % (steps * 5)),
+            Some(disk) if env.random().is_multiple_of(3) => disk.cut_after(None, within(steps * 3)),
+            _ => self.pool.cut_after(None, within(steps * 5)),
         }
     }
     fn after_cut(&mut self, env: &Env) {
@@ -254,7 +275,18 @@ async fn destage_on(env: Env, engine: proximal::Engine, stop: Arc<AtomicBool>) {
     }
 }
 
-async fn history(env: Env, options: ObjectsOptions) -> Found<ObjectsOutcome> {
+/// Syncs the pool now and then.
+async fn sync_on(env: Env, pool: Pool, stop: Arc<AtomicBool>) {
+    while !stop.load(Ordering::Relaxed) {
+        env.sleep(Duration::from_micros(env.random() % 300)).await;
+        if pool.sync_all().await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn history(env: Env, seed: u64, options: ObjectsOptions) -> Found<ObjectsOutcome> {
+    let course = Course::of(seed);
     let mut media = Media::new(&env, options.ground);
     Opened::format(&env, &media).await?;
     let (mut world, mut outcome) = (World::new(), ObjectsOutcome::default());
@@ -267,7 +299,10 @@ async fn history(env: Env, options: ObjectsOptions) -> Found<ObjectsOutcome> {
         let mut others = vec![env.spawn(clean_on(env.clone(), opened.pool.clone(), stop.clone()))];
         let engine = opened.engine.clone();
         others.extend(engine.map(|engine| env.spawn(destage_on(env.clone(), engine, stop.clone()))));
-        media.cut_after(&env, options.steps);
+        if course == Course::Synced {
+            others.push(env.spawn(sync_on(env.clone(), opened.pool.clone(), stop.clone())));
+        }
+        media.cut_after(&env, options.steps, course);
         let mut life_of =
             Life { env: &env, store: &opened.store, states: vec![world], durable: 0, versions: &mut versions };
         life_of.work(options.steps).await.map_err(|error| format!("life {life}: {error}"))?;
@@ -518,7 +553,9 @@ mod tests {
     #[test]
     fn rules_of_objects_in_extents_are_missed_when_they_are_broken() {
         for (rule, name) in [
+            (ObjectsRule::Store(objects_pool::Rule::ChangeAtOnce), "change-at-once"),
             (ObjectsRule::Store(objects_pool::Rule::ListBuilding), "list-building"),
+            (ObjectsRule::Store(objects_pool::Rule::ReserveVersions), "reserve-versions"),
             (ObjectsRule::Proximal(proximal::Rule::FlushDirect), "flush-direct"),
             (ObjectsRule::Proximal(proximal::Rule::DataBeforePointers), "data-before-pointers"),
         ] {

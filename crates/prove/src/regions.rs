@@ -24,8 +24,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A store of some 28 regions of 256 KiB with large blocks of 16 KiB: they take and give up kinds all the time.
-const CAPACITY: Blocks = Blocks(28 * 64 + 200);
+/// A store of 29 regions of 256 KiB with large blocks of 16 KiB: they take and give up kinds all the time.
+const CAPACITY: Blocks = Blocks(29 * 64 + 76);
+/// What is left behind them, by seeds: room for tables that is large, so small that they go on in a region, or too small.
+const TAILS: [Blocks; 3] = [Blocks(60), Blocks(18), Blocks(17)];
 const CONFIG: Config = Config {
     region: Size::kib(256),
     large_block: Size::kib(16),
@@ -114,10 +116,11 @@ pub fn explore_regions(seed: u64, options: RegionOptions) -> Result<RegionOutcom
 
 async fn history(env: Env, seed: u64, options: RegionOptions) -> Found<RegionOutcome> {
     let text = |error: ashlar_block::Error| error.to_string();
-    let mut medium = Arc::new(PowerCut::new(CAPACITY, env.clone(), Duration::from_micros(50)));
+    let capacity = capacity(seed);
+    let mut medium = Arc::new(PowerCut::new(capacity, env.clone(), Duration::from_micros(50)));
     let device = |medium: &Arc<PowerCut>| medium.clone() as Device;
     format(&env, &device(&medium), CONFIG).await.map_err(text)?;
-    let refuses = seed.is_multiple_of(3).then_some(refusal(options.refused)?);
+    let refuses = seed.is_multiple_of(3).then_some(refusal(capacity, options.refused)?);
     let memory = Memory { bytes: Size::kib(512), without: options.without };
     let mut outcome = RegionOutcome::default();
     let mut world = World::default();
@@ -173,11 +176,17 @@ async fn history(env: Env, seed: u64, options: RegionOptions) -> Found<RegionOut
     Ok(outcome)
 }
 
+/// Blocks of the device of a history.
+fn capacity(seed: u64) -> Blocks {
+    Blocks(CAPACITY.0 + TAILS[(seed / 2 % TAILS.len() as u64) as usize].0)
+}
+
 /// Writes of objects, nodes and heads fail by chance, and are done all the same, or in part; those of what has no other place
 /// do not.
-fn refusal(chance: f64) -> Found<Fault> {
-    let layout = Layout::new(CAPACITY, &CONFIG).map_err(|error| error.to_string())?;
-    let (from, end) = (layout.region(0).to_bytes(), layout.region(layout.regions as u32).to_bytes());
+fn refusal(capacity: Blocks, chance: f64) -> Found<Fault> {
+    let layout = Layout::new(capacity, &CONFIG).map_err(|error| error.to_string())?;
+    let behind = layout.region(layout.regions as u32).0 + layout.tail;
+    let (from, end) = (layout.region(0).to_bytes(), Blocks(behind).to_bytes());
     let range = Range { start: from.0, end: Some(end.0) };
     Ok(Fault { what: What::WriteError, p: chance, on: None, at: Some(range), times: None })
 }
@@ -525,6 +534,13 @@ mod tests {
         }
         assert!(all.refused > seeds / 4, "{all:?}");
         assert!(all.cuts == 5 * seeds && all.changes > 100 * seeds / 4 && all.survived > seeds / 4, "{all:?}");
+    }
+
+    #[test]
+    fn devices_have_tails_of_all_kinds() {
+        let of = |seed| Layout::new(capacity(seed), &CONFIG).expect("a layout");
+        let layouts: Vec<(u64, u64)> = (0..6).map(|seed| (of(seed).regions, of(seed).tail)).collect();
+        assert_eq!(layouts, [(29, 60), (29, 60), (29, 18), (29, 18), (29, 0), (29, 0)]);
     }
 
     #[test]

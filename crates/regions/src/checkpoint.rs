@@ -202,6 +202,7 @@ impl Shared {
             self.disk.device.flush(UPKEEP).await?;
         }
         let superblock = Superblock {
+            version: self.disk.layout.version,
             store: self.disk.store,
             key: self.disk.key,
             hash_key: self.hash_key,

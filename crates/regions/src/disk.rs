@@ -73,7 +73,7 @@ impl Disk {
 
     /// The onode in a place of a region of this kind and birth.
     pub async fn onode(&self, context: IoContext, kind: Kind, birth: u64, place: Place) -> Result<Onode> {
-        let (slots, _) = self.layout.shape.bits(kind);
+        let (slots, _) = self.layout.shape_of(place.region).bits(kind);
         if u64::from(place.region) >= self.layout.regions || u64::from(place.slot) >= slots {
             return Err(Error::corrupt(format!("there is no slot {} in region {}", place.slot, place.region)));
         }
@@ -87,13 +87,14 @@ impl Disk {
     pub async fn head(&self, region: u32, slot: u8) -> Result<Head> {
         let at = self.layout.head(region, slot);
         let image = self.device.read(UPKEEP, at, Blocks(self.layout.shape.head)).await?;
-        Head::decode(self.key, self.store, region, &self.layout.shape, &image).within(|| format!("region {region}"))
+        Head::decode(self.key, self.store, region, &self.layout.shape_of(region), &image)
+            .within(|| format!("region {region}"))
     }
 
     /// Writes a head of a region.
     pub async fn write_head(&self, head: &Head, slot: u8) -> Result<()> {
         let at = self.layout.head(head.region, slot);
-        let image = head.encode(self.key, &self.layout.shape);
+        let image = head.encode(self.key, &self.layout.shape_of(head.region));
         self.device.write(UPKEEP, at, vec![image], Durability::Cached).await
     }
 }

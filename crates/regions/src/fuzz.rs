@@ -92,6 +92,7 @@ fn superblock() -> impl Strategy<Value = Superblock> {
             let config = Config { region, large_block: Blocks(64).to_bytes(), ..Config::default() };
             let capacity = Blocks(capacity);
             Superblock {
+                version: 1 + (commit % 2) as u16,
                 store,
                 key,
                 hash_key,

@@ -5,12 +5,15 @@
 //! map           two slots: a record for each region, as of a checkpoint
 //! log           a ring
 //! table         base part of the object lookup table
-//! regions       all of one size; what does not fill one is left over
+//! regions       all of one size
+//! tail          what does not fill a region: one for tables alone, with heads as others have
 //! map           again
 //! last two      the superblocks again
 //! ```
+//!
+//! Stores of version 1 have no tail: what does not fill a region is left over.
 
-use crate::format::{MAP_ENTRY_LEN, MAP_HEADER_LEN, PAGE_ENTRIES};
+use crate::format::{MAP_ENTRY_LEN, MAP_HEADER_LEN, PAGE_ENTRIES, VERSION};
 use ashlar_block::{Error, Result};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes as Size, Lba};
 
@@ -30,6 +33,10 @@ pub const REGIONS_MAX: u64 = 1 << 18;
 const REGION_BLOCKS_MAX: u64 = 1 << 20;
 /// Blocks of the largest large block: an onode has a checksum for each.
 pub const LARGE_BLOCKS_MAX: u64 = 512;
+/// Fewest blocks of tables in a tail: for less, its heads are not worth writing.
+const TAIL_MIN: u64 = 16;
+/// The first version whose stores have a tail.
+const TAIL_SINCE: u16 = 2;
 /// Superblocks at either end.
 const SUPERBLOCKS: u64 = 2;
 
@@ -138,6 +145,8 @@ impl Shape {
 /// Where everything lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
+    /// Version of the format.
+    pub version: u16,
     /// Blocks of the device.
     pub capacity: u64,
     /// Blocks of one slot of the map.
@@ -146,18 +155,28 @@ pub struct Layout {
     pub log_blocks: u64,
     /// Pages of the base part.
     pub pages: u64,
-    /// Number of regions.
+    /// Number of regions, without the tail.
     pub regions: u64,
-    /// What lies in each.
+    /// Blocks of the tail; none if it is not worth having.
+    pub tail: u64,
+    /// What lies in each region.
     pub shape: Shape,
 }
 
 impl Layout {
-    /// The layout of a device.
+    /// The layout of a device on which a store is made now.
     ///
     /// # Errors
     /// A configuration that makes no sense, or does not fit.
     pub fn new(capacity: Blocks, config: &Config) -> Result<Layout> {
+        Layout::of_version(VERSION, capacity, config)
+    }
+
+    /// The layout of a device whose store has this version of the format.
+    ///
+    /// # Errors
+    /// As [`new`](Layout::new).
+    pub fn of_version(version: u16, capacity: Blocks, config: &Config) -> Result<Layout> {
         let blocks = |what: &str, size: Size, low: u64, high: u64| {
             let count = size.0 / BLOCK_LEN as u64;
             if !size.0.is_multiple_of(BLOCK_LEN as u64) || count < low || count > high {
@@ -180,7 +199,8 @@ impl Layout {
         }
         let objects = capacity.to_bytes().0 / config.object_mean.0;
         let pages = (objects * 2).div_ceil(PAGE_ENTRIES as u64).max(4);
-        let most = capacity.0 / region;
+        // The tail has a record too.
+        let most = capacity.0 / region + u64::from(version >= TAIL_SINCE);
         let map_blocks = (MAP_HEADER_LEN as u64 + most * MAP_ENTRY_LEN as u64).div_ceil(BLOCK_LEN as u64).max(1);
         let fixed = 2 * SUPERBLOCKS + 4 * map_blocks + log_blocks + pages;
         let regions = capacity.0.saturating_sub(fixed) / region;
@@ -192,14 +212,11 @@ impl Layout {
                 config.region
             )));
         }
-        Ok(Layout {
-            capacity: capacity.0,
-            map_blocks,
-            log_blocks,
-            pages,
-            regions,
-            shape: Shape::of(region, large, config.blocks_per_onode),
-        })
+        let shape = Shape::of(region, large, config.blocks_per_onode);
+        let left = capacity.0 - fixed - regions * region;
+        let has_tail = version >= TAIL_SINCE && left >= 2 * shape.head + TAIL_MIN;
+        let tail = if has_tail { left } else { 0 };
+        Ok(Layout { version, capacity: capacity.0, map_blocks, log_blocks, pages, regions, tail, shape })
     }
 
     /// Both places of the superblock of this number.
@@ -224,14 +241,32 @@ impl Layout {
     pub fn is_base(&self, at: Lba) -> bool {
         (self.page(0)..self.page(self.pages)).contains(&at)
     }
+    /// Regions, and the tail, which has the number behind the last region.
+    pub fn parts(&self) -> u64 {
+        self.regions + u64::from(self.tail > 0)
+    }
+    /// Whether this is the number of the tail.
+    pub fn is_tail(&self, region: u32) -> bool {
+        self.tail > 0 && u64::from(region) == self.regions
+    }
+    /// What lies in a region. The tail has room for tables alone.
+    pub fn shape_of(&self, region: u32) -> Shape {
+        if u64::from(region) < self.regions {
+            return self.shape;
+        }
+        let table = self.tail.saturating_sub(2 * self.shape.head);
+        Shape { blocks: self.tail, units: 0, onodes: 0, small: 0, table, ..self.shape }
+    }
     /// The first block of a region.
     pub fn region(&self, region: u32) -> Lba {
         Lba(self.page(self.pages).0 + u64::from(region) * self.shape.blocks)
     }
     /// The region that this block lies in.
     pub fn region_of(&self, at: Lba) -> Option<u32> {
-        let region = at.0.checked_sub(self.region(0).0)? / self.shape.blocks;
-        (region < self.regions).then_some(region as u32)
+        let from_first = at.0.checked_sub(self.region(0).0)?;
+        let region = from_first / self.shape.blocks;
+        let inside = from_first < self.regions * self.shape.blocks + self.tail;
+        inside.then_some(region as u32)
     }
     /// A slot of a region's head.
     pub fn head(&self, region: u32, slot: u8) -> Lba {
@@ -254,7 +289,7 @@ impl Layout {
     /// The data block of a region of this kind that lies at `at`.
     pub fn block_of(&self, region: u32, kind: Kind, at: Lba) -> Option<u32> {
         let block = at.0.checked_sub(self.data(region, kind, 0).0)?;
-        (block < self.shape.bits(kind).1).then_some(block as u32)
+        (block < self.shape_of(region).bits(kind).1).then_some(block as u32)
     }
 
     /// The boundary check, on every I/O of objects and tables: it stays in one region, away from its head, or in the base
@@ -290,6 +325,8 @@ mod tests {
         // The digest's 29 regions on 8 GB.
         let layout = Layout::new(Blocks(8_000_000_000 / 4096), &Config::default()).expect("a layout");
         assert_eq!(layout.regions, 29);
+        // What is left would be three quarters of one.
+        assert_eq!(layout.tail, 8_000_000_000 / 4096 - 29 * 65_536 - (4 + 4 + 1024 + 619));
         // 16 TB are 2^16 regions of 256 MB, less what lies before them.
         let layout = Layout::new(Blocks((1 << 44) / 4096), &Config::default()).expect("a layout");
         assert!((65_536 - 40..65_536).contains(&layout.regions), "{layout:?}");
@@ -325,7 +362,37 @@ mod tests {
             layout.check(layout.page(layout.pages - 1), Blocks(2)).expect_err("behind the last page");
             let bits = shape.onodes + shape.small;
             assert!(shape.head * 4096 >= HEAD_HEADER_LEN as u64 + bits.div_ceil(8));
-            assert!(layout.region(layout.regions as u32).0 <= layout.map(0)[1].0);
+            let tail = layout.regions as u32;
+            assert!(layout.is_tail(tail) && layout.tail < shape.blocks && layout.parts() == layout.regions + 1);
+            let end = layout.region(tail).0 + layout.tail;
+            assert_eq!(end, layout.map(0)[1].0);
+            assert_eq!(layout.data(tail, Kind::Table, layout.shape_of(tail).table as u32).0, end);
+            layout.check(layout.data(tail, Kind::Table, 0), Blocks(16)).expect("inside");
+            layout.check(layout.head(tail, 1), Blocks(1)).expect_err("a head");
+            layout.check(Lba(layout.region(tail).0 - 1), Blocks(2)).expect_err("it leaves the region");
+            layout.check(Lba(end - 1), Blocks(2)).expect_err("it leaves the tail");
+            assert_eq!((layout.region_of(Lba(end - 1)), layout.region_of(Lba(end))), (Some(tail), None));
+        }
+    }
+
+    #[test]
+    fn a_tail_is_what_is_left_where_that_is_worth_it() {
+        let config = Config { region: Blocks(64).to_bytes(), large_block: Blocks(4).to_bytes(), ..Config::default() };
+        let layouts = |version| {
+            (2000..2200).map(move |capacity| Layout::of_version(version, Blocks(capacity), &config).expect("a layout"))
+        };
+        for layout in layouts(2) {
+            let left = layout.map(0)[1].0 - layout.region(layout.regions as u32).0;
+            assert!(left < 64, "{layout:?}");
+            assert_eq!(layout.tail, if left >= 18 { left } else { 0 });
+            assert_eq!(layout.parts(), layout.regions + u64::from(left >= 18));
+            let map = MAP_HEADER_LEN as u64 + layout.parts() * MAP_ENTRY_LEN as u64;
+            assert!(map <= layout.map_blocks * BLOCK_LEN as u64, "the map has a record of the tail: {layout:?}");
+        }
+        assert!(layouts(2).any(|layout| layout.tail == 0) && layouts(2).any(|layout| layout.tail == 63));
+        for layout in layouts(1) {
+            assert_eq!((layout.tail, layout.parts()), (0, layout.regions));
+            assert_eq!(layout.region_of(layout.region(layout.regions as u32)), None, "nothing lies there");
         }
     }
 }

@@ -37,6 +37,8 @@ mod space;
 mod status;
 mod table;
 mod tidy;
+#[cfg(test)]
+mod versions;
 mod write;
 
 pub use check::{Checked, Progress};

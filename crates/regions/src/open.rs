@@ -3,7 +3,7 @@
 use crate::Regions;
 use crate::checkpoint::{newest_superblock, write_superblock};
 use crate::disk::{Disk, UPKEEP};
-use crate::format::{MapEntry, Page, Superblock, decode_map, encode_map};
+use crate::format::{MapEntry, Page, Superblock, VERSION, decode_map, encode_map};
 use crate::layout::{Config, Kind, Layout};
 use crate::names::Names;
 use crate::recover::{Recovered, Redo, read_log, recover};
@@ -31,15 +31,21 @@ const LOCKS: usize = 256;
 /// # Errors
 /// The device holds a store already and `config.force` is not set; sizes that do not fit; those of the device.
 pub async fn format(env: &Env, device: &Device, config: Config) -> Result<()> {
+    format_version(env, device, config, VERSION).await
+}
+
+/// The same, as an older version did.
+pub(crate) async fn format_version(env: &Env, device: &Device, config: Config, version: u16) -> Result<()> {
     let _guard = Guard::of(env, device).await?;
     let capacity = device.geometry().capacity;
-    let layout = Layout::new(capacity, &config)?;
+    let layout = Layout::of_version(version, capacity, &config)?;
     if !config.force && newest_superblock(device).await.is_ok() {
         let message = "it holds a region store: its objects would be gone. Make it anew with force";
         return Err(Error::misuse(format!("{}: {message}", device.name())));
     }
     let hash_key = std::array::from_fn(|_| env.random() as u8);
     let superblock = Superblock {
+        version,
         store: env.random(),
         key: env.random(),
         hash_key,
@@ -71,7 +77,7 @@ pub async fn format(env: &Env, device: &Device, config: Config) -> Result<()> {
     for at in Layout::superblocks(capacity, 0) {
         device.write(UPKEEP, at, vec![zeros.slice(..BLOCK_LEN)], Durability::Cached).await?;
     }
-    let map = encode_map(superblock.key, 1, superblock.store, &vec![MapEntry::FREE; layout.regions as usize]);
+    let map = encode_map(superblock.key, 1, superblock.store, &vec![MapEntry::FREE; layout.parts() as usize]);
     for at in layout.map(0) {
         device.write(UPKEEP, at, vec![map.clone()], Durability::Cached).await?;
     }
@@ -117,7 +123,7 @@ impl Regions {
     pub async fn open_with_report(env: &Env, device: Device, memory: Memory) -> Result<(Regions, Recovered)> {
         let guard = Guard::of(env, &device).await?;
         let mut superblock = newest_superblock(&device).await?;
-        let layout = Layout::new(superblock.capacity, &superblock.config)?;
+        let layout = Layout::of_version(superblock.version, superblock.capacity, &superblock.config)?;
         let disk = Disk { env: env.clone(), device, layout, key: superblock.key, store: superblock.store };
         let mut space = Space::new(layout, read_map(&disk, &superblock).await?);
         let log = read_log(&disk, &superblock).await?;
@@ -190,7 +196,7 @@ async fn read_map(disk: &Disk, superblock: &Superblock) -> Result<Vec<MapEntry>>
     let mut why = None;
     for at in disk.layout.map(superblock.map_slot) {
         let image = disk.device.read(UPKEEP, at, Blocks(disk.layout.map_blocks)).await;
-        let (commit, regions) = (superblock.map_commit, disk.layout.regions);
+        let (commit, regions) = (superblock.map_commit, disk.layout.parts());
         match image.and_then(|image| decode_map(disk.key, commit, disk.store, regions, &image)) {
             Ok(entries) => return Ok(entries),
             Err(error) => why = Some(error),

@@ -148,10 +148,11 @@ pub async fn recover(
     for (number, (kind, birth)) in &opened {
         let Some(region) = regions.get_mut(*number as usize) else { continue };
         report.regions.push(*number);
+        let shape = &disk.layout.shape_of(*number);
         let (head, base) = base_of(disk, *number, *kind, *birth, &region.entry, &mut report).await;
         region.entry = MapEntry { kind: *kind, birth: *birth, corrupt: region.entry.corrupt, ..region.entry };
         if *kind == Kind::Table || *kind == Kind::Free {
-            install(region, head, &disk.layout.shape, Vec::new());
+            install(region, head, shape, Vec::new());
             continue;
         }
         let scan = Scan { disk, number: *number, kind: *kind, birth: *birth, base, head: &head, retired: &retired };
@@ -170,7 +171,7 @@ pub async fn recover(
             report.copies += u64::from(is_new);
             found.entry(onode.id).or_default().push(onode);
         }
-        install(region, head, &disk.layout.shape, Vec::new());
+        install(region, head, shape, Vec::new());
     }
 
     // The newest copy of each object counts.
@@ -190,13 +191,14 @@ pub async fn recover(
     for number in opened.keys() {
         let Some(region) = regions.get_mut(*number as usize) else { continue };
         if matches!(region.entry.kind, Kind::Large | Kind::Small) {
-            let (slots, blocks) = disk.layout.shape.bits(region.entry.kind);
+            let shape = &disk.layout.shape_of(*number);
+            let (slots, blocks) = shape.bits(region.entry.kind);
             let head = Head {
                 slots: crate::bits::Bits::new(slots),
                 blocks: crate::bits::Bits::new(blocks),
                 ..empty_head(disk, *number, region.entry.kind, region.entry.birth)
             };
-            install(region, head, &disk.layout.shape, live.remove(number).unwrap_or_default());
+            install(region, head, shape, live.remove(number).unwrap_or_default());
         }
     }
 
@@ -212,7 +214,7 @@ pub async fn recover(
 }
 
 fn empty_head(disk: &Disk, region: u32, kind: Kind, birth: u64) -> Head {
-    let (slots, blocks) = disk.layout.shape.bits(kind);
+    let (slots, blocks) = disk.layout.shape_of(region).bits(kind);
     let (slots, blocks) = (crate::bits::Bits::new(slots), crate::bits::Bits::new(blocks));
     Head { store: disk.store, region, kind, birth, generation: 0, commit: 0, slots, blocks }
 }
@@ -300,7 +302,7 @@ async fn retire_in(
         }
     }
     let (bytes, hidden) = (region.entry.bytes, region.entry.hidden);
-    install(region, head, &disk.layout.shape, Vec::new());
+    install(region, head, &disk.layout.shape_of(number), Vec::new());
     (region.entry.bytes, region.entry.hidden) = (bytes, hidden);
     Ok(())
 }
@@ -324,7 +326,7 @@ const SCAN_BLOCKS: u64 = 256;
 impl Scan<'_> {
     /// All onodes that may count, and whether each is newer than the bitmaps.
     pub async fn onodes(&self, report: &mut Recovered) -> Result<Vec<(Onode, bool)>> {
-        let (slots, _) = self.disk.layout.shape.bits(self.kind);
+        let (slots, _) = self.disk.layout.shape_of(self.number).bits(self.kind);
         self.onodes_in(0..slots, report).await
     }
 
@@ -396,7 +398,7 @@ impl Scan<'_> {
             let at = layout.onode(self.number, self.kind, onode.place.slot);
             return if blocks <= layout.shape.large { vec![(Lba(at.0 - blocks), blocks)] } else { Vec::new() };
         }
-        let room = layout.shape.bits(self.kind).1;
+        let room = layout.shape_of(self.number).bits(self.kind).1;
         let inside = |extent: &&crate::format::Extent| u64::from(extent.block) + u64::from(extent.count) <= room;
         let extents = onode.extents.iter().filter(inside);
         extents.map(|extent| (layout.data(self.number, self.kind, extent.block), u64::from(extent.count))).collect()

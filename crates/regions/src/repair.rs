@@ -32,7 +32,7 @@ impl Shared {
             Err(error) => return Err(error),
         };
         let base = if slots.is_some() { u64::MAX } else { 0 };
-        let slots = slots.unwrap_or_else(|| Bits::new(self.disk.layout.shape.bits(kind).0));
+        let slots = slots.unwrap_or_else(|| Bits::new(self.disk.layout.shape_of(number).bits(kind).0));
         let store = self.disk.store;
         let head = Head { store, region: number, kind, birth, generation: 0, commit: 0, slots, blocks: Bits::new(0) };
         let nothing = BTreeSet::new();

@@ -72,6 +72,7 @@ pub enum Urgency {
 /// All regions.
 pub struct Space {
     pub(crate) layout: Layout,
+    /// Every region, and behind them the tail.
     pub(crate) regions: Vec<Region>,
     /// The region that took the last large and the last small object.
     outstanding: [u32; 2],
@@ -105,9 +106,10 @@ impl Space {
         self.regions.get(region as usize)
     }
 
-    /// Free regions.
+    /// Free regions, which take whatever kind is needed.
     pub fn free_regions(&self) -> u64 {
-        self.regions.iter().filter(|region| region.entry.kind == Kind::Free && !region.entry.corrupt).count() as u64
+        let whole = self.regions.iter().take(self.layout.regions as usize);
+        whole.filter(|region| region.entry.kind == Kind::Free && !region.entry.corrupt).count() as u64
     }
 
     /// Blocks that small objects of up to `largest` blocks surely find in small regions: as long as some region has so many
@@ -148,11 +150,11 @@ impl Space {
     /// Regions of a kind in the order in which they are asked (section 6.1.1): from the outstanding one on; the fullest first
     /// when free regions are few (region packing, section 6.3).
     fn candidates(&self, kind: Kind) -> Vec<u32> {
-        let count = self.regions.len() as u32;
+        let count = self.layout.regions as u32;
         let start = self.outstanding[index(kind)];
         let mut order: Vec<u32> =
             (0..count).map(|step| (start + step) % count).filter(|region| self.usable(*region, kind)).collect();
-        if self.free_regions() <= (self.regions.len() as u64 / 20).max(RESERVE + 1) {
+        if self.free_regions() <= (self.layout.regions / 20).max(RESERVE + 1) {
             order.sort_by_key(|region| {
                 let entry = &self.regions[*region as usize].entry;
                 if kind == Kind::Small { entry.free_blocks } else { entry.free_slots }
@@ -163,13 +165,13 @@ impl Space {
 
     /// The free region nearest to `near`.
     fn nearest_free(&self, near: u32) -> Option<u32> {
-        let free = (0..self.regions.len() as u32).filter(|region| self.usable(*region, Kind::Free));
+        let free = (0..self.layout.regions as u32).filter(|region| self.usable(*region, Kind::Free));
         free.min_by_key(|region| region.abs_diff(near))
     }
 
     /// Gives a free region a kind, at this version.
     fn format(&mut self, number: u32, kind: Kind, birth: u64) {
-        let (slots, blocks) = self.layout.shape.bits(kind);
+        let (slots, blocks) = self.layout.shape_of(number).bits(kind);
         let region = &mut self.regions[number as usize];
         let state = State::new(Bits::new(slots), Bits::new(blocks));
         region.entry = MapEntry {
@@ -214,7 +216,7 @@ impl Space {
             return taken;
         }
         let spare = self.free_regions();
-        let fresh = urgency == Urgency::Burst && spare > RESERVE + self.regions.len() as u64 / 4;
+        let fresh = urgency == Urgency::Burst && spare > RESERVE + self.layout.regions / 4;
         let outstanding = self.outstanding[index(kind)];
         for fine in [FRAGMENTS_FINE, EXTENTS_MAX] {
             for number in self.candidates(kind) {
@@ -271,11 +273,15 @@ impl Space {
         Taken::At(Place { region: number, slot }, extents)
     }
 
-    /// Blocks for an index node or a page of the lookup table: neighbours in a table region.
+    /// Blocks for an index node or a page of the lookup table: neighbours in the tail, or else in a table region.
     pub fn take_table(&mut self, blocks: u32, birth: u64) -> Option<(u32, u32)> {
+        let tail = self.layout.regions as u32;
+        if self.layout.is_tail(tail) && self.usable(tail, Kind::Free) {
+            self.format(tail, Kind::Table, birth);
+        }
         let fits = |region: &Region| region.state.as_ref().is_some_and(|state| state.free.longest() >= blocks);
         let tables: Vec<u32> =
-            (0..self.regions.len() as u32).filter(|number| self.usable(*number, Kind::Table)).collect();
+            (0..self.regions.len() as u32).rev().filter(|number| self.usable(*number, Kind::Table)).collect();
         let found = tables.iter().copied().find(|number| fits(&self.regions[*number as usize]));
         let number = match found {
             Some(number) => number,

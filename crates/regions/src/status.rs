@@ -62,6 +62,8 @@ pub struct Status {
     pub log_blocks: [u64; 2],
     /// Every region.
     pub regions: Vec<RegionStatus>,
+    /// What lies behind the last region and is too small to be one, where it holds tables.
+    pub tail: Option<RegionStatus>,
 }
 
 impl Regions {
@@ -71,7 +73,8 @@ impl Regions {
     /// Those of the device; damaged heads are none.
     pub async fn status(&self, all: bool) -> ashlar_objects::Result<Status> {
         let shared = &self.0;
-        let count = shared.disk.layout.regions as u32;
+        let layout = &shared.disk.layout;
+        let count = layout.parts() as u32;
         let mut regions = Vec::with_capacity(count as usize);
         for number in 0..count {
             let used = shared.kind_of(number).is_some_and(|(kind, _)| kind != Kind::Free);
@@ -82,6 +85,7 @@ impl Regions {
             regions.push(self.region_status(number));
             shared.space.lock().forget(shared.memory.regions(&shared.config));
         }
+        let tail = if layout.tail > 0 { regions.pop() } else { None };
         let (fragments, small) = (&shared.counts.fragments, &shared.counts.placed_small);
         let small = small.load(Ordering::Relaxed);
         Ok(Status {
@@ -92,8 +96,9 @@ impl Regions {
             fragments_mean: fragments.load(Ordering::Relaxed) as f64 / small.max(1) as f64,
             cleaned: shared.counts.cleaned.load(Ordering::Relaxed),
             moved: shared.counts.moved.load(Ordering::Relaxed),
-            log_blocks: [shared.log_used.load(Ordering::Relaxed), shared.disk.layout.log_blocks],
+            log_blocks: [shared.log_used.load(Ordering::Relaxed), layout.log_blocks],
             regions,
+            tail,
         })
     }
 
@@ -102,7 +107,7 @@ impl Regions {
         let space = shared.space.lock();
         let region = &space.regions[number as usize];
         let entry = &region.entry;
-        let (slots, blocks) = shared.disk.layout.shape.bits(entry.kind);
+        let (slots, blocks) = shared.disk.layout.shape_of(number).bits(entry.kind);
         let share = |free: u32, all: u64| if all == 0 { 0.0 } else { 1.0 - f64::from(free) / all as f64 };
         let fill = share(entry.free_slots, slots).max(share(entry.free_blocks, blocks));
         let state = region.state.as_ref().filter(|_| blocks > 0);

@@ -165,10 +165,11 @@ fn age(requests: u64, fill: f64) {
         let status = store.status(true).await.expect("a map");
         let of = |kind| status.regions.iter().filter(|region| region.kind == kind).count();
         eprintln!(
-            "{requests} requests at {fill}: {} objects, {} large, {} small, {} free regions, {:.2} fragments",
+            "{requests} requests at {fill}: {} objects, {} large, {} small, {} table, {} free regions, {:.2} fragments",
             objects.len(),
             of(Kind::Large),
             of(Kind::Small),
+            of(Kind::Table),
             of(Kind::Free),
             status.fragments_mean
         );
@@ -183,7 +184,7 @@ fn age(requests: u64, fill: f64) {
 
 #[test]
 fn aging_leaves_small_objects_in_few_fragments_and_regions_free() {
-    for fill in [0.2, 0.6, 0.8] {
+    for fill in [0.2, 0.4, 0.6, 0.8] {
         age(if std::env::var_os("ASHLAR_SOAK").is_some() { 300_000 } else { 16_000 }, fill);
     }
 }

@@ -146,7 +146,7 @@ fn turned_bits_in_a_region_leave_every_other_object_as_it_is() {
 async fn spoil_names(scene: &Scene) -> Vec<u32> {
     let tables = scene.regions(Kind::Table).await;
     for table in &tables {
-        scene.scribble(scene.layout.data(*table, Kind::Table, 0), scene.layout.shape.table).await;
+        scene.scribble(scene.layout.data(*table, Kind::Table, 0), scene.layout.shape_of(*table).table).await;
     }
     tables
 }
@@ -178,8 +178,8 @@ fn a_damaged_index_of_names_is_made_again_from_regions() {
         let store = scene.open().await;
         assert_eq!(scene.listed(&store).await.len(), 200);
         let used = |status: ashlar_regions::Status| {
-            let tables = status.regions.iter().filter(|region| region.kind == Kind::Table);
-            tables.map(|region| region.fill).sum::<f64>() * scene.layout.shape.table as f64
+            let tables = status.regions.iter().chain(&status.tail).filter(|region| region.kind == Kind::Table);
+            tables.map(|table| table.fill * scene.layout.shape_of(table.region).table as f64).sum::<f64>()
         };
         let blocks = used(store.status(true).await.expect("a map"));
         assert!(blocks < 8.5, "the room of the damaged nodes is given back: {blocks} blocks are used");

@@ -118,10 +118,11 @@ fn heads_and_nodes_that_cannot_be_written_cost_no_object() {
         put_all(&store, 0..100).await.expect("room");
         store.checkpoint().await.expect("a checkpoint");
         let status = store.status(true).await.expect("a map");
-        for region in status.regions.iter().filter(|region| region.kind != Kind::Free) {
+        for region in status.regions.iter().chain(&status.tail).filter(|region| region.kind != Kind::Free) {
             // Heads; of a table region all of it.
             let whole = region.kind == Kind::Table;
-            let blocks = if whole { ground.layout.shape.blocks } else { 2 * ground.layout.shape.head };
+            let shape = ground.layout.shape_of(region.region);
+            let blocks = if whole { shape.blocks } else { 2 * shape.head };
             ground.inject("read-only", ground.layout.region(region.region), Blocks(blocks));
         }
         put_all(&store, 100..200).await.expect("room");

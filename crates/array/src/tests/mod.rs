@@ -5,6 +5,7 @@ mod counts;
 mod faulty;
 mod members;
 mod strands;
+mod versions;
 
 use crate::{Array, Creation, JOURNAL_MIN, Level, NamedDevice, Options};
 use ashlar_block::{BlockDevice, Device, Durability, IoContext};

@@ -22,8 +22,11 @@ use ashlar_units::BLOCK_LEN;
 use bytes::{Buf, Bytes, BytesMut, TryGetError};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Version of the whole format. Readers refuse newer ones.
-pub const VERSION: u16 = 1;
+/// Version of the whole format: that of stores that are made now. Readers refuse newer ones. A store keeps the version that it
+/// was made with. What changed with 2: tables may lie behind the last whole region ([`Layout::tail`](crate::Layout)).
+pub const VERSION: u16 = 2;
+/// The oldest version that is read and written.
+pub const VERSION_MIN: u16 = 1;
 const CHECK_LEN: usize = 8;
 
 /// A place that holds an object: a slot of a region.

@@ -1,6 +1,6 @@
 //! The superblock: which store this is, and the checkpoint that counts.
 
-use super::{CHECK_LEN, VERSION, cut, magic, seal, take, unseal};
+use super::{CHECK_LEN, VERSION, VERSION_MIN, cut, magic, seal, take, unseal};
 use crate::layout::{Config, Layout};
 use ashlar_block::{Error, Kind, Result};
 use ashlar_index::NodePtr;
@@ -17,6 +17,8 @@ const POINTER_LEN: usize = 32;
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
+    /// Version of the format.
+    pub version: u16,
     /// Identity of the store.
     pub store: u64,
     /// Key of checksums.
@@ -49,7 +51,7 @@ impl Superblock {
         let mut image = BytesMut::with_capacity(512);
         image.put_bytes(0, CHECK_LEN);
         image.put_u32_le(MAGIC);
-        image.put_u16_le(VERSION);
+        image.put_u16_le(self.version);
         image.put_u16_le(0);
         let config = &self.config;
         let sizes =
@@ -77,17 +79,19 @@ impl Superblock {
         let mut rest = unseal(KEY, image, WHAT)?;
         magic(&mut rest, MAGIC, WHAT)?;
         let version = rest.try_get_u16_le().map_err(|_| cut(WHAT))?;
-        if version != VERSION {
-            let message = format!("format version {version} is not known here ({VERSION} is): use a newer ashlar");
+        if !(VERSION_MIN..=VERSION).contains(&version) {
+            let message = format!(
+                "format version {version} is not known here ({VERSION_MIN} to {VERSION} are): use a newer ashlar"
+            );
             return Err(Error::new(Kind::Unsupported, message));
         }
-        let (block, root) = Superblock::fields(rest).map_err(|_| cut(WHAT))?;
+        let (block, root) = Superblock::fields(version, rest).map_err(|_| cut(WHAT))?;
         let names = root.map(NodePtr::decode).transpose()?;
-        Layout::new(block.capacity, &block.config)?;
+        Layout::of_version(version, block.capacity, &block.config)?;
         Ok(Superblock { names, ..block })
     }
 
-    fn fields(mut rest: &[u8]) -> Result<(Superblock, Option<&[u8]>), TryGetError> {
+    fn fields(version: u16, mut rest: &[u8]) -> Result<(Superblock, Option<&[u8]>), TryGetError> {
         rest.try_get_u16_le()?;
         let mut words = [0; 13];
         for word in &mut words {
@@ -122,6 +126,7 @@ impl Superblock {
         let root = if rest.try_get_u8()? == 1 { Some(take(&mut rest, POINTER_LEN)?) } else { None };
         let capacity = Blocks(capacity);
         let block = Superblock {
+            version,
             store,
             key,
             hash_key,

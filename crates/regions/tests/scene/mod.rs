@@ -97,9 +97,11 @@ impl Scene {
     /// Blocks of all regions but these.
     pub async fn others(&self, but: &[u32]) -> Vec<Bytes> {
         let mut images = Vec::new();
-        for other in (0..self.layout.regions as u32).filter(|other| !but.contains(other)) {
+        for other in (0..self.layout.parts() as u32).filter(|other| !but.contains(other)) {
             let at = self.layout.region(other);
-            images.push(self.device.read(CONTEXT, at, Blocks(self.layout.shape.blocks)).await.expect("a device"));
+            images.push(
+                self.device.read(CONTEXT, at, Blocks(self.layout.shape_of(other).blocks)).await.expect("a device"),
+            );
         }
         images
     }
@@ -130,6 +132,6 @@ impl Scene {
 }
 
 fn of_kind(status: &Status, kind: Kind) -> Vec<u32> {
-    let found = status.regions.iter().filter(|region| region.kind == kind && region.fill > 0.0);
+    let found = status.regions.iter().chain(&status.tail).filter(|region| region.kind == kind && region.fill > 0.0);
     found.map(|region| region.region).collect()
 }
