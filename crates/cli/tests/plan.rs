@@ -40,14 +40,20 @@ const SIZES: &str = "300 1000\n5000 300\n200000 10\n";
 fn estimators(scratch: &Scratch) -> Vec<(&'static str, Vec<String>)> {
     let sizes = scratch.0.join("sizes");
     std::fs::write(&sizes, SIZES).expect("written");
+    let accesses = scratch.0.join("accesses");
+    std::fs::write(&accesses, "a\nb\nc\na\nb\nd\n").expect("written");
     let split = |text: &str| text.split(' ').map(String::from).collect::<Vec<_>>();
     vec![
         ("lsm", split("--keys 1e7 --item 1000 --distribution zipf:0.99")),
         ("endurance", split("--capacity 64GB --cycles 3000 --written-per-day 20GB")),
+        ("fleet", split("--model MLC-B --drives 200 --simulated 2000")),
         ("loss", split("--layout raid6:8 --layout single+cdp:11 --error 20")),
         ("scrub", split("--disks 200")),
         ("environment", split("--temperature 25 --humidity 50")),
-        ("packing", vec![sizes.display().to_string()]),
+        (
+            "packing",
+            vec![sizes.display().to_string(), format!("--accesses={}", accesses.display()), "--support=0.1".into()],
+        ),
     ]
 }
 
@@ -111,6 +117,55 @@ fn lsm_has_the_document_that_scripts_read() {
 }
 
 #[test]
+fn lsm_takes_its_popularity_from_a_trace() {
+    let scratch = Scratch::new("traced");
+    let file = scratch.0.join("trace.jsonl");
+    // Block 0 is written as often as all 1000 others together; what is read does not count.
+    let write = |block: u64| format!("{{\"at_ns\":1,\"op\":\"write\",\"offset\":{},\"len\":4096}}\n", block * 4096);
+    let read = "{\"at_ns\":1,\"op\":\"read\",\"offset\":409600000,\"len\":4096}\n".to_string();
+    let lines: Vec<String> = (1..=1000).flat_map(|block| [write(block), write(0), read.clone()]).collect();
+    std::fs::write(&file, lines.concat()).expect("written");
+    let trace = format!("trace:{}", file.display());
+    let arguments = ["plan", "estimate", "lsm", "--distribution", &trace, "--memtable", "200KiB", "--level1", "1MiB"];
+    let answer = scratch.json(&[&arguments[..], &["--explain"]].concat());
+    let inputs = &answer["inputs"];
+    assert_eq!((&inputs["keys"], &inputs["item"]), (&Value::from(1001.0), &Value::from(4096.0)));
+    assert_eq!((&inputs["trace_requests"], &inputs["trace_keys"]), (&Value::from(2000), &Value::from(1001)));
+    assert_eq!(inputs["distribution"], Value::from(trace.clone()));
+    let total = |answer: &Value| answer["write_amplification"]["total"].as_f64().expect("a number");
+    let explained = answer["explanation"].to_string();
+    // 50 writes hold 25 of the others and block 0.
+    assert!(explained.contains("26 and ") && explained.contains("of 50"), "{explained}");
+    let uniform = scratch.json(&[
+        "plan",
+        "estimate",
+        "lsm",
+        "--keys",
+        "1001",
+        "--item",
+        "4096",
+        "--memtable",
+        "200KiB",
+        "--level1",
+        "1MiB",
+    ]);
+    assert!(total(&answer) < 0.8 * total(&uniform), "{} {}", total(&answer), total(&uniform));
+    let more = scratch.json(&[&arguments[..], &["--keys", "1e6"]].concat());
+    assert!(total(&more) > total(&answer));
+}
+
+#[test]
+fn packing_says_which_files_are_used_together() {
+    let scratch = Scratch::new("together");
+    let arguments = estimators(&scratch).into_iter().find(|(name, _)| *name == "packing").expect("packing").1;
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let answer = scratch.json(&[&["plan", "estimate", "packing"], &arguments[..]].concat());
+    assert_eq!(answer["grouping"]["largest"][0]["files"], serde_json::json!(["a", "b"]));
+    let alone = scratch.json(&["plan", "estimate", "packing", arguments[0]]);
+    assert!(alone.get("grouping").is_none());
+}
+
+#[test]
 fn what_was_measured_is_scored() {
     let scratch = Scratch::new("scored");
     let answer = scratch.json(&["plan", "estimate", "lsm", "--keys", "1e6"]);
@@ -133,10 +188,17 @@ fn nonsense_ends_with_2_and_says_what_would_do() {
     let bad = scratch.0.join("bad");
     std::fs::write(&bad, "10 2\nx\n").expect("written");
     let (missing, bad) = (missing.to_str().expect("a path"), bad.to_str().expect("a path"));
+    let traces = [missing, bad].map(|file| format!("trace:{file}"));
     for (arguments, expected) in [
         (vec!["lsm", "--keys", "1"], "it must be from 2"),
         (vec!["lsm", "--keys", "nan"], "it must be from 2"),
         (vec!["lsm", "--keys", "1e7", "--distribution", "zipf:x"], "write uniform"),
+        (vec!["lsm"], "--keys"),
+        (vec!["lsm", "--distribution", "trace:"], "trace:FILE"),
+        (vec!["lsm", "--distribution", &traces[0]], "No such file"),
+        (vec!["lsm", "--distribution", &traces[1]], "line 1"),
+        (vec!["fleet", "--model", "QLC"], "MLC-A"),
+        (vec!["fleet", "--model", "MLC-A", "--years", "90"], "it must be from"),
         (vec!["lsm", "--keys", "1e7", "--design", "cola", "--simulate"], "leveldb"),
         (vec!["loss", "--layout", "raid7:3"], "raid6:12"),
         (vec!["endurance", "--capacity", "1GB", "--written-per-day", "1GB", "--chip", "x"], "mlc-32gb-50nm"),

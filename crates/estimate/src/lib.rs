@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`lsm`] | how many bytes a log-structured merge tree writes for each byte that it is given |
 //! | [`environment`] | how often disks fail by temperature and humidity, and what cooling is worth |
+//! | [`fleet`] | what becomes of flash drives in the field |
 //! | [`loss`] | how likely an array of drives loses data |
 //! | [`idr`] | which sectors codes inside one disk recover |
 //! | [`scrub`] | how long latent errors stay unseen |
@@ -17,6 +18,8 @@
 mod common;
 pub mod endurance;
 pub mod environment;
+pub mod fit;
+pub mod fleet;
 #[cfg(test)]
 mod fuzz;
 pub mod idr;
@@ -31,4 +34,4 @@ pub use common::{About, Estimate, Inputs, Predicted, Recorded, Refused, Sensitiv
 
 /// All estimators.
 pub static ESTIMATORS: &[&About] =
-    &[&lsm::ABOUT, &endurance::ABOUT, &loss::ABOUT, &scrub::ABOUT, &environment::ABOUT, &packing::ABOUT];
+    &[&lsm::ABOUT, &endurance::ABOUT, &fleet::ABOUT, &loss::ABOUT, &scrub::ABOUT, &environment::ABOUT, &packing::ABOUT];

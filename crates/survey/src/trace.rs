@@ -50,6 +50,13 @@ pub struct Request {
     pub content: Option<u64>,
 }
 
+impl Request {
+    /// Whether a device can have been asked so: not beyond all addresses, nor for more than is believed.
+    pub fn is_possible(&self) -> bool {
+        self.len <= LEN_MAX && self.offset.checked_add(self.len).is_some()
+    }
+}
+
 /// Requests of one kind.
 #[derive(Clone, Copy, Default, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Kind {
@@ -249,8 +256,7 @@ impl Analyser {
         let first_ns = *self.first_ns.get_or_insert(request.at_ns);
         let late = request.at_ns.saturating_sub(first_ns) > TIME_MAX_NS
             || first_ns.saturating_sub(request.at_ns) > TIME_MAX_NS;
-        let beyond = request.len > LEN_MAX || request.offset.checked_add(request.len).is_none();
-        if late || beyond {
+        if late || !request.is_possible() {
             self.answer.impossible += 1;
             return;
         }
@@ -401,6 +407,33 @@ mod tests {
     fn similarity_of_the_digest_check() {
         assert_eq!(static_similarity(1000, 100, 301), Some(3.0));
         assert_eq!(static_similarity(10, 10, 1), None);
+    }
+
+    /// Where each block has a content of its own, caches by content and by address are one and the same; where contents
+    /// repeat, a cache that holds everything misses no oftener by content.
+    #[test]
+    fn content_is_reused_as_addresses_are_where_all_contents_differ() {
+        let reading = |content: fn(u64) -> u64| {
+            let mut analyser = Analyser::default();
+            for number in 0..20_000u64 {
+                let block = crate::sample::mix(1, number) % 3000;
+                let content = Some(content(block));
+                analyser.see(&Request { content, ..request(number, Ask::Read, block * BLOCK, BLOCK) });
+            }
+            let answer = analyser.finish();
+            (answer.reuse, answer.similarity.expect("digests").reuse)
+        };
+        let curve = |reuse: &Reuse| {
+            reuse.miss_ratios.iter().map(|point| (point.cache_bytes, point.miss_ratio)).collect::<Vec<_>>()
+        };
+        let (by_address, by_content) = reading(|block| block);
+        assert!(by_address.exact && by_content.exact);
+        assert_eq!(curve(&by_address), curve(&by_content));
+        assert_eq!(by_address.mean_distance, by_content.mean_distance);
+        let (by_address, by_content) = reading(|block| block / 3);
+        let least = |reuse: &Reuse| reuse.miss_ratios.last().map(|point| point.miss_ratio);
+        assert!(least(&by_content) < least(&by_address));
+        assert_eq!(by_content.working_set_bytes, 1000 * BLOCK);
     }
 
     #[test]

@@ -50,8 +50,14 @@ const CHECKS: [&[&str]; 5] = [
 /// Subjects of `ashlar prove` that need nothing but time.
 const EXPLORATIONS: [&str; 9] =
     ["pool", "files", "betr", "objects", "objects --engine proximal", "regions", "array", "proximal", "faults"];
-/// Tests that do more when `ASHLAR_SOAK` is set than they have time for otherwise: package, binary, name.
-const LONG_TESTS: [(&str, &str, &str); 1] = [("ashlar-regions", "counts", "aging")];
+/// Tests that do more when `ASHLAR_SOAK` is set than they have time for otherwise: package, binary, name (of all: nothing).
+const LONG_TESTS: [(&str, &str, &str); 3] = [
+    ("ashlar-regions", "counts", "aging"),
+    // A hundred thousand flash drives of each model beside the field study (FAST'16).
+    ("ashlar-estimate", "fleet", ""),
+    // The whole table of best rates of scrubbing (FAST'10).
+    ("ashlar-estimate", "scrub", ""),
+];
 /// Clock ticks of `/proc/PID/stat` in a second, on every machine that Linux runs on today.
 const TICKS: u64 = 100;
 
@@ -75,7 +81,7 @@ impl fmt::Display for Task {
             Task::Target { package, test, .. } => write!(f, "{package} {test}"),
             Task::Exploration(subject) => write!(f, "prove {subject}"),
             Task::Schedule(harness, scheduler) => write!(f, "prove schedule {harness} {scheduler}"),
-            Task::LongTest(package, binary, test) => write!(f, "{package} {binary} {test}"),
+            Task::LongTest(package, binary, test) => f.write_str(format!("{package} {binary} {test}").trim_end()),
             Task::Check(arguments) => f.write_str(&arguments.join(" ")),
         }
     }

@@ -1,10 +1,12 @@
 //! What can be said to `ashlar plan`.
 
 use ashlar_estimate::loss::{DriveKind, Layout};
+use ashlar_estimate::ssd::{SSD_MODELS, SsdModel};
 use ashlar_estimate::{endurance, lsm};
 use ashlar_units::Bytes;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 #[derive(Subcommand)]
 pub enum PlanCommand {
@@ -20,6 +22,8 @@ pub enum EstimateCommand {
     Lsm(Box<Lsm>),
     /// How long flash lives under a load. See docs/estimators/endurance.md.
     Endurance(Box<Endurance>),
+    /// What becomes of flash drives in the field: errors, bad blocks, lost chips, replacements. See docs/estimators/fleet.md.
+    Fleet(Box<Fleet>),
     /// How likely an array of drives loses data: a ranking of layouts. See docs/estimators/loss.md.
     Loss(Box<Loss>),
     /// How long latent errors stay unseen, and how a disk is best scrubbed. See docs/estimators/scrub.md.
@@ -79,6 +83,29 @@ pub struct Common {
     pub figure: Option<PathBuf>,
 }
 
+/// How requests are spread over keys.
+#[derive(Clone, Debug)]
+pub enum Spread {
+    /// By a formula.
+    Known(lsm::Distribution),
+    /// As a trace shows.
+    Trace(PathBuf),
+}
+
+impl FromStr for Spread {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Spread, String> {
+        match text.strip_prefix("trace:") {
+            Some("") => Err("the trace has no name; write trace:FILE".into()),
+            Some(file) => Ok(Spread::Trace(file.into())),
+            None => text
+                .parse()
+                .map(Spread::Known)
+                .map_err(|error: String| format!("{error}; or trace:FILE, the writes of a trace")),
+        }
+    }
+}
+
 #[derive(Args)]
 pub struct Lsm {
     #[command(flatten)]
@@ -86,15 +113,16 @@ pub struct Lsm {
     /// The design: leveldb, cola, samt or universal.
     #[arg(long, default_value = "leveldb")]
     pub design: lsm::Design,
-    /// Different keys, as in 100000000 or 1e8.
+    /// Different keys, as in 100000000 or 1e8. Of a trace, default: as many as it has.
     #[arg(long, value_name = "N")]
-    pub keys: f64,
-    /// Size of an item, key and value.
-    #[arg(long, value_name = "BYTES", default_value = "1000")]
-    pub item: Bytes,
-    /// How requests are spread over keys: uniform, or zipf:S as in zipf:0.99.
-    #[arg(long, default_value = "uniform")]
-    pub distribution: lsm::Distribution,
+    pub keys: Option<f64>,
+    /// Size of an item, key and value. Default: 1000 bytes; of a trace 4KiB, its blocks.
+    #[arg(long, value_name = "BYTES")]
+    pub item: Option<Bytes>,
+    /// How requests are spread over keys: uniform, zipf:S as in zipf:0.99, or trace:FILE as its writes are spread over blocks
+    /// of the size of an item (FILE as `ashlar survey` reads it: .parquet, .jsonl or .blkparse).
+    #[arg(long, default_value = "uniform", value_name = "DISTRIBUTION")]
+    pub distribution: Spread,
     /// Size of the memtable, and of its log.
     #[arg(long, value_name = "SIZE", default_value = "4MiB")]
     pub memtable: Bytes,
@@ -162,6 +190,34 @@ pub struct Endurance {
     /// Decides all chance.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
+}
+
+#[derive(Args)]
+pub struct Fleet {
+    #[command(flatten)]
+    pub common: Common,
+    /// The model of drive: MLC-A, MLC-B, MLC-C, MLC-D, SLC-A, SLC-B, SLC-C, SLC-D, eMLC-A or eMLC-B of the field study.
+    #[arg(long, value_parser = ssd_model)]
+    pub model: &'static SsdModel,
+    /// Drives of the fleet.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub drives: u64,
+    /// Years to look ahead. Default: those of the study, 4 (eMLC 3).
+    #[arg(long, value_name = "YEARS")]
+    pub years: Option<f64>,
+    /// Drives to follow in the simulation.
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub simulated: u64,
+    /// Decides all chance.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+}
+
+fn ssd_model(text: &str) -> Result<&'static SsdModel, String> {
+    SsdModel::find(text).ok_or_else(|| {
+        let names: Vec<&str> = SSD_MODELS.iter().map(|model| model.name).collect();
+        format!("{text:?} is no model of the study; there are {}", names.join(", "))
+    })
 }
 
 #[derive(Args)]
@@ -319,6 +375,12 @@ pub struct Packing {
     pub common: Common,
     /// Sizes of files: rows of a size in bytes and a count, as `find DIR -type f -printf '%s 1\n'` prints; - for standard input.
     pub sizes: PathBuf,
+    /// Names of files in the order in which they were used, one in each line: which are used together is said too.
+    #[arg(long, value_name = "FILE")]
+    pub accesses: Option<PathBuf>,
+    /// Part of 50,000 accesses that a group makes up at least.
+    #[arg(long, value_name = "PART", default_value_t = 0.05, requires = "accesses")]
+    pub support: f64,
     /// Size of a block.
     #[arg(long, value_name = "SIZE", default_value = "4KiB")]
     pub block: Bytes,

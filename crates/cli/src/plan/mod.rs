@@ -5,6 +5,7 @@ mod chunking;
 mod dedup;
 mod endurance;
 mod environment;
+mod fleet;
 mod loss;
 mod lsm;
 mod packing;
@@ -39,6 +40,7 @@ pub fn run(command: PlanCommand, output: &Output) -> Result<ExitCode, Failure> {
         EstimateCommand::Dedup(arguments) => dedup::run(&arguments, output),
         EstimateCommand::Chunking(arguments) => chunking::run(&arguments, output),
         EstimateCommand::Endurance(arguments) => endurance::run(&arguments, output),
+        EstimateCommand::Fleet(arguments) => fleet::run(&arguments, output),
         EstimateCommand::Loss(arguments) => loss::run(&arguments, output),
         EstimateCommand::Scrub(arguments) => scrub::run(&arguments, output),
         EstimateCommand::Environment(arguments) => environment::run(&arguments, output),

@@ -3,7 +3,7 @@
 use super::{arguments, finish, input, of_file};
 use crate::output::{Failure, Output};
 use ashlar_estimate::Estimate;
-use ashlar_estimate::packing::{Answer, Histogram, Packing, estimate, figure};
+use ashlar_estimate::packing::{Answer, Histogram, Packing, estimate, figure, mining};
 use std::process::ExitCode;
 
 pub fn run(arguments: &arguments::Packing, output: &Output) -> Result<ExitCode, Failure> {
@@ -22,7 +22,10 @@ pub fn run(arguments: &arguments::Packing, output: &Output) -> Result<ExitCode, 
         put_price: arguments.put_price,
         ..Packing::default()
     };
-    let done = estimate(&path.display().to_string(), &histogram, &packing)?;
+    let mut done = estimate(&path.display().to_string(), &histogram, &packing)?;
+    if let Some(path) = &arguments.accesses {
+        done.answer.grouping = Some(mining::read(input(path)?, arguments.support).map_err(of_file(path))?);
+    }
     let plot = figure(&done);
     output.print(&finish(done, &arguments.common, plot, output)?);
     Ok(ExitCode::SUCCESS)

@@ -3,7 +3,7 @@
 pub mod arguments;
 mod records;
 mod text;
-mod trace;
+pub mod trace;
 
 use crate::device::on_signal;
 use crate::output::{Failure, Output};

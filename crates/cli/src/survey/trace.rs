@@ -5,6 +5,7 @@ use crate::device::REQUESTS;
 use crate::output::Failure;
 use ashlar_columns::{is_parquet, read_parquet};
 use ashlar_emulated::{Operation, Record};
+use ashlar_estimate::lsm::{Counting, Traced};
 use ashlar_survey::Answer;
 use ashlar_survey::answer::{CompressionAnswer, LayoutAnswer, Origin};
 use ashlar_survey::listing::Troubles;
@@ -19,6 +20,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Longest line of a trace.
 const LINE_LEN_MAX: u64 = 4096;
+/// Requests from one sign of life to the next.
+const PROGRESS: u64 = 1 << 14;
 
 /// Whether a path names a trace.
 pub fn is_trace(path: &Path) -> bool {
@@ -33,15 +36,11 @@ pub fn answer(path: &Path, reading: &Reading) -> Result<Answer, Failure> {
     let file = File::open(path).map_err(|error| fail(error.to_string()))?;
     let bytes = file.metadata().map_or(0, |metadata| metadata.len());
     let mut analyser = Analyser::default();
-    if is_parquet(path) {
-        read_parquet(&REQUESTS, file, |record| {
-            analyser.see(&request(&record));
-            Ok(())
-        })
-        .map_err(fail)?;
-    } else {
-        lines(BufReader::new(file), &mut analyser).map_err(fail)?;
-    }
+    read(path, file, &mut |request| {
+        analyser.see(request);
+        Ok(())
+    })
+    .map_err(fail)?;
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     Ok(Answer {
         path: path.to_string_lossy().into_owned(),
@@ -71,6 +70,41 @@ pub fn answer(path: &Path, reading: &Reading) -> Result<Answer, Failure> {
     })
 }
 
+/// What is told each request of a trace, and may refuse to go on.
+type See<'a> = dyn FnMut(&Request) -> Result<(), String> + 'a;
+
+/// Reads a trace of any kind that is known.
+fn read(path: &Path, file: File, see: &mut See<'_>) -> Result<(), String> {
+    if is_parquet(path) {
+        read_parquet(&REQUESTS, file, |record| see(&request(&record)))
+    } else {
+        lines(BufReader::new(file), see)
+    }
+}
+
+/// Counts how often each block of some bytes is written, and how many different ones in windows of so many writes.
+/// `progress` is told now and then that work goes on.
+pub fn writes(path: &Path, block: u64, window: u64, progress: &mut dyn FnMut()) -> Result<Traced, Failure> {
+    let fail = |error: String| Failure::new(format!("{}: {error}", path.display())).with_code(2);
+    let file = File::open(path).map_err(|error| fail(error.to_string()))?;
+    let mut counting = Counting::new(window);
+    let mut requests = 0u64;
+    read(path, file, &mut |request| {
+        requests += 1;
+        if requests.is_multiple_of(PROGRESS) {
+            progress();
+        }
+        if !matches!(request.ask, Ask::Write) || request.len == 0 || !request.is_possible() {
+            return Ok(());
+        }
+        let end = request.offset + request.len;
+        (request.offset / block..=(end - 1) / block)
+            .try_for_each(|key| counting.see(key).map_err(|refused| refused.to_string()))
+    })
+    .map_err(fail)?;
+    counting.finish(&path.to_string_lossy()).map_err(|refused| fail(refused.to_string()))
+}
+
 fn request(record: &Record) -> Request {
     let ask = match record.op {
         Operation::Read => Ask::Read,
@@ -83,7 +117,7 @@ fn request(record: &Record) -> Request {
 }
 
 /// Lines of JSON, or of the FIU traces.
-fn lines(mut from: impl BufRead, analyser: &mut Analyser) -> Result<(), String> {
+fn lines(mut from: impl BufRead, see: &mut See<'_>) -> Result<(), String> {
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
@@ -96,7 +130,7 @@ fn lines(mut from: impl BufRead, analyser: &mut Analyser) -> Result<(), String> 
         } else {
             parse_line(&String::from_utf8_lossy(&line))
         };
-        analyser.see(&found.map_err(|error| format!("line {number} is no record: {error}"))?);
+        see(&found.map_err(|error| format!("line {number} is no record: {error}"))?)?;
     }
     Ok(())
 }
@@ -109,10 +143,14 @@ mod tests {
     fn both_kinds_of_lines_are_read() {
         let mut analyser = Analyser::default();
         let text = "{\"at_ns\":9,\"op\":\"write\",\"len\":4096}\n9 1 cp 8 8 R 8 0 00112233445566778899aabbccddeeff\n";
-        lines(text.as_bytes(), &mut analyser).expect("two lines");
+        let mut see = |request: &Request| {
+            analyser.see(request);
+            Ok(())
+        };
+        lines(text.as_bytes(), &mut see).expect("two lines");
+        let error = lines("{}\n".as_bytes(), &mut see).expect_err("no record");
+        assert!(error.contains("line 1"), "{error}");
         let answer = analyser.finish();
         assert_eq!((answer.reads.requests, answer.writes.requests), (1, 1));
-        let error = lines("{}\n".as_bytes(), &mut Analyser::default()).expect_err("no record");
-        assert!(error.contains("line 1"), "{error}");
     }
 }

@@ -8,13 +8,14 @@
 //! from its formulas. The split is an input here, and the range of the answer covers other splits and both sensitivities
 //! to humidity that the paper has.
 
+mod consumption;
 mod cost;
-pub mod fit;
 mod hazard;
 mod series;
 #[cfg(test)]
 mod tests;
 
+pub use consumption::failures_by_month;
 pub use cost::{COOLINGS, Cooling, Cost, Prices};
 pub use hazard::{CORROSION_COPPER, CORROSION_TRAINED, Hazard, Parameters, warmed};
 pub use series::{Series, normal, read, seasonal};

@@ -7,7 +7,7 @@ mod codes;
 #[cfg(test)]
 mod tests;
 
-pub use bursts::{DRIVE_MODELS, DriveModel, Placing, pareto};
+pub use bursts::{CROWDED, DRIVE_MODELS, DriveModel, Placing, pareto, pareto_mean};
 pub use codes::Code;
 
 use ashlar_models::Chance;

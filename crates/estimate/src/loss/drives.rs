@@ -2,6 +2,7 @@
 
 use crate::common::{Refused, within};
 use crate::environment::{Parameters, Series, seasonal};
+use crate::fleet::Process;
 use crate::ssd::SsdModel;
 use std::str::FromStr;
 
@@ -15,31 +16,45 @@ pub const YEAR: f64 = 12.0 * MONTH;
 /// Disks: 3.45 % have one in 32 months (Bairavasundaram et al. 2007, as Schroeder et al., FAST 2010, cite it), and those that
 /// have one have on average 1.6 fortnights with errors (the same, section 3.4: 55 to 85 % have one, 10 to 15 % two). A part
 /// of all drives with episodes at a constant rate has both numbers: 5.4 % and one in 31 months.
+///
+/// Flash: the process of [`crate::fleet`], where days with errors of a prone drive come together in months.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latent {
     /// Part of the drives that have episodes.
     pub prone: f64,
-    /// Episodes of such a drive in an hour.
+    /// Episodes of such a drive in an hour; of flash, days with errors.
     pub rate: f64,
+    /// How episodes come together; of disks they do not.
+    pub process: Option<Process>,
 }
 
 impl Latent {
+    /// None.
+    pub const NONE: Latent = Latent { prone: 0.0, rate: 0.0, process: None };
     /// Those of disks.
-    pub const DISK: Latent = Latent { prone: 0.0537, rate: 1.03 / (32.0 * MONTH) };
+    pub const DISK: Latent = Latent { prone: 0.0537, rate: 1.03 / (32.0 * MONTH), process: None };
 
     /// Those of a model of flash drive: some drives have nearly all of them (section 3.2 of the paper).
     pub fn flash(model: &SsdModel) -> Latent {
-        Latent { prone: model.ue_drives, rate: model.ue_days / model.ue_drives / 24.0 }
+        let process = Process::of(model);
+        Latent { prone: process.prone, rate: model.ue_days / process.prone / 24.0, process: Some(process) }
     }
 
     /// The probability that a drive has latent errors that nobody has seen, if each waits for `hours`.
     pub fn unseen(&self, hours: f64) -> f64 {
-        self.prone * -(-self.rate * hours).exp_m1()
+        let recent = self.process.map(|process| process.recent(hours));
+        self.prone * recent.unwrap_or_else(|| -(-self.rate * hours).exp_m1())
     }
 
     /// The probability that a drive has any in `hours`.
     pub fn any(&self, hours: f64) -> f64 {
         self.unseen(hours)
+    }
+
+    /// So many times as many.
+    pub fn times(&self, times: f64) -> Latent {
+        let process = self.process.map(|process| Process { onset: times * process.onset, ..process });
+        Latent { rate: times * self.rate, process, ..*self }
     }
 }
 

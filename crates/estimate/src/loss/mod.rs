@@ -11,6 +11,7 @@
 
 mod drives;
 mod layout;
+mod meeting;
 mod simulate;
 #[cfg(test)]
 mod tests;
@@ -32,10 +33,12 @@ pub static ABOUT: About = About {
     name: "loss",
     what: "how likely an array of drives loses data",
     source: "Schroeder, Damouras, Gill: Understanding latent sector errors, FAST 2010; Manousakis et al.: Environmental conditions and disk reliability, FAST 2016; Schroeder, Lagisetty, Merchant: Flash reliability in production, FAST 2016",
-    version: 1,
+    version: 2,
     formulas: "rate of a drive = batch x climate(month) x Weibull(age); a failed drive is gone for replacement + capacity / rate.\n\
                loss = more drives gone than tolerated, or a latent error unseen when none more may go:\n\
                1 - (1 - prone (1 - exp(-episodes (scrub / 2 + rebuild))))^drives left.\n\
+               with g of the tolerated t gone: latent errors of t - g + 1 of the others in one stripe, at most\n\
+               choose(others, t - g + 1) unseen^(t - g + 1) meet(t - g + 1).\n\
                Monte Carlo: excursions from a whole array are repeated with failures made frequent, and weighted by the\n\
                likelihood ratio exp((b - 1) rate t) / b.",
 };
@@ -77,6 +80,8 @@ pub struct Ranked {
     pub drive_loss: f64,
     /// By latent errors when no redundancy was left.
     pub sector_loss: f64,
+    /// By latent errors of several drives that meet in one stripe while redundancy is left: at most.
+    pub meeting_loss: f64,
     /// How many times as likely as with the best layout.
     pub times_best: f64,
     /// Losses that are expected in 1000 years for each 100 TB of data.
@@ -189,7 +194,8 @@ fn run(layout: Layout, drives: &Drives, effort: Effort, progress: &mut dyn FnMut
 }
 
 fn row(layout: Layout, drives: &Drives, outcome: Outcome) -> Ranked {
-    let Outcome { any, any_error, drives: drive_loss, sectors: sector_loss, histories } = outcome;
+    let Outcome { any, any_error, drives: drive_loss, sectors: sector_loss, meeting: meeting_loss, histories } =
+        outcome;
     let data = f64::from(layout.drives()) * layout.efficiency() * drives.capacity;
     Ranked {
         layout: layout.to_string(),
@@ -199,6 +205,7 @@ fn row(layout: Layout, drives: &Drives, outcome: Outcome) -> Ranked {
         relative_error: if any > 0.0 { any_error / any } else { 0.0 },
         drive_loss,
         sector_loss,
+        meeting_loss,
         times_best: 0.0,
         per_100_tb_millennium: -(-any.min(1.0 - 1e-15)).ln_1p() / drives.years * 1000.0 * 1e14 / data,
         efficiency: layout.efficiency(),
@@ -230,8 +237,8 @@ fn changes(drives: &Drives) -> Vec<(String, Drives)> {
             "a rebuild takes twice as long".into(),
             with(&|d| (d.rebuild_rate, d.replace_hours) = (d.rebuild_rate / 2.0, d.replace_hours * 2.0)),
         ),
-        ("four times as many latent errors".into(), with(&|d| d.latent.rate *= 4.0)),
-        ("no latent errors at all".into(), with(&|d| d.latent.prone = 0.0)),
+        ("four times as many latent errors".into(), with(&|d| d.latent = d.latent.times(4.0))),
+        ("no latent errors at all".into(), with(&|d| d.latent = Latent::NONE)),
         ("old drives fail more (Weibull shape 2)".into(), with(&|d| d.shape = 2.0)),
     ];
     changes.push(if drives.batch_variance > 0.0 {
@@ -275,6 +282,7 @@ fn inputs(question: &Question) -> Inputs {
         ("batches".into(), json!(batches)),
         ("latent_prone".into(), json!(latent.prone)),
         ("latent_per_hour".into(), json!(latent.rate)),
+        ("latent_days_of_a_month".into(), json!(latent.process.map(|process| process.days))),
         ("capacity".into(), json!(capacity)),
         ("rebuild_rate".into(), json!(rebuild_rate)),
         ("replace_hours".into(), json!(replace_hours)),
@@ -296,13 +304,14 @@ fn assumptions(drives: &Drives) -> Vec<String> {
     let kind = match drives.kind {
         DriveKind::Disk => "latent errors: 3.45 % of disks have some in 32 months, in 1.6 fortnights on average",
         DriveKind::Flash(_) => {
-            "latent errors: as many drives and days as in the field study, at a constant rate for those drives"
+            "latent errors: drives, days and months as in the field study; some drives are prone, and their errors come together (see fleet)"
         }
     };
     vec![
         kind.into(),
         "latent errors wait for half a pass of scrubbing, and a scrub repairs what it finds".into(),
-        "latent errors of two drives do not meet in one stripe unless redundancy is gone; errors during a rebuild lose a stripe, not the array".into(),
+        "where latent errors of several drives meet in one stripe of 512 KiB a drive while redundancy is left, it is counted at most (see --explain)".into(),
+        "a latent error during a rebuild counts as a loss, though it loses a stripe and not the array".into(),
         "a failed drive is rebuilt as soon as the spare is there, several at once, always in the same time".into(),
         "drives fail independently but for batch, age and climate: no shared power, cable, firmware or operator".into(),
         "whole drives of the climate model fail by both its processes; age counts in months".into(),
@@ -336,9 +345,14 @@ fn steps(layout: Layout, drives: &Drives, main: &Ranked) -> Vec<Step> {
         ),
         step("another fails meanwhile, without batches: (drives - 1) x rate x gone", number(again)),
         step(
-            "a drive has unseen latent errors: prone (1 - exp(-episodes (scrub/2 + gone)))",
+            match drives.latent.process {
+                None => "a drive has unseen latent errors: prone (1 - exp(-episodes (scrub/2 + gone)))",
+                Some(_) => {
+                    "a drive has unseen latent errors: prone, days with errors in an hour that come together in months, scrub/2 + gone"
+                }
+            },
             format!(
-                "{} (1 - exp(-{} x {})) = {}",
+                "{}, {} x {}: {}",
                 number(drives.latent.prone),
                 number(drives.latent.rate),
                 number(drives.unseen_hours() + gone),
@@ -348,6 +362,10 @@ fn steps(layout: Layout, drives: &Drives, main: &Ranked) -> Vec<Step> {
         step(
             &format!("one of the {} drives left has some when {tolerance} are gone", number(left)),
             number(1.0 - (1.0 - latent).powf(left)),
+        ),
+        step(
+            "simulated: latent errors of several drives meet in one stripe while redundancy is left, at most",
+            number(main.meeting_loss),
         ),
         step(
             "simulated with all of it: whole drives, latent errors, any",

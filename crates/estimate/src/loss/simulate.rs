@@ -8,6 +8,7 @@
 
 use super::drives::{Drives, MONTH, YEAR};
 use super::layout::Layout;
+use super::meeting::meet;
 use ashlar_models::Chance;
 
 /// Failures that are aimed at within the time that a drive is gone.
@@ -41,6 +42,8 @@ pub struct Outcome {
     pub drives: f64,
     /// Latent errors when no redundancy was left.
     pub sectors: f64,
+    /// Latent errors of several drives that meet in a stripe while redundancy is left: at most.
+    pub meeting: f64,
     /// Histories.
     pub histories: u64,
 }
@@ -59,6 +62,21 @@ struct Slot {
 struct Loss {
     drives: f64,
     sectors: f64,
+    meeting: f64,
+}
+
+impl Loss {
+    fn all(&self) -> f64 {
+        self.drives + self.sectors + self.meeting
+    }
+
+    fn plus(&self, other: Loss) -> Loss {
+        Loss {
+            drives: self.drives + other.drives,
+            sectors: self.sectors + other.sectors,
+            meeting: self.meeting + other.meeting,
+        }
+    }
 }
 
 struct Array<'a> {
@@ -68,6 +86,8 @@ struct Array<'a> {
     gone: f64,
     /// Probability that a drive has latent errors which are not seen in time.
     latent: f64,
+    /// Probability that latent errors of drives that are left meet in a stripe, by how many drives are gone.
+    meet: Vec<f64>,
     by_age: Vec<f64>,
     by_month: [f64; 12],
     rates: Vec<f64>,
@@ -82,39 +102,49 @@ pub fn simulate(
     progress: &mut dyn FnMut(u64, f64) -> bool,
 ) -> Outcome {
     let gone = drives.gone_hours();
+    // What waits unseen, and what comes while the drive is rebuilt.
+    let latent = drives.latent.unseen(drives.unseen_hours() + gone);
+    let (count, tolerance) = (layout.drives() as usize, layout.tolerance() as usize);
+    let meet = meet(drives, tolerance + 1, effort.seed);
+    let sharing = |gone: usize| {
+        let needed = tolerance - gone + 1;
+        choose(count - gone, needed) * latent.powi(needed as i32) * meet[needed]
+    };
     let mut array = Array {
         drives,
-        tolerance: layout.tolerance() as usize,
+        tolerance,
         mission: drives.years * YEAR,
         gone,
-        // What waits unseen, and what comes while the drive is rebuilt.
-        latent: drives.latent.unseen(drives.unseen_hours() + gone),
+        latent,
+        meet: (0..tolerance).map(sharing).collect(),
         by_age: drives.by_age(),
         by_month: drives.by_month(),
-        rates: vec![0.0; layout.drives() as usize],
+        rates: vec![0.0; count],
     };
     let mut chance = Chance::new(effort.seed);
     let (mut count, mut mean, mut squares, mut split) = (0u64, 0.0, 0.0, Loss::default());
     for round in 1.. {
         for _ in 0..ROUND {
             let loss = array.history(effort.naive, &mut chance);
-            let any = loss.drives + loss.sectors;
+            let any = loss.all();
             count += 1;
             let off = any - mean;
             mean += off / count as f64;
             squares += off * (any - mean);
-            split = Loss { drives: split.drives + loss.drives, sectors: split.sectors + loss.sectors };
+            split = split.plus(loss);
         }
         let error = (squares / count as f64 / (count - 1) as f64).sqrt();
         let relative = if mean > 0.0 { error / mean } else { f64::INFINITY };
         let enough = round >= ROUNDS_MIN && relative <= effort.error;
         if enough || count >= effort.histories_max || !progress(count, relative) {
             let per = |sum: f64| sum / count as f64;
+            let whole = while_whole(&array);
             return Outcome {
-                any: mean,
+                any: 1.0 - (1.0 - mean) * (-whole).exp(),
                 any_error: error,
                 drives: per(split.drives),
                 sectors: per(split.sectors),
+                meeting: per(split.meeting) + whole,
                 histories: count,
             };
         }
@@ -142,11 +172,11 @@ impl Array<'_> {
             if !naive {
                 let mut aside = slots.clone();
                 let (loss, _) = self.excursion(&mut aside, failed, now, true, chance);
-                all = Loss { drives: all.drives + loss.drives, sectors: all.sectors + loss.sectors };
+                all = all.plus(loss);
             }
             let (loss, end) = self.excursion(&mut slots, failed, now, false, chance);
             if loss.drives + loss.sectors > 0.0 {
-                return if naive { loss } else { all };
+                return if naive { Loss { meeting: 0.0, ..loss } } else { all };
             }
             now = end;
         }
@@ -172,6 +202,8 @@ impl Array<'_> {
                     return (loss, now);
                 }
                 slots[index] = Slot { whole_at: now + self.gone, batch: self.batch(chance) };
+                // An expectation and nothing that happens: it is small beside the rest, and history goes on.
+                loss.meeting += weight * self.meet.get(gone).copied().unwrap_or(0.0);
                 if gone == self.tolerance {
                     let unread = 1.0 - (1.0 - self.latent).powi((slots.len() - gone) as i32);
                     if biased {
@@ -239,6 +271,21 @@ impl Array<'_> {
         let variance = self.drives.batch_variance;
         if variance < 1e-9 { 1.0 } else { chance.gamma(1.0 / variance) * variance }
     }
+}
+
+/// Expected losses by latent errors that meet while no drive is gone: errors come to a drive, and as many others as it takes
+/// have some that nobody has seen.
+fn while_whole(array: &Array<'_>) -> f64 {
+    let drives = array.drives;
+    let waiting = drives.unseen_hours();
+    // The rate of a state that lasts on average `waiting`, by the probability of the state.
+    let begins = array.meet.first().copied().unwrap_or(0.0) / array.latent.max(1e-300) * drives.latent.unseen(waiting);
+    array.mission * begins * (array.tolerance + 1) as f64 / waiting
+}
+
+/// Ways to take some of many.
+fn choose(many: usize, some: usize) -> f64 {
+    (0..some).map(|taken| (many.saturating_sub(taken)) as f64 / (some - taken) as f64).product()
 }
 
 fn exponential(chance: &mut Chance) -> f64 {

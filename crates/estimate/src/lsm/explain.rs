@@ -1,7 +1,7 @@
 //! The calculation with its numbers.
 
 use super::designs::LEVEL0_TABLES;
-use super::popularity::Keys;
+use super::popularity::{Distribution, Keys};
 use super::{Answer, Design, POINTER, Workload};
 use crate::common::Step;
 use ashlar_report::number;
@@ -13,6 +13,23 @@ pub fn steps(workload: &Workload, keys: &impl Keys, answer: &Answer) -> Vec<Step
     let memtable = workload.memtable_items();
     step("wal = memtable / bytes of an item in the tree", format!("{} items", number(memtable)));
     step("Unique(wal): different keys in a memtable", format!("{} items", number(keys.unique(memtable))));
+    if let Distribution::Trace(traced) = &workload.distribution {
+        step(
+            "the trace: writes, different keys, writes of the most popular key",
+            format!(
+                "{}, {}, {}",
+                number(traced.requests as f64),
+                number(traced.keys as f64),
+                traced.counts.last().map_or(0, |(count, _)| *count)
+            ),
+        );
+        if let Some((window, unique)) = traced.window {
+            step(
+                "different keys in a memtable's requests: in the order of the trace, and by the model (if the order has fewer, the real amplification is lower)",
+                format!("{} and {} of {window}", number(unique), number(keys.unique(window as f64))),
+            );
+        }
+    }
     match workload.design {
         Design::LevelDb => {
             let sizes = workload.level_items();

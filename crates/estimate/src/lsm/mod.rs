@@ -8,6 +8,7 @@
 //!
 //! Departs: COLA and SAMT have as many levels as `ceil(log_r(keys / memtable))`; the paper leaves that open.
 
+mod assumed;
 mod curve;
 mod designs;
 mod explain;
@@ -16,12 +17,14 @@ mod popularity;
 mod simulate;
 #[cfg(test)]
 mod tests;
+mod traced;
 
 pub use curve::Curve;
 pub use designs::{Parts, Universal, cola, leveldb, leveldb_worst_case, levels, samt, total, universal};
 pub use optimize::{Optimum, optimize};
 pub use popularity::{Distribution, Keys, Popularity, RATIO_COARSE};
-pub use simulate::{Simulation, simulate};
+pub use simulate::{Picking, Simulation, simulate};
+pub use traced::{Counting, Traced};
 
 use crate::common::{About, Estimate, Inputs, Predicted, Refused, within};
 use ashlar_report::{Axis, Origin, Plot, Series, number};
@@ -200,6 +203,10 @@ impl Workload {
                 add("size_ratio", json!(self.universal.ratio_percent));
             }
         }
+        if let Distribution::Trace(traced) = &self.distribution {
+            add("trace_requests", json!(traced.requests));
+            add("trace_keys", json!(traced.keys));
+        }
         if let Some(apart) = self.apart {
             add("separate_key", json!(apart.key));
             add("separate_fill", json!(apart.fill));
@@ -225,12 +232,13 @@ impl Workload {
         let items = |bytes: f64| (bytes / self.item) as usize;
         Ok(Simulation {
             keys: self.keys as u32,
-            distribution: self.distribution,
+            distribution: self.distribution.clone(),
             memtable: items(self.memtable).max(1),
             sizes: self.level_items(),
             table: items(f64::from(2 << 20)).max(1),
             grandparents: items(f64::from(20 << 20)).max(1),
             rounds: 10.0,
+            picking: Picking::InTurn,
             seed,
         })
     }
@@ -331,8 +339,8 @@ impl fmt::Display for Answer {
 /// Estimates.
 pub fn estimate(workload: &Workload) -> Result<Estimate<Answer>, Refused> {
     workload.validate()?;
-    let popularity = Popularity::new(workload.keys, workload.distribution)?;
-    let coarse = Curve::new(&Popularity::grouped(workload.keys, workload.distribution, RATIO_COARSE)?);
+    let popularity = Popularity::new(workload.keys, &workload.distribution)?;
+    let coarse = Curve::new(&Popularity::grouped(workload.keys, &workload.distribution, RATIO_COARSE)?);
     let tree = if workload.design == Design::Universal {
         workload.parts(&Curve::new(&popularity))
     } else {
@@ -364,9 +372,9 @@ pub fn estimate(workload: &Workload) -> Result<Estimate<Answer>, Refused> {
     if let Some(best) = &estimate.answer.optimized {
         estimate.predictions.push(predicted("write_amplification.optimized", workload, best.write_amplification.total));
     }
-    estimate.assumptions = assumptions(workload);
-    let changed = changes(workload).into_iter().filter_map(|(change, other)| {
-        let keys = Popularity::grouped(other.keys, other.distribution, RATIO_COARSE).ok()?;
+    estimate.assumptions = assumed::assumptions(workload);
+    let changed = assumed::changes(workload).into_iter().filter_map(|(change, other)| {
+        let keys = Popularity::grouped(other.keys, &other.distribution, RATIO_COARSE).ok()?;
         other.validate().ok()?;
         let parts =
             if other.design == Design::Universal { other.parts(&Curve::new(&keys)) } else { other.parts(&keys) };
@@ -407,77 +415,6 @@ fn predicted(quantity: &str, workload: &Workload, value: f64) -> Predicted {
         confidence: 0.9,
         range_from: from.into(),
     }
-}
-
-fn assumptions(workload: &Workload) -> Vec<String> {
-    let mut assumptions = vec![
-        "requests are independent, and popular keys lie anywhere in the order of keys".to_string(),
-        "all items are of one size; nothing is deleted or compressed; the load does not change with time".into(),
-        "only writes count: what compaction reads is not in the number".into(),
-    ];
-    match workload.design {
-        Design::LevelDb => {
-            assumptions.push("tables of a level are compacted in turn, four tables of level 0 at once".into())
-        }
-        Design::Universal => assumptions.push("ten writes of each key, from one table with all keys".into()),
-        Design::Cola | Design::Samt => assumptions.push("as many levels as ceil(log_r(keys / memtable))".into()),
-    }
-    if let Some(apart) = workload.apart {
-        let fill = number(apart.fill * 100.0);
-        assumptions.push(format!("values go once to a log whose segments are cleaned when {fill} % of them is in use, pointers take {POINTER} bytes, and the log of values needs no other"));
-    }
-    assumptions
-}
-
-/// Inputs changed one at a time.
-fn changes(workload: &Workload) -> Vec<(String, Workload)> {
-    let with = |change: &dyn Fn(&mut Workload)| {
-        let mut changed = workload.clone();
-        change(&mut changed);
-        changed
-    };
-    let mut changes = vec![
-        ("twice as many keys".to_string(), with(&|w| w.keys *= 2.0)),
-        ("a memtable twice as large".into(), with(&|w| w.memtable *= 2.0)),
-    ];
-    match workload.distribution {
-        Distribution::Uniform => {
-            changes.push((
-                "popularity: zipf:0.99 instead of uniform".into(),
-                with(&|w| w.distribution = Distribution::Zipf(0.99)),
-            ));
-        }
-        Distribution::Zipf(skew) => {
-            changes.push((
-                "popularity: uniform instead of Zipf".into(),
-                with(&|w| w.distribution = Distribution::Uniform),
-            ));
-            let more = (skew + 0.1).min(3.0);
-            changes.push((format!("popularity: zipf:{more:.2}"), with(&|w| w.distribution = Distribution::Zipf(more))));
-        }
-    }
-    match workload.design {
-        Design::LevelDb => {
-            changes.push(("a growth factor half as large".into(), with(&|w| w.growth = (w.growth / 2).max(2))));
-            changes.push(("level 1 four times as large".into(), with(&|w| w.level1 *= 4.0)));
-        }
-        Design::Cola | Design::Samt => {
-            changes.push(("a growth factor twice as large".into(), with(&|w| w.growth *= 2)))
-        }
-        Design::Universal => changes.push((
-            "a trigger of half as many tables".into(),
-            with(&|w| w.universal.trigger = (w.universal.trigger / 2).max(2)),
-        )),
-    }
-    if workload.apart.is_some() {
-        changes.push((
-            "segments of the log of values half as full".into(),
-            with(&|w| {
-                w.apart = w.apart.map(|apart| Apart { fill: apart.fill / 2.0, ..apart });
-            }),
-        ));
-    }
-    changes
 }
 
 /// The estimate as a plot: each part, as given and with the best sizes.

@@ -1,9 +1,11 @@
 //! How popular keys are, and how many different ones there are among some requests (section 3 of the paper).
 
+use super::traced::Traced;
 use crate::common::Refused;
 use crate::solve::root;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Neighbouring ranks are taken together while they differ by less than this factor: 12,500 groups for 10^8 keys.
 pub const RATIO: f64 = 1.001;
@@ -13,12 +15,14 @@ pub const RATIO_COARSE: f64 = 1.02;
 pub const KEYS_MAX: f64 = 1e15;
 
 /// How requests are spread over keys.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Distribution {
     /// All keys alike.
     Uniform,
     /// The key of rank i is asked for in proportion to i^-s.
     Zipf(f64),
+    /// As a trace showed it.
+    Trace(Arc<Traced>),
 }
 
 impl FromStr for Distribution {
@@ -39,6 +43,7 @@ impl fmt::Display for Distribution {
         match self {
             Distribution::Uniform => f.write_str("uniform"),
             Distribution::Zipf(skew) => write!(f, "zipf:{skew}"),
+            Distribution::Trace(traced) => traced.fmt(f),
         }
     }
 }
@@ -78,30 +83,20 @@ pub struct Popularity {
 
 impl Popularity {
     /// The popularity of `keys` keys with a distribution.
-    pub fn new(keys: f64, distribution: Distribution) -> Result<Popularity, Refused> {
+    pub fn new(keys: f64, distribution: &Distribution) -> Result<Popularity, Refused> {
         Popularity::grouped(keys, distribution, RATIO)
     }
 
     /// The same with groups of ranks within a factor of `ratio`.
-    pub fn grouped(keys: f64, distribution: Distribution, ratio: f64) -> Result<Popularity, Refused> {
+    pub fn grouped(keys: f64, distribution: &Distribution, ratio: f64) -> Result<Popularity, Refused> {
         crate::common::within("the number of keys", keys, 2.0, KEYS_MAX)?;
         let keys = keys.floor();
         let sums = match distribution {
             Distribution::Uniform => vec![(keys, keys)],
-            Distribution::Zipf(skew) => zipf(keys, skew, ratio),
+            Distribution::Zipf(skew) => zipf(keys, *skew, ratio),
+            Distribution::Trace(traced) => traced.sums(keys),
         };
         Ok(Popularity::from_sums(keys, sums))
-    }
-
-    /// The popularity that a trace showed: how often each key was asked for.
-    pub fn from_counts(mut counts: Vec<u64>) -> Result<Popularity, Refused> {
-        counts.retain(|count| *count > 0);
-        crate::common::within("the number of keys", counts.len() as f64, 2.0, KEYS_MAX)?;
-        counts.sort_unstable();
-        let sums = counts
-            .chunk_by(|one, other| one == other)
-            .map(|same| (same.len() as f64, same.len() as f64 * same[0] as f64));
-        Ok(Popularity::from_sums(counts.len() as f64, sums.collect()))
     }
 
     /// Groups of count and weight.

@@ -6,6 +6,16 @@
 use super::popularity::Distribution;
 use ashlar_models::Chance;
 
+/// Which table of a level is compacted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Picking {
+    /// The next one in the order of keys, as LevelDB does and the model assumes.
+    #[default]
+    InTurn,
+    /// The one with most items (section 6.2 of the paper has stores that do so).
+    Largest,
+}
+
 /// What a simulation is of. Sizes are in items.
 #[derive(Clone, Debug)]
 pub struct Simulation {
@@ -23,6 +33,8 @@ pub struct Simulation {
     pub grandparents: usize,
     /// Requests for each key, after all keys were written once.
     pub rounds: f64,
+    /// Which table of a level is compacted.
+    pub picking: Picking,
     /// Decides the requests.
     pub seed: u64,
 }
@@ -48,7 +60,7 @@ pub fn simulate(simulation: &Simulation) -> f64 {
     }
     // After the shuffle: which key has which rank. Neighbouring ranks are not neighbouring keys.
     all.iter().for_each(|key| store.insert(*key));
-    let (before, sampler) = (store.written, Sampler::new(simulation.keys, simulation.distribution));
+    let (before, sampler) = (store.written, Sampler::new(simulation.keys, &simulation.distribution));
     let requests = (f64::from(simulation.keys) * simulation.rounds) as u64;
     for _ in 0..requests {
         store.insert(all[sampler.rank(&mut chance)]);
@@ -103,7 +115,15 @@ impl Store<'_> {
                 }
                 level => {
                     let from = &mut self.levels[level - 1];
-                    let next = from.last.map_or(0, |last| from.tables.partition_point(|table| table[0] <= last));
+                    let next = match self.simulation.picking {
+                        Picking::InTurn => {
+                            from.last.map_or(0, |last| from.tables.partition_point(|table| table[0] <= last))
+                        }
+                        Picking::Largest => {
+                            let sizes = from.tables.iter().map(Vec::len).enumerate();
+                            sizes.max_by_key(|(_, size)| *size).map_or(0, |(index, _)| index)
+                        }
+                    };
                     let table = from.tables.remove(if next == from.tables.len() { 0 } else { next });
                     from.items -= table.len();
                     from.last = table.last().copied();
@@ -173,14 +193,30 @@ enum Sampler {
 }
 
 impl Sampler {
-    fn new(keys: u32, distribution: Distribution) -> Sampler {
-        let Distribution::Zipf(skew) = distribution else { return Sampler::Uniform(keys.into()) };
+    fn new(keys: u32, distribution: &Distribution) -> Sampler {
         let mut sum = 0.0;
-        let sums = (1..=keys).map(|rank| {
-            sum += f64::from(rank).powf(-skew);
+        let mut weigh = |weight: f64| {
+            sum += weight;
             sum
-        });
-        Sampler::Sums(sums.collect())
+        };
+        match distribution {
+            Distribution::Uniform => Sampler::Uniform(keys.into()),
+            Distribution::Zipf(skew) => {
+                Sampler::Sums((1..=keys).map(|rank| weigh(f64::from(rank).powf(-skew))).collect())
+            }
+            Distribution::Trace(traced) => {
+                // Of each group as many keys as it has of all, rounded where groups end.
+                let mut sums = Vec::with_capacity(keys as usize);
+                let mut end = 0.0;
+                for (same, sum) in traced.sums(keys.into()) {
+                    end += same;
+                    while (sums.len() as f64) < end.round() {
+                        sums.push(weigh(sum / same));
+                    }
+                }
+                Sampler::Sums(sums)
+            }
+        }
     }
 
     fn rank(&self, chance: &mut Chance) -> usize {

@@ -2,9 +2,10 @@
 //!
 //! Zhang, Catanese and Wang, "The composite-file file system", FAST '16: small files share one inode and lie one behind
 //! another, with a table that says where. Counted are blocks, inodes, and on a bucket the requests that write them and
-//! their price. What grouping does for the speed of reading is not estimated.
+//! their price; and which files are used together ([`mining`]). What grouping does for the speed of reading is not estimated.
 
 mod histogram;
+pub mod mining;
 #[cfg(test)]
 mod tests;
 
@@ -98,6 +99,9 @@ pub struct Answer {
     pub after: Taken,
     /// Composites.
     pub composites: f64,
+    /// Which files are used together, if accesses were given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grouping: Option<mining::Grouping>,
 }
 
 impl fmt::Display for Answer {
@@ -123,6 +127,21 @@ impl fmt::Display for Answer {
         for (name, before, after) in rows {
             let saved = if before > 0.0 { format!("{:.1} %", (1.0 - after / before) * 100.0) } else { String::new() };
             writeln!(f, "{name:<16}{:>14}{:>14}{saved:>12}", number(before), number(after))?;
+        }
+        if let Some(grouping) = &self.grouping {
+            writeln!(
+                f,
+                "{} accesses: {} of {} files are in {} groups, {} % of the accesses go to these, {} % from one to another of a group",
+                grouping.accesses,
+                grouping.grouped_files,
+                grouping.files,
+                grouping.groups,
+                percent(grouping.grouped_accesses),
+                percent(grouping.followed)
+            )?;
+            for mining::Group { files, accesses } in &grouping.largest {
+                writeln!(f, "    {accesses} times {}", files.join(", "))?;
+            }
         }
         Ok(())
     }
@@ -185,6 +204,7 @@ impl Packing {
             before,
             after,
             composites,
+            grouping: None,
         }
     }
 }

@@ -9,6 +9,7 @@
 //! does not say how much users read and write in its figures; here it is little beside the scrubbing.
 
 mod errors;
+pub mod fortnight;
 mod policy;
 mod simulate;
 #[cfg(test)]

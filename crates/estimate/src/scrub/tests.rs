@@ -96,6 +96,14 @@ fn least(values: &[f64]) -> f64 {
 fn too_much_scrubbing_makes_errors_of_its_own() {
     // 20 GB/h for 24 months are 345.6 TB: at 1e-15 no use for errors, at 1e-14 some.
     near(20.0 * GB * 24.0 * 720.0, 345.6e12, 1e9);
+    // How far that is below the mean of the bytes that errors take, in deviations, and how many disks have less.
+    let score: f64 = (345.6e12 - 1e15) / 0.2e15;
+    near(score, -3.272, 0.001);
+    near(ashlar_models::normal_below(score), 5e-4, 0.5e-4);
+    let class = DriveClass { error_rate: 1e-15, read_weight: 1.0, aged: 0.0 };
+    let mut chance = Chance::new(5);
+    let early = (0..1_000_000).filter(|_| class.next_use(&mut chance) < 345.6e12).count() as f64 / 1e6;
+    near(early, ashlar_models::normal_below(score), 4.0 * (5.4e-4f64 / 1e6).sqrt());
     let unworn = sequential(&by_use(1e-15, 1.0));
     assert!(unworn.windows(2).all(|pair| pair[1] < pair[0]), "{unworn:?}");
     let worn = sequential(&by_use(1e-14, 1.0));

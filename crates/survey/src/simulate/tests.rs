@@ -104,6 +104,8 @@ fn backups_are_rarely_missing() {
     let part = |level: u32| chunks.iter().filter(|chunk| chunk.level < level).count() as f64 / chunks.len() as f64;
     assert!((0.125..0.155).contains(&part(13)), "{}", part(13));
     assert!((0.012..0.028).contains(&part(12)), "{}", part(12));
+    // With two backup levels 0.034 %: of some 4000 chunks one or two, so this is a bound from above only.
+    assert!(part(11) < 0.0015, "{}", part(11));
 }
 
 /// Full backups of a tree: each changes a few places of the one before.
@@ -164,5 +166,5 @@ fn backups_pay_for_two_sizes() {
     assert!(bimodal.mean_chunk_bytes < oracle.mean_chunk_bytes);
     assert!(bimodal.ratio_with_metadata < above.ratio_with_metadata * 1.02, "{bimodal:?} {above:?}");
     let wrong: Vec<f64> = found.false_positives.iter().map(|point| point.1).collect();
-    assert!(wrong[4] > wrong[0], "{wrong:?}");
+    assert!(wrong[4] > wrong[0] && wrong.is_sorted(), "{wrong:?}");
 }

@@ -92,6 +92,16 @@ mod tests {
         (means, truths)
     }
 
+    /// However much is counted, the base takes what its draws take: far less than the 10 MB of the paper.
+    #[test]
+    fn a_base_does_not_grow_with_what_is_counted() {
+        let mut base = Base::default();
+        (0..BASE as u64).for_each(|value| base.draw(value));
+        (0..2_000_000).for_each(|value| base.count(value));
+        let bytes = base.values.capacity() * 8 / 7 * (size_of::<(u64, (u32, u32))>() + 1);
+        assert!(base.values.len() == BASE && bytes < 4 << 20, "{bytes}");
+    }
+
     #[test]
     fn a_nested_base_is_right_on_average() {
         let (means, truths) = mean(&|value| 1 + value % 8, 1000, 0.5, 1000, false);

@@ -1,4 +1,4 @@
-//! What failures of a fleet say about their causes: fits of monthly rates (sections 2.2 and 5 of the paper).
+//! What failures of a fleet say about their causes: curves through rates, and correlations.
 
 /// A fitted curve and how much of the variance it explains.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,18 +47,23 @@ pub fn pearson(points: &[(f64, f64)]) -> f64 {
 
 /// Correlation of Spearman: that of the ranks.
 pub fn spearman(points: &[(f64, f64)]) -> f64 {
-    let ranks = |values: Vec<f64>| -> Vec<f64> {
-        // Equal values share the middle of their ranks.
-        let rank = |value: &f64| {
-            let below = values.iter().filter(|other| *other < value).count();
-            let equal = values.iter().filter(|other| *other == value).count();
-            below as f64 + (equal as f64 - 1.0) / 2.0
-        };
-        values.iter().map(rank).collect()
-    };
     let x = ranks(points.iter().map(|point| point.0).collect());
     let y = ranks(points.iter().map(|point| point.1).collect());
     pearson(&x.into_iter().zip(y).collect::<Vec<_>>())
+}
+
+/// The rank of each value, from 0 on; equal values share the middle of theirs.
+fn ranks(values: Vec<f64>) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|one, other| values[*one].total_cmp(&values[*other]));
+    let mut ranks = vec![0.0; values.len()];
+    let mut below = 0;
+    for equal in order.chunk_by(|one, other| values[*one] == values[*other]) {
+        let middle = below as f64 + (equal.len() as f64 - 1.0) / 2.0;
+        equal.iter().for_each(|index| ranks[*index] = middle);
+        below += equal.len();
+    }
+    ranks
 }
 
 fn means(points: &[(f64, f64)]) -> (f64, f64) {
