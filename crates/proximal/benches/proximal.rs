@@ -9,11 +9,13 @@ use ashlar_proximal::{Placement, Victims};
 use experiment::raid::{self, IN_PLACE, Measured, Paper, TABLE_2, Way};
 use experiment::{Outcome, Scan, Setup, run};
 
+/// A part of the benchmark, by name.
+type Part = (&'static str, fn(Setup));
+
 fn main() {
     let extents = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(16);
     let setup = Setup { extents, ..Setup::default() };
-    let parts: [(&str, fn(Setup)); 4] =
-        [("scans", scans), ("victims", victims), ("batches", batches), ("peers", peers)];
+    let parts: [Part; 4] = [("scans", scans), ("victims", victims), ("batches", batches), ("peers", peers)];
     let asked = |part: &str| std::env::args().any(|argument| argument == part);
     let all = !parts.iter().any(|(part, _)| asked(part));
     parts.iter().filter(|(part, _)| all || asked(part)).for_each(|(_, print)| print(setup));
