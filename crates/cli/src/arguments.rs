@@ -209,8 +209,8 @@ pub struct Check {
 
 #[derive(Args)]
 pub struct CheckStore {
-    /// A region store instead of a pool: the file or block device that it is on. If `ashlar s3 serve` of the pool (--pool)
-    /// has it open, that one checks it, and serves it meanwhile.
+    /// A region store instead of a pool: the file or block device that it is on, or the name of its bucket in the pool's
+    /// directory (--pool). If `ashlar s3 serve` of that directory has it open, that one checks it, and serves it meanwhile.
     #[arg(value_name = "STORE")]
     pub store: Option<PathBuf>,
     /// Only this region of the store. Nothing else is read or changed.

@@ -1,6 +1,7 @@
 //! `ashlar regions` and `ashlar check STORE`: the map of a region store, and its repair.
 
 use crate::arguments::CheckStore;
+use crate::objects::catalogue;
 use crate::objects::control::{self, Answer, Request};
 use crate::output::{Failure, Output};
 use crate::{config, framing};
@@ -25,7 +26,8 @@ use std::sync::Arc;
 /// The map of a region store.
 #[derive(Args)]
 pub struct RegionsArguments {
-    /// The file or block device that the store is on. If `ashlar s3 serve` of the pool (--pool) has it open, it is asked.
+    /// The file or block device that the store is on, or the name of its bucket in the pool's directory (--pool). If `ashlar s3
+    /// serve` of that directory has it open, it is asked.
     #[arg(value_name = "STORE")]
     pub store: PathBuf,
     /// Write the map as a picture, too: an HTML page.
@@ -136,9 +138,25 @@ enum Found {
     Served(UnixStream, PathBuf),
 }
 
+/// The device of a store that goes by its path or by the name of its bucket.
+fn device_of(pool: Option<&Path>, store: &Path) -> Result<PathBuf, Failure> {
+    if store.exists() {
+        return Ok(store.into());
+    }
+    let buckets = catalogue::read(&config::pool_directory(pool)?)?.bucket;
+    let spec = store.to_str().and_then(|name| buckets.get(name)).filter(|spec| spec.engine == "regions");
+    spec.and_then(|spec| spec.device.clone()).ok_or_else(|| {
+        let shown = store.display();
+        Failure::new(format!(
+            "{shown}: there is no such device, and no bucket of engine regions of this name; `ashlar bucket list` names all"
+        ))
+    })
+}
+
 /// Finds a store. One that another process uses is asked for at `ashlar s3 serve` of this pool's directory.
-fn find(pool: Option<&Path>, path: &Path, env: &Env) -> Result<Found, Failure> {
-    let error = match FileDevice::open(path, &OpenOptions::default(), env.clone()) {
+fn find(pool: Option<&Path>, store: &Path, env: &Env) -> Result<Found, Failure> {
+    let path = device_of(pool, store)?;
+    let error = match FileDevice::open(&path, &OpenOptions::default(), env.clone()) {
         Ok(device) => return Ok(Found::Here(Arc::new(device))),
         Err(error) if error.kind() == ErrorKind::Retry => error,
         Err(error) => return Err(error.into()),

@@ -251,7 +251,7 @@ fn a_region_is_repaired_while_it_is_served() {
     let found = scratch.run(&[&["--json"], &check[..]].concat());
     let report: serde_json::Value = serde_json::from_slice(&found.stdout).expect("a report");
     assert!(!found.status.success() && report["problems"][0].as_str().is_some(), "{report}");
-    let damaged = scratch.done(&["regions", "disk"]);
+    let damaged = scratch.done(&["regions", "photos"]);
     assert_eq!(damaged.matches("damaged").count(), 1, "{damaged}");
 
     // Readers and writers go on while it is repaired, again and again.

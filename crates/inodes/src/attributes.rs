@@ -176,7 +176,8 @@ pub async fn list_xattrs<S: InodeStore>(store: &S, ino: Ino) -> Result<Vec<Bytes
     let ((mut low, high), mut names) = (xattr_keys(ino), Vec::new());
     loop {
         let page = store.volume().page(&low, Some(&high), XATTR_PAGE).await?;
-        names.extend(page.entries.iter().map(|(key, _)| Bytes::copy_from_slice(&key[XATTR_KEY_HEAD..])));
+        let names_here = page.entries.iter().filter_map(|(key, _)| key.get(XATTR_KEY_HEAD..));
+        names.extend(names_here.map(Bytes::copy_from_slice));
         match page.next {
             Some(next) => low = next.to_vec(),
             None => return Ok(names),

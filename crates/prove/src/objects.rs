@@ -447,8 +447,10 @@ impl Life<'_> {
                     known.version = Some(stat.version);
                 }
             }
+            // Where there was nothing to change, nobody was asked to make anything durable.
+            let asked = self.states.last() != Some(&next);
             self.states.push(next);
-            if durability == Durability::Sync {
+            if durability == Durability::Sync && asked {
                 self.durable = self.states.len() - 1;
             }
             if self.chance(8) {
