@@ -184,7 +184,7 @@ fn age(requests: u64, fill: f64) {
 
 #[test]
 fn aging_leaves_small_objects_in_few_fragments_and_regions_free() {
-    // As long as in the thesis takes half a minute, and with four million requests six.
+    // As many requests as in the thesis take half a minute, four million many.
     let soak = std::env::var_os("ASHLAR_SOAK").is_some();
     for requests in if soak { &[300_000, 4_000_000][..] } else { &[16_000] } {
         [0.2, 0.4, 0.6, 0.8].into_iter().for_each(|fill| age(*requests, fill));
