@@ -1,6 +1,7 @@
 //! Fuzz targets of what is read from users.
 
-use crate::{environment, idr::Code, loss::Layout, lsm::Distribution, packing::Histogram};
+use crate::packing::{Histogram, mining};
+use crate::{environment, idr::Code, loss::Layout, lsm::Distribution};
 use ashlar_fuzz::{bounded, config, edits, noise};
 use proptest::prelude::*;
 
@@ -29,6 +30,22 @@ proptest! {
         for bytes in [bytes, noise] {
             let read = bounded(1 << 20, || Histogram::read(&bytes[..]));
             prop_assert!(read.is_err() || read.is_ok_and(|read| read.files() > 0.0));
+        }
+    }
+
+    #[test]
+    fn accesses(names in prop::collection::vec("[a-c]{1,2}", 1..80), edits in edits(), noise in noise(4096)) {
+        let text: String = names.iter().map(|name| format!("{name}\n")).collect();
+        let read = mining::read(text.as_bytes(), 0.0).expect("accesses");
+        prop_assert_eq!(read.accesses, names.len() as u64);
+        let mut bytes = text.into_bytes();
+        edits.iter().for_each(|edit| edit.apply(&mut bytes));
+        for bytes in [bytes, noise] {
+            let read = bounded(1 << 24, || mining::read(&bytes[..], 0.0));
+            let whole = |read: mining::Grouping| {
+                read.grouped_files <= read.files && read.files <= read.accesses && read.followed <= read.grouped_accesses
+            };
+            prop_assert!(read.is_err() || read.is_ok_and(whole));
         }
     }
 

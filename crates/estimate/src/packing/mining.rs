@@ -20,8 +20,11 @@ const BATCH: usize = 50_000;
 const SET_MAX: usize = 64;
 /// Longest name, bytes.
 const NAME_LEN_MAX: u64 = 4096;
-/// Most different files.
+/// Most different files, and bytes of all their names.
 const FILES_MAX: usize = 1 << 22;
+const NAMES_LEN_MAX: usize = 256 << 20;
+/// Most accesses: they take 512 MiB.
+const ACCESSES_MAX: usize = 1 << 27;
 /// Groups that are shown by name.
 const SHOWN: usize = 20;
 
@@ -37,23 +40,26 @@ pub fn frequent(stream: &[u32], least: u64) -> Sets {
     let mut level: Sets = counted(&stream, 2, |_| true);
     level.retain(|_, count| *count >= least);
     for size in 3..=SET_MAX {
-        let before = level.clone();
-        let all_known = |set: &BTreeSet<u32>| {
-            set.iter().all(|file| {
-                let mut smaller = set.clone();
-                smaller.remove(file);
-                before.contains_key(&smaller)
-            })
+        let before = level;
+        level = if before.is_empty() {
+            Sets::new()
+        } else {
+            counted(&stream, size, |set| smaller(set).all(|smaller| before.contains_key(&smaller)))
         };
-        level = if before.is_empty() { Sets::new() } else { counted(&stream, size, all_known) };
         level.retain(|_, count| *count >= least);
-        kept.extend(before.into_iter().filter(|(set, _)| !level.keys().any(|larger| larger.is_superset(set))));
+        let parts: BTreeSet<BTreeSet<u32>> = level.keys().flat_map(smaller).collect();
+        kept.extend(before.into_iter().filter(|(set, _)| !parts.contains(set)));
         if level.is_empty() {
             break;
         }
     }
     kept.extend(level);
     kept
+}
+
+/// The sets that have one file less.
+fn smaller(set: &BTreeSet<u32>) -> impl Iterator<Item = BTreeSet<u32>> + '_ {
+    set.iter().map(|left_out| set.iter().copied().filter(|file| file != left_out).collect())
 }
 
 /// Windows of different neighbours, and how often each set of them came.
@@ -123,7 +129,7 @@ pub struct Grouping {
 pub fn read(mut input: impl BufRead, support: f64) -> Result<Grouping, Refused> {
     crate::common::within("the support of a group", support, 0.0, 1.0)?;
     let mut numbers: HashMap<Vec<u8>, u32> = HashMap::new();
-    let (mut names, mut stream, mut line) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut names_len, mut stream, mut line) = (0, Vec::new(), Vec::new());
     for number in 1.. {
         line.clear();
         let refuse = |what: &str| Refused(format!("line {number}: {what}; write the name of a file in each line"));
@@ -140,19 +146,28 @@ pub fn read(mut input: impl BufRead, support: f64) -> Result<Grouping, Refused> 
         if line.is_empty() {
             continue;
         }
-        let next = names.len() as u32;
-        let file = *numbers.entry(line.clone()).or_insert(next);
-        if file == next {
-            names.push(String::from_utf8_lossy(&line).into_owned());
-        }
-        if names.len() > FILES_MAX {
-            return Err(refuse("there are more than four million different files; take a part of the accesses"));
-        }
+        let file = match numbers.get(&line) {
+            Some(file) => *file,
+            None => {
+                let next = numbers.len() as u32;
+                names_len += line.len();
+                numbers.insert(line.clone(), next);
+                next
+            }
+        };
         stream.push(file);
+        if numbers.len() > FILES_MAX || names_len > NAMES_LEN_MAX || stream.len() > ACCESSES_MAX {
+            return Err(Refused(format!(
+                "there are more than {FILES_MAX} different files, {NAMES_LEN_MAX} bytes of names, or {ACCESSES_MAX} accesses: take \
+                 those of a shorter time"
+            )));
+        }
     }
     if stream.is_empty() {
         return Err(Refused("there are no accesses; write the name of a file in each line".into()));
     }
+    let mut names = vec![String::new(); numbers.len()];
+    numbers.into_iter().for_each(|(name, file)| names[file as usize] = String::from_utf8_lossy(&name).into_owned());
     Ok(grouping(&stream, &names, support))
 }
 
