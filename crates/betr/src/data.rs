@@ -298,10 +298,6 @@ impl Betr {
         mut record: Record,
         size: u64,
     ) -> Result<()> {
-        record.check_file()?;
-        if size > SIZE_MAX {
-            return Err(Errno::FileTooBig.into());
-        }
         let old = record.size;
         if size > old {
             record.sparse |= blocks_of(size) > blocks_of(old);

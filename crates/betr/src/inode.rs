@@ -11,6 +11,7 @@
 //!     [`Table::admit`].
 
 use crate::Betr;
+use crate::data::SIZE_MAX;
 use crate::keys::Place;
 use crate::record::{Contents, Record};
 use ashlar_inodes::InodeStore;
@@ -161,6 +162,7 @@ impl Betr {
 /// Who calls what takes long holds the shape.
 impl InodeStore for Betr {
     type Cell = Cell;
+    const SIZE_MAX: u64 = SIZE_MAX;
 
     fn volume(&self) -> &Volume {
         &self.volume

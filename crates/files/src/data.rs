@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 
 /// Longest file: a slot.
-const SIZE_MAX: u64 = SLOT_BLOCKS * BLOCK;
+pub(crate) const SIZE_MAX: u64 = SLOT_BLOCKS * BLOCK;
 
 impl Files {
     pub(crate) async fn read_data(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<Bytes>> {
@@ -168,10 +168,6 @@ impl Files {
         mut record: Record,
         size: u64,
     ) -> Result<()> {
-        record.check_file()?;
-        if size > SIZE_MAX {
-            return Err(Errno::FileTooBig.into());
-        }
         let old = record.size;
         if size > old {
             self.fit(inode, size).await?;

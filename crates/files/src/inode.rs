@@ -1,6 +1,7 @@
 //! Inodes in memory: loaded when they are first asked for. The invariants are those of `ashlar_inodes`.
 
 use crate::Files;
+use crate::data::SIZE_MAX;
 use crate::keys::{self, Contents, Record, damaged, decode_record};
 use ashlar_inodes::InodeStore;
 use ashlar_pool::{Txn, Volume};
@@ -29,6 +30,7 @@ impl Files {
 
 impl InodeStore for Files {
     type Cell = Cell;
+    const SIZE_MAX: u64 = SIZE_MAX;
 
     fn volume(&self) -> &Volume {
         &self.volume

@@ -62,7 +62,13 @@ pub async fn set_attr<S: InodeStore>(store: &S, ino: Ino, changes: SetAttr) -> R
         let only_times = record == before;
         record.set_times(&changes, now);
         match changes.size {
-            Some(size) => store.resize(txn, &inode, record, size).await?,
+            Some(size) => {
+                record.check_file()?;
+                if size > S::SIZE_MAX {
+                    return Err(Errno::FileTooBig.into());
+                }
+                store.resize(txn, &inode, record, size).await?;
+            }
             None if only_times => {
                 let mut state = inode.state();
                 (state.record, state.dirty) = (record, true);

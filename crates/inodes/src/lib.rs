@@ -52,6 +52,8 @@ pub const PAGE: usize = 1024;
 pub trait InodeStore: Send + Sync {
     /// What holds the state of an inode.
     type Cell: Cell;
+    /// Longest file, in bytes.
+    const SIZE_MAX: u64;
 
     /// Where everything is stored.
     fn volume(&self) -> &Volume;
@@ -68,8 +70,8 @@ pub trait InodeStore: Send + Sync {
     ) -> impl Future<Output = Result<()>> + Send;
     /// Writes a record that is newer in memory.
     fn write_record(&self, inode: &Arc<Inode<Self::Cell>>) -> impl Future<Output = Result<()>> + Send;
-    /// Changes the size, and what is in `txn`; `record` is the inode's with other changes applied. The caller holds the lock for
-    /// writing.
+    /// Changes the size of a file to no more than the longest, and what is in `txn`; `record` is the inode's with other changes
+    /// applied. The caller holds the lock for writing.
     fn resize(
         &self,
         txn: Txn,

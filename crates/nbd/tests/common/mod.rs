@@ -5,7 +5,7 @@
 use ashlar_block::Device;
 use ashlar_env::real::Real;
 use ashlar_nbd::options::{self, Choice, Contexts, Header, Kind};
-use ashlar_nbd::wire::{Command, Request};
+use ashlar_nbd::wire::{Command, Request, SIMPLE_REPLY_MAGIC};
 use ashlar_nbd::{Address, ByteDevice, Export, Limits, Server};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -190,7 +190,7 @@ impl<S: Read + Write> Client<S> {
     /// Reads a reply; `data` says how long the data of a simple reply to a read are.
     pub fn reply(&mut self) -> io::Result<Reply> {
         match u32::from_be_bytes(self.take()?) {
-            0x6744_6698 => {
+            SIMPLE_REPLY_MAGIC => {
                 let error = u32::from_be_bytes(self.take()?);
                 Ok(Reply::Simple { cookie: u64::from_be_bytes(self.take()?), error })
             }

@@ -3,6 +3,8 @@
 
 use crate::bench::check_interrupt;
 use ashlar_models::Chance;
+use ashlar_nbd::options::{FIXED_NEWSTYLE, Header, Kind, NO_ZEROES};
+use ashlar_nbd::wire::{Command, Request, SIMPLE_REPLY_MAGIC};
 use std::io::{self, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -14,12 +16,6 @@ use std::time::{Duration, Instant};
 const BLOCK_LEN: usize = 4096;
 /// What is answered in the first second is not counted.
 const RAMP: Duration = Duration::from_secs(1);
-/// Client's flags: fixed newstyle, no zeroes behind the answer.
-const FLAGS: u32 = 3;
-const OPTION_EXPORT_NAME: u32 = 1;
-const REQUEST_MAGIC: u32 = 0x2560_9513;
-const READ: u32 = 0;
-const REPLY_MAGIC: u32 = 0x6744_6698;
 
 /// What came of it.
 pub(crate) struct Answers {
@@ -65,10 +61,8 @@ fn greet(socket: &Path) -> io::Result<UnixStream> {
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     // Magic numbers and flags.
     stream.read_exact(&mut [0; 18])?;
-    stream.write_all(&FLAGS.to_be_bytes())?;
-    stream.write_all(b"IHAVEOPT")?;
-    stream.write_all(&OPTION_EXPORT_NAME.to_be_bytes())?;
-    stream.write_all(&0u32.to_be_bytes())?;
+    stream.write_all(&u32::from(FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes())?;
+    stream.write_all(&Header { kind: Kind::ExportName, len: 0 }.encode())?;
     // Size and flags of the export.
     stream.read_exact(&mut [0; 10])?;
     Ok(stream)
@@ -88,11 +82,8 @@ fn send(
         let now = began.elapsed();
         let mut requests = Vec::new();
         while let Some((_, block)) = arrivals.get(cookie).filter(|(due, _)| *due <= now) {
-            requests.extend(REQUEST_MAGIC.to_be_bytes());
-            requests.extend(READ.to_be_bytes());
-            requests.extend((cookie as u64).to_be_bytes());
-            requests.extend((block * BLOCK_LEN as u64).to_be_bytes());
-            requests.extend((BLOCK_LEN as u32).to_be_bytes());
+            let (offset, len) = (block * BLOCK_LEN as u64, BLOCK_LEN as u32);
+            requests.extend(Request { flags: 0, command: Command::Read, cookie: cookie as u64, offset, len }.encode());
             sent_ns[cookie].store(now.as_nanos() as u64, Ordering::Relaxed);
             cookie += 1;
         }
@@ -112,7 +103,7 @@ fn receive(stream: &UnixStream, count: usize, began: Instant) -> io::Result<Vec<
         stream.read_exact(&mut data)?;
         let [magic, error] = [0, 4].map(|at| u32::from_be_bytes(head[at..at + 4].try_into().expect("four bytes")));
         let cookie = u64::from_be_bytes(head[8..].try_into().expect("eight bytes"));
-        let answered = answered_ns.get_mut(cookie as usize).filter(|_| magic == REPLY_MAGIC && error == 0);
+        let answered = answered_ns.get_mut(cookie as usize).filter(|_| magic == SIMPLE_REPLY_MAGIC && error == 0);
         *answered.ok_or_else(|| io::Error::other(format!("error {error} for read {cookie}")))? =
             began.elapsed().as_nanos() as u64;
     }
