@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse_from(survey::arguments::with_json_file(std::env::args_os()));
     let output = Output::new(arguments.json, arguments.json_schema);
     match run(arguments, &output) {
-        Ok(code) => code,
+        Ok(code) => output.ended(code),
         Err(failure) => output.fail(&failure),
     }
 }
@@ -105,19 +105,24 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
         Command::Layers { name } => explain::layers(name.as_deref(), output),
         Command::Explain { name } => explain::explain(&name, output),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Arguments::command(), "ashlar", &mut std::io::stdout());
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "ashlar", &mut text);
+            output.put(&String::from_utf8_lossy(&text));
             Ok(ExitCode::SUCCESS)
         }
-        Command::Man { directory } => man(directory.as_deref()),
+        Command::Man { directory } => man(directory.as_deref(), output),
     }
 }
 
 /// Manual pages: one to standard output, or all into a directory.
-fn man(directory: Option<&Path>) -> Result<ExitCode, Failure> {
+fn man(directory: Option<&Path>, output: &Output) -> Result<ExitCode, Failure> {
     let command = Arguments::command();
     let written = match directory {
         Some(directory) => clap_mangen::generate_to(command, directory),
-        None => clap_mangen::Man::new(command).render(&mut std::io::stdout()),
+        None => {
+            let mut text = Vec::new();
+            clap_mangen::Man::new(command).render(&mut text).map(|()| output.put(&String::from_utf8_lossy(&text)))
+        }
     };
     written.map_err(|error| Failure::new(format!("cannot write manual pages: {error}")))?;
     Ok(ExitCode::SUCCESS)

@@ -5,6 +5,7 @@ use serde::Serialize;
 use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Something went wrong; the text says what, where and how to mend it.
 #[derive(Debug)]
@@ -45,6 +46,8 @@ impl From<ashlar_vfs::Error> for Failure {
 pub struct Output {
     pub json: bool,
     schema: bool,
+    /// Something did not reach standard output.
+    lost: AtomicBool,
 }
 
 #[derive(Serialize)]
@@ -54,20 +57,20 @@ struct ErrorDocument<'a> {
 
 impl Output {
     pub fn new(json: bool, schema: bool) -> Output {
-        Output { json, schema }
+        Output { json, schema, lost: AtomicBool::new(false) }
     }
 
     /// Prints the schema of `T` if that is what was asked for.
     pub fn schema<T: JsonSchema>(&self) -> Option<ExitCode> {
         self.schema.then(|| {
-            put(&document(&schemars::schema_for!(T)));
+            self.put(&document(&schemars::schema_for!(T)));
             ExitCode::SUCCESS
         })
     }
 
     /// Prints a result.
     pub fn print<T: Serialize + fmt::Display>(&self, value: &T) {
-        put(&if self.json { document(value) } else { value.to_string() });
+        self.put(&if self.json { document(value) } else { value.to_string() });
     }
 
     /// Says something to people on standard error.
@@ -80,24 +83,31 @@ impl Output {
     /// Prints a failure and gives the exit code.
     pub fn fail(&self, failure: &Failure) -> ExitCode {
         if self.json {
-            put(&document(&ErrorDocument { error: &failure.message }));
+            self.put(&document(&ErrorDocument { error: &failure.message }));
         } else {
             eprintln!("ashlar: {failure}");
         }
         ExitCode::from(failure.code)
     }
+
+    /// Writes to standard output. Who reads it may stop early, as `head` does; other failures are told, and decide how the program
+    /// ends: see [`Output::ended`].
+    pub fn put(&self, text: &str) {
+        let mut output = std::io::stdout().lock();
+        if let Err(error) = output.write_all(text.as_bytes()).and_then(|()| output.flush())
+            && error.kind() != std::io::ErrorKind::BrokenPipe
+        {
+            eprintln!("ashlar: cannot write to standard output: {error}");
+            self.lost.store(true, Relaxed);
+        }
+    }
+
+    /// The exit code of a command that ended with `code`: an answer that nobody got is no success.
+    pub fn ended(&self, code: ExitCode) -> ExitCode {
+        if code == ExitCode::SUCCESS && self.lost.load(Relaxed) { ExitCode::from(2) } else { code }
+    }
 }
 
 fn document<T: Serialize>(value: &T) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
-}
-
-/// Writes to standard output. Who reads it may stop early, as `head` does; other failures are told.
-fn put(text: &str) {
-    let mut output = std::io::stdout().lock();
-    if let Err(error) = output.write_all(text.as_bytes()).and_then(|()| output.flush())
-        && error.kind() != std::io::ErrorKind::BrokenPipe
-    {
-        eprintln!("ashlar: cannot write to standard output: {error}");
-    }
 }

@@ -224,3 +224,16 @@ fn an_answer_does_not_need_a_ledger() {
     assert!(output.status.success() && String::from_utf8_lossy(&output.stderr).contains("ASHLAR_LEDGER"));
     assert_eq!(scratch.ashlar(&["ledger"]).status.code(), Some(2));
 }
+
+#[test]
+fn an_answer_that_nobody_got_is_no_success() {
+    let scratch = Scratch::new("full");
+    for arguments in [["layers", "--json"].as_slice(), &["completions", "bash"], &["man"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("it is on every Linux");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ashlar"));
+        let output = command.args(arguments).current_dir(&scratch.0).stdout(full).output().expect("it runs");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("No space left on device"), "{said}");
+    }
+}

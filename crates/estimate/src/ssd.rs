@@ -58,7 +58,7 @@ models! {
 impl SsdModel {
     /// The model of a name.
     pub fn find(name: &str) -> Option<&'static SsdModel> {
-        SSD_MODELS.iter().find(|model| model.name == name)
+        SSD_MODELS.iter().find(|model| model.name.eq_ignore_ascii_case(name))
     }
 
     /// Days with uncorrectable errors of a drive that has any: more than chance would give, so drives differ.
