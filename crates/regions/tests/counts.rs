@@ -8,6 +8,7 @@ use ashlar_objects::{Change, Condition, Durability, Engine, List, Name, Put};
 use ashlar_regions::{Config, Kind, Memory, Regions, Tidy, format};
 use ashlar_units::{Blocks, Bytes as Size};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::ops::Bound;
@@ -110,6 +111,64 @@ fn reads_are_one_of_large_objects_and_two_of_small_ones() {
             store.get(&name(&format!("small {number}")), 0..u64::MAX, Condition::Any).await.expect("there");
             assert_eq!(counted.since(), [1, 0, 0], "whose onode is in memory then");
         }
+    });
+}
+
+#[test]
+fn repairing_a_region_costs_the_same_on_a_disk_ten_times_as_large() {
+    let costs: Arc<Mutex<Vec<[u64; 3]>>> = Arc::default();
+    for capacity in [8_000_000_000, 80_000_000_000] {
+        let costs = costs.clone();
+        run(4, move |env| async move {
+            let device = Arc::new(Checked::new(Arc::new(Filled::new(Blocks(capacity / 4096))), env.clone()));
+            let shared: Device = device.clone();
+            format(&env, &shared, Config::default()).await.expect("a fresh device");
+            let store = Regions::open(&env, shared.clone(), Memory::default()).await.expect("a store");
+            for number in 0..40 {
+                let content = vec![Bytes::from(vec![7; if number % 2 == 0 { 512 << 10 } else { 40_000 }])];
+                store.put(&name(&number.to_string()), content, Put::default()).await.expect("room");
+            }
+            let regions = store.status(true).await.expect("a status").regions;
+            let small =
+                regions.iter().position(|region| region.kind == Kind::Small).expect("one took the small objects");
+            let mut counted = Counted { device, seen: [0; 3] };
+            counted.since();
+            let done = store.check(Some(small as u32), true).await.expect("repair");
+            assert!(done.lost.is_empty() && done.damaged.is_empty(), "{done:?}");
+            costs.lock().push(counted.since());
+        });
+    }
+    let costs = costs.lock();
+    assert!(costs[0][0] > 0, "a repair believes nothing that it has not read: {costs:?}");
+    assert_eq!(costs[0], costs[1], "reads, writes and flushes");
+}
+
+#[test]
+fn a_check_of_everything_reads_the_table_a_few_times_and_not_once_for_each_region() {
+    run(5, |env| async move {
+        let device = Arc::new(Checked::new(Arc::new(Filled::new(Blocks(20_000_000_000 / 4096))), env.clone()));
+        let shared: Device = device.clone();
+        let config = Config { region: Size::mib(4), large_block: Size::kib(64), ..Config::default() };
+        format(&env, &shared, config).await.expect("a fresh device");
+        // The table does not fit.
+        let store = Regions::open(&env, shared.clone(), Memory { bytes: Size::mib(1), ..Memory::default() })
+            .await
+            .expect("a store");
+        for number in 0..2_000 {
+            let content = vec![Bytes::from(vec![7; 64 << 10])];
+            store.put(&name(&number.to_string()), content, asynchronous()).await.expect("room");
+        }
+        store.sync().await.expect("durable");
+        let status = store.status(false).await.expect("a status");
+        let used = status.regions.iter().filter(|region| region.kind == Kind::Large).count();
+        assert!(used > 30, "{used} regions");
+        let mut counted = Counted { device, seen: [0; 3] };
+        counted.since();
+        let done = store.check(None, false).await.expect("check");
+        assert!(done.is_clean() && done.objects == 2_000, "{done:?}");
+        let pages = (20_000_000_000u64 / 256_000 * 2).div_ceil(101);
+        let [reads, ..] = counted.since();
+        assert!(reads < 4 * (pages + 2_000), "{reads} reads; the table has {pages} pages, {used} regions are in use");
     });
 }
 
