@@ -15,6 +15,9 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+/// Sums over zones are signed.
+const ZONE_MAX: Size = Size(1 << 62);
+
 fn encode_format(seed: u64, zones: Zones) -> Bytes {
     let mut format = BytesMut::new();
     format.put_u8(keys::VERSION);
@@ -71,8 +74,12 @@ impl Betr {
     /// Makes an empty file system on an empty volume, whose root belongs to this user and group.
     ///
     /// # Errors
-    /// `Invalid` where a file that is kept in the dictionary would not fit into a zone.
+    /// `Invalid` where a file that is kept in the dictionary would not fit into a zone, or zones are larger than sums can be.
     pub async fn format(volume: &Volume, uid: u32, gid: u32, zones: Zones) -> Result<()> {
+        if zones.largest.max(zones.smallest) > ZONE_MAX {
+            let message = format!("zones of {} and {} are larger than any file system", zones.smallest, zones.largest);
+            return Err(ashlar_block::Error::misuse(message).into());
+        }
         if zones.inline > zones.largest || zones.inline > Size(128 << 10) {
             let message = format!(
                 "files of {} in the dictionary do not fit into zones of {}, or are more than 128 KiB",

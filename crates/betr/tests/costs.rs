@@ -1,0 +1,285 @@
+//! What operations cost the device (section 6 of the digest): checks 3, 5, 7, 9 and 10 of BetrFS 0.2, counted at the device.
+
+use ashlar_betr::{Betr, Options, Zones};
+use ashlar_block::{Checked, Device};
+use ashlar_devices::Memory;
+use ashlar_emulated::Emulated;
+use ashlar_env::sim::{Schedule, Sim};
+use ashlar_env::{Env, Instant};
+use ashlar_models::ModelFile;
+use ashlar_pool::{Compression, Config, Creation, Pool};
+use ashlar_units::{Blocks, Bytes};
+use ashlar_vfs::{DirEntry, FileKind, FileSystem, Ino, NewNode, ROOT, RenameMode, WriteMode};
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+
+/// What a disk did: requests and bytes, and how long it took, in virtual time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    reads: u64,
+    read: u64,
+    writes: u64,
+    written: u64,
+    took: Duration,
+}
+
+struct House {
+    env: Env,
+    device: Arc<Checked>,
+}
+
+impl House {
+    async fn build(env: &Env, capacity: u64, zones: Zones) -> House {
+        let contents: Device = Arc::new(Memory::new(Blocks(capacity / 4096)));
+        let model = ModelFile::preset("wd-re3").expect("a preset");
+        let disk = Emulated::new(contents, &model, 0, env.clone()).expect("it fits");
+        let device = Arc::new(Checked::new(Arc::new(disk), env.clone()));
+        let house = House { env: env.clone(), device };
+        let creation = Creation { segment: Some(Blocks(512)), force: false };
+        Pool::create(env, &[house.device.clone() as Device], creation).await.expect("created");
+        let pool = house.pool().await;
+        Betr::format(&pool.create_volume("v").await.expect("a volume"), 0, 0, zones).await.expect("formatted");
+        pool.close().await.expect("closed");
+        house
+    }
+    async fn pool(&self) -> Pool {
+        let config = Config { compression: Compression::Off, ..Config::default() };
+        Pool::open(&self.env, vec![self.device.clone() as Device], config).await.expect("opened")
+    }
+    async fn open(&self) -> (Pool, Arc<Betr>) {
+        let pool = self.pool().await;
+        let betr = Betr::open(pool.volume("v").expect("the volume"), Options::default()).await.expect("a file system");
+        (pool, betr)
+    }
+    async fn close(&self, (pool, betr): (Pool, Arc<Betr>)) {
+        betr.close().await.expect("closed");
+        drop(betr);
+        pool.close().await.expect("closed");
+    }
+    /// All that the device did until now.
+    fn cost(&self) -> Cost {
+        let counters = self.device.counters();
+        let [reads, read] = [&counters.reads, &counters.read_bytes].map(|count| count.load(Relaxed));
+        let [writes, written] = [&counters.writes, &counters.written_bytes].map(|count| count.load(Relaxed));
+        Cost { reads, read, writes, written, took: self.env.now().since(Instant(0)) }
+    }
+    /// What it did since.
+    fn since(&self, before: Cost) -> Cost {
+        let now = self.cost();
+        Cost {
+            reads: now.reads - before.reads,
+            read: now.read - before.read,
+            writes: now.writes - before.writes,
+            written: now.written - before.written,
+            took: now.took - before.took,
+        }
+    }
+}
+
+fn simulate<T: Send + 'static, F: Future<Output = T> + Send + 'static>(seed: u64, test: impl FnOnce(Env) -> F) -> T {
+    let sim = Sim::new(seed, Schedule::Random);
+    let run = test(sim.env());
+    sim.run(run).unwrap_or_else(|_| panic!("seed {seed}: deadlock"))
+}
+
+fn node(kind: FileKind) -> NewNode {
+    NewNode { kind, permissions: 0o755, uid: 0, gid: 0, device: 0, umask: 0, open: false }
+}
+
+/// Makes a file and writes so many bytes, a MiB at a time.
+async fn make(betr: &Betr, parent: Ino, name: &str, len: u64) -> Ino {
+    let file = betr.create(parent, name.as_bytes(), node(FileKind::File)).await.expect("made").ino;
+    fill(betr, file, len).await;
+    file
+}
+
+async fn fill(betr: &Betr, file: Ino, len: u64) {
+    let mut at = 0;
+    while at < len {
+        let piece = MIB.min(len - at);
+        let mut state = file << 32 | at | 1;
+        let mut data = Vec::with_capacity(piece as usize + 8);
+        while data.len() < piece as usize {
+            // No two are alike, and nothing is there to compress (splitmix64).
+            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mixed = (state ^ state >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            data.extend((mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB).to_le_bytes());
+        }
+        betr.write(file, at, data[..piece as usize].to_vec().into(), WriteMode::default()).await.expect("written");
+        at += piece;
+    }
+}
+
+#[test]
+fn data_are_written_once() {
+    let cost = simulate(1, |env| async move {
+        let house = House::build(&env, 1 << 30, Zones::default()).await;
+        let open = house.open().await;
+        let before = house.cost();
+        let file = make(&open.1, ROOT, "large", 256 * MIB).await;
+        open.1.fsync(file, false).await.expect("durable");
+        house.close(open).await;
+        house.since(before)
+    });
+    let share = cost.written as f64 / (256 * MIB) as f64;
+    assert!((1.0..1.05).contains(&share), "{share} bytes for each byte, the last checkpoint with them");
+}
+
+/// Of removing a file of so many bytes, when the file system was just opened: until it is durable, and until a checkpoint.
+fn removing(len: u64) -> (Cost, Cost) {
+    simulate(2, move |env| async move {
+        let house = House::build(&env, 1 << 30, Zones::default()).await;
+        let open = house.open().await;
+        make(&open.1, ROOT, "large", len).await;
+        house.close(open).await;
+        let open = house.open().await;
+        let before = house.cost();
+        open.1.unlink(ROOT, b"large").await.expect("removed");
+        open.1.syncfs().await.expect("durable");
+        let durable = house.since(before);
+        house.close(open).await;
+        (durable, house.since(before))
+    })
+}
+
+#[test]
+fn removing_costs_the_same_whatever_the_size() {
+    let (least, least_all) = removing(4 * MIB);
+    for len in [16 * MIB, 64 * MIB, 256 * MIB] {
+        let (durable, all) = removing(len);
+        assert_eq!((durable.reads, durable.writes), (least.reads, least.writes), "{len} bytes: {durable:?}, {least:?}");
+        assert!(all.took < 2 * least_all.took, "{len} bytes, with a checkpoint: {all:?}, {least_all:?}");
+    }
+}
+
+#[test]
+fn overwriting_a_file_reads_nothing_of_it() {
+    let cost = simulate(3, |env| async move {
+        let house = House::build(&env, 1 << 30, Zones::default()).await;
+        let open = house.open().await;
+        make(&open.1, ROOT, "large", 64 * MIB).await;
+        house.close(open).await;
+        let open = house.open().await;
+        let file = open.1.lookup(ROOT, b"large").await.expect("there").ino;
+        let before = house.cost();
+        fill(&open.1, file, 64 * MIB).await;
+        open.1.syncfs().await.expect("durable");
+        let cost = house.since(before);
+        house.close(open).await;
+        cost
+    });
+    assert_eq!(cost.read, 0, "{cost:?}");
+}
+
+/// Lists and reads all that is below a directory, in the order in which it is listed; gives how many files there are.
+async fn scan(betr: &Betr) -> u64 {
+    let (mut directories, mut seen) = (vec![ROOT], 0);
+    while let Some(directory) = directories.pop() {
+        let (mut below, mut files) = (Vec::new(), Vec::new());
+        let take = &mut |entry: DirEntry<'_>| {
+            match entry.kind {
+                _ if entry.name == b"." || entry.name == b".." => {}
+                FileKind::Directory => below.push(entry.ino),
+                _ => files.push(entry.ino),
+            }
+            true
+        };
+        betr.readdir(directory, 0, true, take).await.expect("listed");
+        for file in files {
+            assert_eq!(betr.read(file, 0, 1 << 20).await.expect("read").concat().len(), 4000);
+            seen += 1;
+        }
+        directories.extend(below.into_iter().rev());
+    }
+    seen
+}
+
+/// Cost of a scan, and of the dearest of some renames, of 100 directories with 20 files each, which were made by turns.
+fn scan_and_rename(zone: u64) -> (Cost, Cost) {
+    simulate(4, move |env| async move {
+        let zones = Zones { smallest: Bytes(zone), largest: Bytes(zone), inline: Bytes(4 << 10) };
+        let house = House::build(&env, 1 << 30, zones).await;
+        let open = house.open().await;
+        let top = open.1.mkdir(ROOT, b"top", node(FileKind::Directory)).await.expect("made").ino;
+        let mut directories = Vec::new();
+        for directory in 0..100 {
+            let name = format!("directory {directory}");
+            directories.push(open.1.mkdir(top, name.as_bytes(), node(FileKind::Directory)).await.expect("made").ino);
+        }
+        for file in 0..20 {
+            for directory in &directories {
+                make(&open.1, *directory, &format!("file {file}"), 4000).await;
+            }
+        }
+        assert_eq!(open.1.audit().await.expect("audited").wrong, Vec::<String>::new());
+        house.close(open).await;
+        let open = house.open().await;
+        let before = house.cost();
+        assert_eq!(scan(&open.1).await, 2000);
+        let scan = house.since(before);
+        house.close(open).await;
+        let mut dearest = Cost::default();
+        for (parent, name) in [(None, "top"), (Some("top, moved"), "directory 7"), (Some("top, moved"), "directory 70")]
+        {
+            let open = house.open().await;
+            let parent = match parent {
+                Some(parent) => open.1.lookup(ROOT, parent.as_bytes()).await.expect("there").ino,
+                None => ROOT,
+            };
+            let before = house.cost();
+            let to = format!("{name}, moved");
+            let (from, to) = ((parent, name.as_bytes()), (parent, to.as_bytes()));
+            open.1.rename(from, to, RenameMode::Replace).await.expect("moved");
+            open.1.syncfs().await.expect("durable");
+            let cost = house.since(before);
+            dearest = if cost.written > dearest.written { cost } else { dearest };
+            house.close(open).await;
+        }
+        (scan, dearest)
+    })
+}
+
+#[test]
+fn larger_zones_make_scans_cheap_and_renames_dear() {
+    let all = 1 << 40;
+    let costs = [4 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20, all].map(|zone| (zone, scan_and_rename(zone)));
+    let took = |index: usize| costs[index].1.0.took;
+    assert!(took(0) > 3 * took(3), "a zone for each file: {costs:?}");
+    assert!(took(1) > 2 * took(3), "and one for each directory: {costs:?}");
+    assert!(took(3) < took(5).mul_f64(1.1), "from the default on nothing is left to gain: {costs:?}");
+    assert!(costs.is_sorted_by_key(|(_, (_, rename))| rename.written), "{costs:?}");
+    for (zone, (_, rename)) in &costs[..5] {
+        assert!(
+            rename.written < 2 * zone + (16 << 10),
+            "a move writes contents and names of a zone at most: {costs:?}"
+        );
+    }
+    assert!(costs[5].1.1.written > 8 * MIB, "without zones all of it moves: {costs:?}");
+}
+
+#[test]
+fn a_directory_of_blocks_becomes_a_zone_when_it_is_as_large_as_one() {
+    // TokuBench makes directories of 128 files: of a block each they are as large as the largest zone, which is noticed up to an
+    // eighth before.
+    for (files, expected) in [(111, 0), (129, 4)] {
+        let splits = simulate(5, move |env| async move {
+            let house = House::build(&env, 1 << 30, Zones::default()).await;
+            let open = house.open().await;
+            for directory in 0..4 {
+                let name = format!("directory {directory}");
+                let new = open.1.mkdir(ROOT, name.as_bytes(), node(FileKind::Directory)).await.expect("made").ino;
+                for file in 0..files {
+                    make(&open.1, new, &format!("file {file}"), 4096).await;
+                }
+            }
+            let splits = open.1.counters().splits;
+            house.close(open).await;
+            splits
+        });
+        assert_eq!(splits, expected, "4 directories of {files} files");
+    }
+}
