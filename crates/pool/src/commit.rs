@@ -322,7 +322,7 @@ impl Shared {
             runs.iter().filter(|run| run.form != Form::Hole).for_each(|run| log.count(run));
             Ok(())
         };
-        for change in &txn.changes {
+        for change in self.in_order(&txn.changes) {
             let mut lost = Lost::default();
             match change {
                 Change::Put(id, key, value) => {
@@ -356,6 +356,13 @@ impl Shared {
         let seq = Seq(log.stream.chain.seq);
         self.expect(Stream::Log, &sealed);
         Ok((seq, sealed))
+    }
+
+    /// Changes in the order in which they take effect, which is theirs.
+    fn in_order<'a>(&self, changes: &'a [Change]) -> impl Iterator<Item = &'a Change> {
+        let broken = !self.keeps(Rule::RangesInOrder);
+        let late = move |change: &&Change| broken && matches!(change, Change::DeleteRange(..));
+        changes.iter().filter(move |change| !late(change)).chain(changes.iter().filter(late))
     }
 
     /// What relocations come to, as things stand: for each, the runs that now refer to the copy.

@@ -57,7 +57,7 @@ impl Shared {
                     break;
                 }
             };
-            self.space.adopt(lead.uid, 0, 0)?;
+            self.adopt_replayed(lead.uid)?;
             let (_, operations) = decode_body(&lead, &body)?;
             operations.into_iter().try_for_each(|operation| self.reapply(operation))?;
             chain.link = chain.after(lead.body_crc);
@@ -152,6 +152,11 @@ impl Shared {
     }
 
     /// Applies one operation of the log to memtables and accounts.
+    /// The superblock's list of segments does not have what was begun behind it.
+    fn adopt_replayed(&self, uid: u64) -> Result<()> {
+        if self.keeps(Rule::AdoptReplayed) { self.space.adopt(uid, 0, 0) } else { Ok(()) }
+    }
+
     fn reapply(&self, operation: Operation) -> Result<()> {
         let (Operation::Put(id, ..)
         | Operation::Delete(id, ..)
@@ -174,7 +179,7 @@ impl Shared {
             Operation::Patch(_, at, value) => {
                 for run in decode(value)?.iter().filter(|run| run.form != Form::Hole) {
                     // The extent's segment may hold nothing else that the superblock knows.
-                    self.space.adopt(run.uid, 0, 0)?;
+                    self.adopt_replayed(run.uid)?;
                     self.log.lock().count(run);
                 }
                 tree.apply(key(at), Message::Patch(value.clone()), &mut lost);

@@ -10,6 +10,10 @@ ashlar_env::rules! {
         "space is freed only when the superblock that forgets it is durable",
     VerifyTail = "verify-tail":
         "recovery verifies the payload of batches that may not have been flushed",
+    AdoptReplayed = "adopt-replayed":
+        "what batches that are applied again lie in is in use before anything is written",
+    RangesInOrder = "ranges-in-order":
+        "a range delete takes what was there before it and nothing that came after",
     CopyBeforeMove = "copy-before-move":
         "the cleaner's copies are durable before the log speaks of them",
     WaitForReaders = "wait-for-readers":
