@@ -24,6 +24,7 @@ mod clean;
 mod commit;
 #[cfg(test)]
 mod fuzz;
+mod gate;
 mod grow;
 mod memory_faults;
 mod mend;
