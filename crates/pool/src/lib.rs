@@ -24,7 +24,6 @@ mod clean;
 mod commit;
 #[cfg(test)]
 mod fuzz;
-mod gate;
 mod grow;
 mod memory_faults;
 mod mend;

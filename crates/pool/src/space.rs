@@ -8,7 +8,6 @@
 //!     bits count segments and are never used twice.
 
 use crate::format::{DEVICES_MAX, DeviceRecord, OpenSegment, SEGMENTS_AT, SlotRecord, Stream, segments_on};
-use crate::gate::Gate;
 use ashlar_block::{Device, Error, Kind, Result};
 use ashlar_units::{BLOCK_LEN, Blocks, Lba};
 use parking_lot::Mutex;
@@ -64,8 +63,6 @@ pub(crate) struct Place {
     pub(crate) slots: Range<u32>,
     /// Written to since its last flush.
     pub(crate) dirty: AtomicBool,
-    /// Where long reads wait for their turn.
-    pub(crate) gate: Gate,
 }
 
 /// Where segments lie. A device is only ever added, behind the others, so that slots keep their numbers.
@@ -90,8 +87,7 @@ impl Layout {
                 format!("{}: is too much: this pool can have {DEVICES_MAX} devices of together {most}", device.name());
             return Err(Error::misuse(message));
         };
-        let place =
-            Place { device, record, slots: first..end as u32, dirty: AtomicBool::new(false), gate: Gate::default() };
+        let place = Place { device, record, slots: first..end as u32, dirty: AtomicBool::new(false) };
         free.set(place).ok().expect("devices are added one after another");
         Ok(count as u32)
     }
