@@ -138,7 +138,9 @@ fn lateness(requests: &Path) -> Option<String> {
     let share = |percent: usize| late.get((late.len() * percent / 100).min(late.len().saturating_sub(1))).copied();
     let (middle, most) = (share(50)? as f64 / 1e6, share(99)? as f64 / 1e6);
     let count = late.len();
-    Some(format!("the disk answered {count} requests, half of them at most {middle:.2} ms late, 99 of 100 {most:.2} ms"))
+    Some(format!(
+        "the disk answered {count} requests, half of them at most {middle:.2} ms late, 99 of 100 {most:.2} ms"
+    ))
 }
 
 fn random(len: usize) -> Result<Vec<u8>, String> {
