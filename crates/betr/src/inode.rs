@@ -47,6 +47,10 @@ pub(crate) enum Spot {
     Orphan(Place),
 }
 
+/// Of a directory that was read: how much was added before is not known, so its sums are looked at with the next addition.
+/// Who only removes, as `rm -r` does in every directory, does not look.
+pub(crate) const GROWN_UNKNOWN: u64 = u64::MAX / 2;
+
 /// What is noted of an inode besides its attributes.
 pub struct Own {
     pub(crate) spot: Spot,
@@ -57,8 +61,7 @@ pub struct Own {
 impl Own {
     /// Of an inode that is read from the dictionary.
     pub(crate) fn at(spot: Spot) -> Own {
-        // How much was added before is not known.
-        Own { spot, grown: u64::MAX / 2 }
+        Own { spot, grown: GROWN_UNKNOWN }
     }
     pub(crate) fn above(&self) -> Option<&Above> {
         match &self.spot {

@@ -4,7 +4,7 @@
 //! last. Until then nothing leads to the copies; a note of them makes the next opening forget them after a crash. The shape is
 //! held for writing, so that nothing changes meanwhile.
 
-use crate::inode::{Above, Inode, Placed, Spot};
+use crate::inode::{Above, GROWN_UNKNOWN, Inode, Placed, Spot};
 use crate::keys::{self, Place, Range};
 use crate::record::{Record, weight_of};
 use crate::{Betr, Rule};
@@ -102,7 +102,7 @@ impl Betr {
         for at in &all[..all.len() - 1] {
             let (directory, grown, weight) = {
                 let mut state = at.state();
-                let due = state.own.grown >= self.zones.largest.0 / SLACK;
+                let due = state.own.grown >= self.zones.largest.0 / SLACK && state.own.grown != GROWN_UNKNOWN;
                 state.own.grown = if due { 0 } else { state.own.grown };
                 (state.record.is_directory(), due, weight_of(&state.record, self.zones.inline.0))
             };

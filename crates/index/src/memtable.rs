@@ -66,7 +66,8 @@ impl Memtable {
     pub fn insert<S: Semantics>(&self, key: Key, message: Message, semantics: &S, lost: &mut S::Lost) {
         let mut inner = self.0.write();
         let added = message.len();
-        let covered = !inner.points.contains_key(&key) && inner.deleted.contains(&key);
+        // Few memtables have range deletes, and then the key is not looked for twice.
+        let covered = inner.deleted.contains(&key) && !inner.points.contains_key(&key);
         match inner.points.entry(key) {
             std::collections::btree_map::Entry::Vacant(entry) => {
                 let grown = entry.key().len() + OVERHEAD_BYTES + added;

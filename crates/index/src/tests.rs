@@ -383,6 +383,15 @@ fn a_scan_reads_ahead_and_a_lookup_does_not() {
             assert_eq!(everything(&tree, &store, &low, Some(&high), 10).await.expect("page").len(), 1);
             assert!(store.1.lock().len() <= before + if before == 0 { 2 } else { 1 });
         }
+        // Short ranges one behind the other are a scan.
+        let store = Warming(&nodes, Mutex::default(), AtomicU64::new(0));
+        for key in 0..400u16 {
+            let (low, high) = (key.to_be_bytes(), (key + 1).to_be_bytes());
+            assert_eq!(everything(&tree, &store, &low, Some(&high), 10).await.expect("page").len(), 1);
+        }
+        // The root, two leaves alone, and then 3, 6, 12 and so on.
+        let waits = store.2.load(Ordering::Relaxed);
+        assert_eq!(waits, 1 + 2 + 1 + u64::from((leaves / 3).ilog2()), "{leaves} leaves");
     };
     sim.run(run).expect("no deadlock");
 }

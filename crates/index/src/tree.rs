@@ -13,6 +13,9 @@ use std::sync::Arc;
 
 /// Leaves that a scan reads at once, at most: 4 MiB before compression.
 const AHEAD_MAX: usize = 64;
+/// Who came through so many leaves just before goes on behind the end of its range: a walk of a tree of directories is many
+/// short ranges, one behind the other.
+const WALK_MIN: usize = 2;
 
 /// Where nodes live.
 pub trait NodeStore: Send + Sync {
@@ -360,7 +363,8 @@ impl View {
 }
 
 /// The leaves that a scan which needs this one wants next, if it must be read: as many as it came through just before, which
-/// are in memory. So a lookup reads no more than it needs, and a scan twice as far each time.
+/// are in memory. So a lookup reads no more than it needs, and a scan twice as far each time; it does not end with its range,
+/// unless it just began.
 fn ahead(store: &impl NodeStore, parent: &Node, index: usize, high: Option<&[u8]>) -> Vec<NodePtr> {
     let is_cached = |child: &&Child| store.cached(&child.ptr).is_some();
     let (before, from) = parent.children.split_at(index);
@@ -368,8 +372,9 @@ fn ahead(store: &impl NodeStore, parent: &Node, index: usize, high: Option<&[u8]
         return Vec::new();
     }
     let behind = before.iter().rev().take(AHEAD_MAX - 1).take_while(is_cached).count();
-    let inside = from.iter().take(1 + behind).take_while(|child| high.is_none_or(|high| &child.low[..] < high));
-    inside.filter(|child| !is_cached(child)).map(|child| child.ptr).collect()
+    let walk = behind >= WALK_MIN;
+    let wanted = from.iter().take(1 + behind).take_while(|child| walk || high.is_none_or(|high| &child.low[..] < high));
+    wanted.filter(|child| !is_cached(child)).map(|child| child.ptr).collect()
 }
 
 /// Up to `limit` messages of a node from `low` on and below `bound`, which comes down to the next if there are more.

@@ -3,6 +3,7 @@
 //! `cargo xtask bench library` runs this, several times, and prints medians beside the bars. Each line of the output is one
 //! figure, as JSON: the row, its unit and its value.
 
+mod fill;
 mod watch;
 
 use ashlar_block::Device;
@@ -45,6 +46,10 @@ const DELAY_MAX: Duration = Duration::from_micros(200);
 fn main() {
     let only: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let wanted = |name: &str| only.is_empty() || only.iter().any(|only| name.contains(only.as_str()));
+    // It takes minutes, so it must be asked for.
+    if only.iter().any(|only| only == "fill") {
+        return fill::fill(fill::Options::parse(std::env::args().skip(1)));
+    }
     if wanted("lookup") {
         with_pool(1, None, |pool| map_lookups(pool, "large", LARGE_BLOCKS, STREAM_PIECE / BLOCK_LEN, false));
         with_pool(1, None, |pool| map_lookups(pool, "4 KiB", SMALL_BLOCKS, 1, true));

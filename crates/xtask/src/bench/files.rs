@@ -23,6 +23,9 @@ pub struct Options {
     /// A tar file with a source tree. Default: parts of the Linux sources in /usr/src (apt install linux-source).
     #[arg(long)]
     tree: Option<PathBuf>,
+    /// Which directories of the Linux sources make the tree; fewer make a smaller one, for slow disks.
+    #[arg(long, value_delimiter = ',', value_name = "DIRECTORIES", default_values = PARTS, conflicts_with = "tree")]
+    parts: Vec<String>,
     /// Where the disk goes, a file of 8 GiB.
     #[arg(long, default_value = "/var/tmp")]
     at: PathBuf,
@@ -78,7 +81,7 @@ pub fn files(options: &Options) -> Result<(), String> {
     for contender in &mut contenders {
         contender.keep(&scratch)?;
     }
-    let place = inputs(&scratch, tree.as_deref())?;
+    let place = inputs(&scratch, tree.as_deref(), &options.parts)?;
     let (figures, failures) = (BTreeMap::new(), BTreeMap::new());
     let mut results = Results { facts, subject, contenders: contenders.clone(), missing, shown, figures, failures };
     let mut outcome = Ok(());
@@ -105,7 +108,7 @@ pub fn files(options: &Options) -> Result<(), String> {
 }
 
 /// Puts the tree, and a repository with the same in it, into memory.
-fn inputs<'a>(scratch: &'a Scratch, tree: Option<&Path>) -> Result<Place<'a>, String> {
+fn inputs<'a>(scratch: &'a Scratch, tree: Option<&Path>, parts: &[String]) -> Result<Place<'a>, String> {
     let ram = scratch.ram();
     let place = Place {
         mount: scratch.mount_point(),
@@ -122,8 +125,11 @@ fn inputs<'a>(scratch: &'a Scratch, tree: Option<&Path>) -> Result<Place<'a>, St
         None => {
             let sources = linux_sources()?;
             eprintln!("taking parts of {}", sources.display());
-            let parts = PARTS.map(|part| format!("'linux-source-*/{part}'")).join(" ");
-            let choose = "--wildcards --no-wildcards-match-slash";
+            if let Some(odd) = parts.iter().find(|part| part.contains('\'')) {
+                return Err(format!("there is no directory {odd:?} in the Linux sources"));
+            }
+            let parts: Vec<String> = parts.iter().map(|part| format!("'linux-source-*/{part}'")).collect();
+            let (parts, choose) = (parts.join(" "), "--wildcards --no-wildcards-match-slash");
             shell(&format!("mkdir all && tar xf \"$SOURCE\" -C all {choose} {parts}"), &sources)?;
             shell("tar cf tree.tar -C all . && rm -rf all", &sources)?;
         }
@@ -191,7 +197,10 @@ impl Round<'_> {
                 }
             };
             match figure {
-                Some(Ok(figure)) => results.figures.entry((index, name)).or_default().push(figure),
+                Some(Ok(figure)) => {
+                    eprintln!("  {}: {figure:.3} {}", row.name, row.unit.name());
+                    results.figures.entry((index, name)).or_default().push(figure);
+                }
                 Some(Err(error)) => {
                     check_interrupt()?;
                     if name == self.subject {

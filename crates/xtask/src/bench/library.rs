@@ -3,7 +3,9 @@
 
 use crate::bench::table::align;
 use crate::bench::{catch_signals, check_interrupt, machine, median, requests, said};
+use ashlar_units::Bytes;
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// What to measure.
@@ -12,15 +14,33 @@ pub struct Options {
     /// Runs; the table shows medians.
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// Only these parts: lookup, stream, keys, commit, requests.
+    /// Only these parts: lookup, stream, keys, commit, requests; or fill, which takes minutes and is done only if it is named.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    #[command(flatten)]
+    fill: Fill,
     /// One JSON document instead of the table.
     #[arg(long)]
     json: bool,
 }
 
-const PARTS: [&str; 5] = ["lookup", "stream", "keys", "commit", REQUESTS];
+/// What the part `fill` does: many more pairs than memory has room for, in random order.
+#[derive(clap::Args)]
+struct Fill {
+    /// Pairs of 16 and 100 bytes that `fill` inserts.
+    #[arg(long, default_value_t = 10_000_000)]
+    pairs: u64,
+    /// Memory of the pool that `fill` makes.
+    #[arg(long, default_value = "100MiB")]
+    memory: Bytes,
+    /// Where `fill` makes its pool: a block device, whose contents are lost, or a file. Default: memory.
+    #[arg(long, value_name = "PATH")]
+    device: Option<PathBuf>,
+}
+
+const PARTS: [&str; 6] = ["lookup", "stream", "keys", "commit", REQUESTS, FILL];
+/// The part that is done only if it is named.
+const FILL: &str = "fill";
 /// The part that needs a mount, and so root.
 const REQUESTS: &str = "requests";
 
@@ -42,8 +62,10 @@ enum Bar {
 }
 
 /// How rows begin that have a bar, and their unit.
-const BARS: [(&str, &str, Bar); 8] = [
+const BARS: [(&str, &str, Bar); 10] = [
     ("map lookups", "/s of a core", Bar::AtLeast(1e6)),
+    ("random inserts, 100 per transaction", "/s of a core", Bar::AtLeast(1e6)),
+    ("random point lookups", "/s of a core", Bar::AtLeast(1.5e6)),
     ("sequential write", "GB/s", Bar::AtLeast(2.0)),
     ("sequential read", "GB/s", Bar::AtLeast(2.0)),
     ("cached lookup request, median", "us", Bar::AtMost(5.0)),
@@ -108,7 +130,8 @@ pub fn library(options: &Options) -> Result<(), String> {
         return Err(format!("there is no part {unknown:?}; there are {}", PARTS.join(", ")));
     }
     catch_signals()?;
-    let wanted = |part: &&str| options.only.is_empty() || options.only.iter().any(|only| only == part);
+    let named = |part: &str| options.only.iter().any(|only| only == part);
+    let wanted = |part: &&str| named(part) || (options.only.is_empty() && *part != FILL);
     let parts: Vec<&str> = PARTS.into_iter().filter(wanted).collect();
     crate::run(Command::new("cargo").args(["bench", "--package", "ashlar-pool", "--bench", "library", "--no-run"]))?;
     let ashlar = crate::ashlar()?;
@@ -118,13 +141,24 @@ pub fn library(options: &Options) -> Result<(), String> {
         for part in &parts {
             check_interrupt()?;
             eprintln!("run {run} of {}: {part}", options.runs);
-            let figures =
-                if *part == REQUESTS { requests::measure(&ashlar)? } else { parse(&said(&mut bench(&[part]))?)? };
+            let figures = match *part {
+                REQUESTS => requests::measure(&ashlar)?,
+                FILL => parse(&said(bench(&[part]).args(options.fill.arguments()))?)?,
+                _ => parse(&said(&mut bench(&[part]))?)?,
+            };
             collect(&mut lines, figures);
         }
     }
     show(options.json, &facts, &lines);
     Ok(())
+}
+
+impl Fill {
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec![format!("--pairs={}", self.pairs), format!("--memory={}", self.memory.0)];
+        arguments.extend(self.device.as_ref().map(|device| format!("--device={}", device.display())));
+        arguments
+    }
 }
 
 /// Prints the table, or the document.
