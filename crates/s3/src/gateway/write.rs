@@ -19,7 +19,7 @@ const BODY_MAX: u64 = 5 << 30;
 /// are in the caches.
 const SEGMENT: usize = 512 << 10;
 /// The first segment of a body that does not say its length.
-const ROOM: u64 = 64 << 10;
+const ROOM: u64 = 128 << 10;
 /// Keys of one request that deletes many, as S3 has it.
 const DELETE_MAX: usize = 1000;
 
