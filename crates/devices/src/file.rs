@@ -35,6 +35,8 @@ pub struct FileDevice {
     env: Env,
     capacity: Blocks,
     block_device: bool,
+    /// The file lies in memory, so nothing is waited for.
+    in_memory: bool,
 }
 
 impl FileDevice {
@@ -75,16 +77,24 @@ impl FileDevice {
             (&file).seek(SeekFrom::End(0)).map_err(|error| Error::io(format!("cannot measure {shown}"), &error))?
         };
         let capacity = Size(size).to_blocks_down();
-        Ok(FileDevice { path: path.into(), file: Arc::new(file.into()), env, capacity, block_device })
+        let in_memory = !block_device && is_in_memory(&file);
+        Ok(FileDevice { path: path.into(), file: Arc::new(file.into()), env, capacity, block_device, in_memory })
     }
 
     fn ops(&self) -> Result<&dyn ashlar_env::FileOps> {
         let none = || Error::new(Kind::Unsupported, "host files exist in the real runtime only");
-        self.env.file_ops().ok_or_else(none)
+        let ops = self.env.file_ops().ok_or_else(none)?;
+        Ok(if self.in_memory { ops.at_once() } else { ops })
     }
     fn failed(&self, what: &str, at: Lba, error: &std::io::Error) -> Error {
         Error::io(format!("{what} at {at}"), error)
     }
+}
+
+/// Whether a file is in one of the file systems that have no medium.
+fn is_in_memory(file: &File) -> bool {
+    const RAMFS_MAGIC: i64 = 0x8584_58f6;
+    rustix::fs::fstatfs(file).is_ok_and(|found| [libc::TMPFS_MAGIC, RAMFS_MAGIC].contains(&found.f_type))
 }
 
 fn aligned(piece: &Bytes) -> bool {
@@ -111,7 +121,7 @@ impl Layer for FileDevice {
         let pieces: Vec<Bytes> = pieces
             .into_iter()
             .filter(|piece| !piece.is_empty())
-            .map(|piece| if aligned(&piece) { piece } else { realign(&piece) })
+            .map(|piece| if self.in_memory || aligned(&piece) { piece } else { realign(&piece) })
             .collect();
         if blocks_of(&pieces) > Blocks(0) {
             let write = self.ops()?.write_at(&self.file, at.to_bytes().0, pieces).await;
@@ -191,18 +201,30 @@ mod tests {
 
     #[test]
     fn a_real_file_conforms() {
+        conforms(scratch("conforms"));
+    }
+
+    #[test]
+    fn a_file_in_memory_conforms() {
+        let path = Path::new("/dev/shm").join(scratch("memory").file_name().expect("a name"));
+        assert!(conforms(path), "the file is in memory");
+    }
+
+    /// Whether the file is in memory.
+    fn conforms(path: PathBuf) -> bool {
         let real = Real::start(2).expect("io_uring is available");
         let env = real.env();
-        let path = scratch("conforms");
         let options = OpenOptions { create: Some(Size::mib(1)), ..OpenOptions::default() };
         let device = FileDevice::open(&path, &options, env.clone()).expect("a scratch file");
         std::fs::remove_file(&path).expect("just created");
+        let in_memory = device.in_memory;
         let device: Device = Arc::new(Checked::new(Arc::new(device), env.clone()));
         real.block_on(async move {
             conformance::random_operations(env.clone(), device.clone(), 400).await;
             conformance::edges(device.clone()).await;
             conformance::concurrency(env, device).await;
         });
+        in_memory
     }
 
     #[test]

@@ -56,6 +56,10 @@ pub trait Runtime: Send + Sync + 'static {
     fn wake_at(&self, at: Instant, waker: Waker);
     /// Runs a future to its end.
     fn spawn(&self, future: BoxFuture<'static, ()>);
+    /// Runs a future to its end, on the worker that asks.
+    fn spawn_here(&self, future: BoxFuture<'static, ()>) {
+        self.spawn(future);
+    }
     /// Runs a future to its end, away from the worker that serves who waits, if there is another one.
     fn spawn_aside(&self, future: BoxFuture<'static, ()>) {
         self.spawn(future);
@@ -100,6 +104,12 @@ impl Env {
         self.0.spawn(Box::pin(shell));
         task
     }
+    /// Starts a task for which the caller will wait at once, and which mostly waits itself: it goes without waking another worker.
+    pub fn spawn_here<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Task<T> {
+        let (task, shell) = task::pair(future);
+        self.0.spawn_here(Box::pin(shell));
+        task
+    }
     /// Starts a task that computes for longer than a request takes, away from the worker that served a request last.
     pub fn spawn_aside<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Task<T> {
         let (task, shell) = task::pair(future);
@@ -118,16 +128,21 @@ impl Env {
     }
     /// Lets every other ready task run once.
     pub fn yield_now(&self) -> impl Future<Output = ()> + Send {
-        let mut yielded = false;
-        std::future::poll_fn(move |context| {
-            if yielded {
-                return Poll::Ready(());
-            }
-            yielded = true;
-            context.waker().wake_by_ref();
-            Poll::Pending
-        })
+        yield_now()
     }
+}
+
+/// Lets every other ready task run once.
+fn yield_now() -> impl Future<Output = ()> + Send {
+    let mut yielded = false;
+    std::future::poll_fn(move |context| {
+        if yielded {
+            return Poll::Ready(());
+        }
+        yielded = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
 }
 
 /// Future of [`Env::sleep`].

@@ -32,4 +32,6 @@ pub trait FileOps: Send + Sync {
     /// Waits until a socket, pipe or device is ready. Whoever wants to read from or write to a non-blocking descriptor
     /// tries, and waits here when told that it would block.
     fn ready(&self, file: &Arc<OwnedFd>, what: Readiness) -> BoxFuture<'static, io::Result<()>>;
+    /// The same operations, carried out by the thread that asks: for files that lie in memory, where nothing is waited for.
+    fn at_once(&self) -> &dyn FileOps;
 }

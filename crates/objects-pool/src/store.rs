@@ -24,6 +24,8 @@ use std::ops::{Bound, Range};
 
 const BLOCK: u64 = BLOCK_LEN as u64;
 pub(crate) const LIMITS: Limits = Limits { object: 1 << 44, attributes: 32 << 10, unit: STEP };
+/// Bytes of the pool's longest extents. Contents that came in other pieces are put together first, lest extents be short.
+const EXTENT: usize = 128 << 10;
 /// Entries of the dictionary that are read at once.
 const PAGE: usize = 256;
 
@@ -298,6 +300,17 @@ fn admit(size: u64, attributes: &Attributes) -> Result<()> {
     too_large("a set of attributes", attributes_len(attributes), LIMITS.attributes)
 }
 
+/// Pieces of which all but the last are whole extents: those that are given, if they are such, else one.
+fn in_extents(mut data: Vec<Bytes>) -> Vec<Bytes> {
+    data.retain(|piece| !piece.is_empty());
+    match data.split_last() {
+        Some((_, before)) if before.iter().any(|piece| !piece.len().is_multiple_of(EXTENT)) => {
+            vec![data.concat().into()]
+        }
+        _ => data,
+    }
+}
+
 impl<C: Contents> Engine for Objects<C> {
     fn name(&self) -> String {
         self.name.clone()
@@ -321,10 +334,11 @@ impl<C: Contents> Engine for Objects<C> {
         }
         // Compressed and summed before the lock.
         let mut batch = Batch::default();
-        let whole = if let [only] = data.as_slice() { only.clone() } else { data.concat().into() };
-        let sum = checksum(std::slice::from_ref(&whole));
-        if size > 0 {
-            self.contents.write(&mut batch, self.contents.base(place), &whole);
+        let sum = checksum(&data);
+        let mut at = self.contents.base(place);
+        for piece in in_extents(data) {
+            self.contents.write(&mut batch, at, &piece);
+            at += Blocks(piece.len() as u64 / BLOCK);
         }
         let (record, seq) = {
             let _exclusive = self.locks.write(name).await;

@@ -48,6 +48,34 @@ async fn holds(objects: &Objects, key: &str, expected: &[u8]) {
     assert!(part.data.concat() == expected[middle as usize..end], "the middle of {key} differs");
 }
 
+/// Contents in pieces: whole extents, which are written as they come, and others; the last one of any length.
+#[test]
+fn contents_may_come_in_any_pieces() {
+    const EXTENT: usize = 128 << 10;
+    run(|env| async move {
+        let objects = objects(&env, 192).await;
+        for (number, lens) in [
+            vec![4 * EXTENT, 4 * EXTENT, EXTENT, 1],
+            vec![0, EXTENT, 0, 5000, 0],
+            vec![EXTENT, 4096, EXTENT],
+            vec![1, EXTENT],
+            vec![EXTENT + 1, 2 * EXTENT],
+            vec![4 * EXTENT; 16],
+            vec![0, 0],
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let whole = noise(lens.iter().sum(), number as u8);
+            let mut rest = whole.clone();
+            let pieces = lens.iter().map(|len| rest.split_to(*len)).collect();
+            let key = format!("pieces {number}");
+            objects.put(&name(&key), pieces, Put::default()).await.expect("a put");
+            holds(&objects, &key, &whole).await;
+        }
+    });
+}
+
 #[test]
 fn large_objects_are_built_grow_and_are_composed() {
     run(|env| async move {

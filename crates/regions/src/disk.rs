@@ -58,7 +58,7 @@ impl Disk {
             .map(|Write { at, pieces }| {
                 let checked = self.layout.check(at, blocks_of(&pieces));
                 let device = self.device.clone();
-                self.env.spawn(async move {
+                self.env.spawn_here(async move {
                     checked?;
                     device.write(context, at, pieces, durability).await
                 })

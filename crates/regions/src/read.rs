@@ -174,7 +174,7 @@ impl Shared {
         for (at, count) in reads {
             self.disk.layout.check(at, Blocks(count))?;
             let device = self.disk.device.clone();
-            tasks.push(self.env.spawn(async move { device.read(READ, at, Blocks(count)).await }));
+            tasks.push(self.env.spawn_here(async move { device.read(READ, at, Blocks(count)).await }));
         }
         let mut pieces = Vec::with_capacity(tasks.len());
         for task in tasks {

@@ -33,7 +33,7 @@ impl Regions {
     /// Writes everything that waits. It goes on if the caller does not wait for it.
     pub(crate) async fn drain(&self, force: Force) -> Result<()> {
         let me = self.clone();
-        let task = self.0.env.spawn(async move {
+        let task = self.0.env.spawn_here(async move {
             let mut writer = me.0.writer.lock().await;
             me.0.drain(&mut writer, force).await
         });
@@ -43,7 +43,7 @@ impl Regions {
     /// Writes everything that waits, unless somebody has written this meanwhile.
     pub(crate) async fn drain_until(&self, pending: &Arc<Pending>) -> Result<()> {
         let (me, wanted) = (self.clone(), pending.clone());
-        let task = self.0.env.spawn(async move {
+        let task = self.0.env.spawn_here(async move {
             let mut writer = me.0.writer.lock().await;
             match wanted.done.get() {
                 Some(done) => done.clone(),
@@ -113,7 +113,8 @@ impl Shared {
         homeless: &mut Vec<Arc<Pending>>,
     ) -> Result<(), BlockError> {
         // What a later change of the same batch replaces, or takes as a part, is never written.
-        let mut last: HashMap<u128, usize, crate::table::BuildSpread> = HashMap::default();
+        let mut last: HashMap<u128, usize, crate::table::BuildSpread> =
+            HashMap::with_capacity_and_hasher(batch.len(), Default::default());
         for (index, pending) in batch.iter().enumerate() {
             last.insert(pending.id, index);
             if let What::Put(put) = &pending.what {
@@ -122,7 +123,8 @@ impl Shared {
         }
         let replaced = |index: usize, pending: &Pending| last.get(&pending.id) != Some(&index);
 
-        let mut placed = Vec::new();
+        // All their room at once: growing step by step touches twice as much memory that the kernel has to clear.
+        let mut placed = Vec::with_capacity(batch.len());
         let urgency = if batch.len() >= BURST { Urgency::Burst } else { Urgency::Usual };
         for (index, pending) in batch.iter().enumerate() {
             let What::Put(put) = &pending.what else { continue };

@@ -4,6 +4,7 @@
 //! it without crossing threads. A wake from another thread goes through the worker's inbox and an eventfd, and the
 //! eventfd is written only if the worker is about to park or parked.
 
+mod calls;
 #[allow(unsafe_code)]
 pub mod ring;
 
@@ -503,6 +504,13 @@ impl Runtime for RealShared {
     fn spawn(&self, future: BoxFuture<'static, ()>) {
         let next = self.next.fetch_add(1, Ordering::Relaxed);
         spawn_at(&self.workers[next % self.workers.len()], future);
+    }
+    fn spawn_here(&self, future: BoxFuture<'static, ()>) {
+        let worker = WORKER.try_with(|local| Some(local.try_borrow().ok()?.as_ref()?.shared.clone()));
+        match worker.ok().flatten().filter(|here| self.workers.iter().any(|worker| Arc::ptr_eq(worker, here))) {
+            Some(here) => spawn_at(&here, future),
+            None => self.spawn(future),
+        }
     }
     fn spawn_aside(&self, future: BoxFuture<'static, ()>) {
         let serving = self.clock.serving.load(Ordering::Relaxed);

@@ -255,7 +255,7 @@ unsafe impl Sync for AlignedBuf {}
 /// most of what is done with it, and an allocator gives what one thread frees to another one late.
 const KEPT: std::ops::RangeInclusive<usize> = 4 << 10..=2 << 20;
 /// Bytes that are kept at most.
-const KEPT_MAX: usize = 24 << 20;
+const KEPT_MAX: usize = 64 << 20;
 
 /// Sizes are rounded up, by a sixteenth at most from 64 KiB on, so that one fits where another was.
 const fn room_of(len: usize) -> usize {
@@ -519,5 +519,9 @@ impl FileOps for RingOps {
             let op = unsafe { submit(poll.into(), Box::new(file)) }.ok_or_else(outside)?;
             outcome(op.await).map(drop)
         })
+    }
+
+    fn at_once(&self) -> &dyn FileOps {
+        &super::calls::CallOps
     }
 }

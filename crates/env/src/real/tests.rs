@@ -5,6 +5,11 @@ use std::os::fd::OwnedFd;
 
 #[test]
 fn tasks_timers_and_files_work_together() {
+    use_a_file(|ops| ops);
+    use_a_file(|ops| ops.at_once());
+}
+
+fn use_a_file(choose: fn(&dyn FileOps) -> &dyn FileOps) {
     let real = Real::start(2).expect("io_uring is available");
     let env = real.env();
     let path = std::env::temp_dir().join(format!("ashlar-env-{}", std::process::id()));
@@ -16,7 +21,7 @@ fn tasks_timers_and_files_work_together() {
             .map(|n| {
                 let (env2, file) = (env.clone(), file.clone());
                 env.spawn(async move {
-                    let ops = env2.file_ops().expect("the real runtime has files");
+                    let ops = choose(env2.file_ops().expect("the real runtime has files"));
                     let pieces = vec![Bytes::from(vec![n as u8; 4096]), Bytes::from(vec![n as u8 + 1; 4096])];
                     ops.write_at(&file, n * 8192, pieces).await.expect("write");
                     ops.sync(&file).await.expect("sync");
@@ -37,6 +42,50 @@ fn tasks_timers_and_files_work_together() {
 }
 
 #[test]
+fn a_task_begun_here_runs_here() {
+    let real = Real::start(3).expect("io_uring is available");
+    let env = real.env();
+    let thread = || std::thread::current().id();
+    let alike = real.block_on({
+        let env = env.clone();
+        async move {
+            let here = thread();
+            let mut alike = true;
+            for _ in 0..8 {
+                alike &= env.spawn_here(async move { thread() }).await == here;
+            }
+            alike
+        }
+    });
+    assert!(alike);
+    // From elsewhere it runs on any worker.
+    let task = env.spawn_here(async move { thread() });
+    assert_ne!(real.block_on(task), thread());
+}
+
+/// Pieces of all lengths, more of them than one call takes, and longer ones than a step.
+#[test]
+fn calls_write_and_read_in_steps() {
+    let real = Real::start(1).expect("io_uring is available");
+    let env = real.env();
+    let path = std::env::temp_dir().join(format!("ashlar-env-steps-{}", std::process::id()));
+    let file = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
+    let file = Arc::new(OwnedFd::from(file.expect("a temporary file")));
+    std::fs::remove_file(&path).expect("just created");
+    real.block_on(async move {
+        let ops = env.file_ops().expect("the real runtime has files").at_once();
+        let lens = (0..1500).map(|n| n % 7).chain([900_001, 3, 256 << 10, 1]);
+        let pieces: Vec<Bytes> =
+            lens.enumerate().map(|(n, len)| (0..len).map(|at| (at * 31 + n) as u8).collect()).collect();
+        let whole = pieces.concat();
+        ops.write_at(&file, 5, pieces).await.expect("write");
+        assert!(ops.read_at(&file, 5, whole.len()).await.expect("read") == whole);
+        let behind = ops.read_at(&file, 5 + whole.len() as u64 - 10, 100).await.expect("read");
+        assert!(behind == whole[whole.len() - 10..], "short only at the end");
+    });
+}
+
+#[test]
 fn a_panic_reaches_whoever_waits() {
     let real = Real::start(1).expect("io_uring is available");
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| real.block_on(async { panic!("planted") })));
@@ -47,16 +96,16 @@ fn a_panic_reaches_whoever_waits() {
 #[test]
 fn spare_buffers_of_sizes_that_nobody_wants_make_way() {
     let mut spare = Spare::new();
-    for (len, count) in [(64 << 10, 1000), (1 << 20, 16)] {
+    for (len, count) in [(64 << 10, 1000), (1 << 20, 56)] {
         for _ in 0..count {
             spare.keep(AlignedBuf::zeroed(len)).into_iter().for_each(std::mem::forget);
         }
     }
     let large = std::iter::from_fn(|| spare.take(900 << 10)).count();
-    assert_eq!(large, 16, "all of those that were wanted last");
+    assert_eq!(large, 56, "all of those that were wanted last");
     assert!(spare.take(1 << 20).is_none() && spare.take(4 << 10).is_none(), "too small, and far too large");
     let small = std::iter::from_fn(|| spare.take(48 << 10)).count();
-    assert_eq!(small, (24 - 16) * 16, "what there was room for besides");
+    assert_eq!(small, (64 - 56) * 16, "what there was room for besides");
 }
 
 #[test]

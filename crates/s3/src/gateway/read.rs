@@ -178,7 +178,7 @@ impl Gateway {
                 coming: None,
                 _held: held.clone(),
             };
-            let reading = if begun == 0 && wanted.end > wanted.start {
+            let mut reading = if begun == 0 && wanted.end > wanted.start {
                 match reading.begin().await {
                     // Replaced between the two calls.
                     Err(Error::Condition(_)) => continue,
@@ -187,6 +187,10 @@ impl Gateway {
             } else {
                 reading
             };
+            if reading.next < reading.end {
+                // While the first window is sent.
+                reading.ask();
+            }
             let mut output = GetObjectOutput {
                 accept_ranges: Some("bytes".into()),
                 content_length: Some(int(wanted.end - wanted.start)),

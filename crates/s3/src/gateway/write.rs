@@ -5,8 +5,9 @@ use crate::described::{self, ETAG, described, keep_checksums, put_checksums};
 use crate::error::{of_body, of_store, precondition};
 use crate::sums::{Sums, expected, hex};
 use ashlar_env::Task;
+use ashlar_env::ring::AlignedBuf;
 use ashlar_objects::{Change, Condition, Error, Name, Put, Stat, Upload};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_core::Stream;
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Result, s3_error};
@@ -14,8 +15,11 @@ use std::pin::Pin;
 
 /// Largest body of one request, in bytes, as S3 has it.
 const BODY_MAX: u64 = 5 << 30;
-/// A piece of a body that does not say its length begins with so much room, and grows.
-const ROOM: u64 = 64 << 10;
+/// A body is gathered in segments of so many bytes: aligned for devices, in memory that is used again, and summed while they
+/// are in the caches.
+const SEGMENT: usize = 512 << 10;
+/// The first segment of a body that does not say its length.
+const ROOM: u64 = 128 << 10;
 /// Keys of one request that deletes many, as S3 has it.
 const DELETE_MAX: usize = 1000;
 
@@ -25,6 +29,42 @@ pub(super) struct Received {
     pub(super) rest: Vec<Bytes>,
     pub(super) md5: [u8; 16],
     pub(super) sums: Checksum,
+}
+
+/// A piece of a body on its way in.
+struct Gathered {
+    /// Full segments.
+    full: Vec<Bytes>,
+    /// One that is not, and how much of it is.
+    open: Option<(AlignedBuf, usize)>,
+    /// Bytes of both.
+    len: usize,
+}
+
+impl Gathered {
+    fn new() -> Gathered {
+        Gathered { full: Vec::new(), open: None, len: 0 }
+    }
+
+    /// Takes bytes in, up to the end of a segment of at most `room` bytes; gives the segment when it is full.
+    fn take(&mut self, from: &mut Bytes, room: usize) -> Option<Bytes> {
+        let (mut buffer, filled) = self.open.take().unwrap_or_else(|| (AlignedBuf::any(room.min(SEGMENT)), 0));
+        let place = &mut buffer.as_mut()[filled..];
+        let left = place.len();
+        let part = from.split_to(from.len().min(left));
+        place[..part.len()].copy_from_slice(&part);
+        self.len += part.len();
+        self.open = Some((buffer, filled + part.len()));
+        if part.len() == left { self.close() } else { None }
+    }
+
+    /// Ends the open segment, and gives it, if there is one.
+    fn close(&mut self) -> Option<Bytes> {
+        let (buffer, filled) = self.open.take()?;
+        let segment = buffer.freeze(filled);
+        self.full.push(segment.clone());
+        Some(segment)
+    }
 }
 
 /// What a request asks of an object before it changes it.
@@ -86,10 +126,7 @@ impl Gateway {
         let piece = self.piece_of(bucket);
         let mut upload = bucket.session.upload(bucket.store.clone());
         let mut received = 0u64;
-        // The whole piece at once, if it is known: the memory is ours since the request was admitted, and growing copies.
-        let room =
-            |received: u64| (piece as u64).min(length.map_or(ROOM, |length| length.saturating_sub(received))) as usize;
-        let mut open = BytesMut::with_capacity(room(0));
+        let mut gathered = Gathered::new();
         let mut body = body;
         while let Some(body) = &mut body {
             let mut next = match next(body).await {
@@ -103,22 +140,31 @@ impl Gateway {
                     length.map_or_else(too_large, |_| s3_error!(IncompleteBody, "the body is longer than it says"))
                 );
             }
-            sums.update(&self.lanes, &next).await;
             while !next.is_empty() {
-                if open.len() == piece {
-                    upload.push(vec![open.split().freeze()]).await.map_err(of_store)?;
-                    open = BytesMut::with_capacity(room(received - next.len() as u64));
+                if gathered.len == piece {
+                    upload.push(gathered.full).await.map_err(of_store)?;
+                    gathered = Gathered::new();
                 }
-                let part = next.split_to(next.len().min(piece - open.len()));
-                open.extend_from_slice(&part);
+                // What is still to come, if that is known; else little at first.
+                let more = match length {
+                    Some(length) => length - (received - next.len() as u64),
+                    None if upload.size() == 0 && gathered.len == 0 => ROOM,
+                    None => SEGMENT as u64,
+                };
+                let room = more.min((piece - gathered.len) as u64) as usize;
+                if let Some(segment) = gathered.take(&mut next, room) {
+                    sums.update(&self.lanes, &segment).await;
+                }
             }
+        }
+        if let Some(segment) = gathered.close() {
+            sums.update(&self.lanes, &segment).await;
         }
         if length.is_some_and(|length| length != received) {
             return Err(s3_error!(IncompleteBody, "the body is shorter than it says"));
         }
         let (md5, sums) = sums.finish()?;
-        let rest = if open.is_empty() { vec![] } else { vec![open.freeze()] };
-        Ok(Received { upload, rest, md5, sums })
+        Ok(Received { upload, rest: gathered.full, md5, sums })
     }
 
     pub(super) async fn put(&self, request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {

@@ -1,0 +1,100 @@
+//! Operations on files in memory: system calls of the thread that asks.
+//!
+//! tmpfs cannot say that a call would wait, so a ring gives each to a thread of the kernel, and another switch brings the
+//! answer back; the call itself takes less than either. Large ones go in steps, between which other tasks run.
+
+use super::ring::{AlignedBuf, RingOps};
+use crate::{BoxFuture, FileOps, Readiness};
+use bytes::Bytes;
+use rustix::io::{pread, pwritev};
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Bytes of a step: some 50 us.
+const STEP: usize = 256 << 10;
+/// Pieces of a step.
+const PIECES_MAX: usize = 1024;
+
+pub(super) struct CallOps;
+
+/// The next bytes of `pieces`, `done` of which are behind.
+fn step(pieces: &[Bytes], done: usize) -> Vec<IoSlice<'_>> {
+    let (mut skip, mut room, mut slices) = (done, STEP, Vec::new());
+    for piece in pieces {
+        let rest = &piece[skip.min(piece.len())..];
+        skip = skip.saturating_sub(piece.len());
+        let part = &rest[..rest.len().min(room)];
+        room -= part.len();
+        if !part.is_empty() {
+            slices.push(IoSlice::new(part));
+        }
+        if room == 0 || slices.len() == PIECES_MAX {
+            break;
+        }
+    }
+    slices
+}
+
+impl FileOps for CallOps {
+    fn read_at(&self, file: &Arc<OwnedFd>, offset: u64, len: usize) -> BoxFuture<'static, io::Result<Bytes>> {
+        let file = file.clone();
+        Box::pin(async move {
+            let (mut buffer, mut done) = (AlignedBuf::any(len), 0);
+            while done < len {
+                if done > 0 {
+                    crate::yield_now().await;
+                }
+                let room = &mut buffer.as_mut()[done..len.min(done + STEP)];
+                match pread(&file, room, offset + done as u64) {
+                    Ok(0) => break,
+                    Ok(count) => done += count,
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Ok(buffer.freeze(done))
+        })
+    }
+
+    fn write_at(&self, file: &Arc<OwnedFd>, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> {
+        let file = file.clone();
+        Box::pin(async move {
+            let (total, mut done) = (pieces.iter().map(Bytes::len).sum::<usize>(), 0);
+            while done < total {
+                if done > 0 {
+                    crate::yield_now().await;
+                }
+                match pwritev(&file, &step(&pieces, done), offset + done as u64) {
+                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                    Ok(count) => done += count,
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn sync(&self, file: &Arc<OwnedFd>) -> BoxFuture<'static, io::Result<()>> {
+        let synced = rustix::fs::fdatasync(file).map_err(Into::into);
+        Box::pin(std::future::ready(synced))
+    }
+
+    // What may free gigabytes is not done at once.
+    fn fallocate(&self, file: &Arc<OwnedFd>, mode: i32, offset: u64, len: u64) -> BoxFuture<'static, io::Result<()>> {
+        RingOps.fallocate(file, mode, offset, len)
+    }
+
+    fn data_at(&self, file: &Arc<OwnedFd>, offset: u64) -> io::Result<(bool, u64)> {
+        RingOps.data_at(file, offset)
+    }
+
+    fn ready(&self, file: &Arc<OwnedFd>, what: Readiness) -> BoxFuture<'static, io::Result<()>> {
+        RingOps.ready(file, what)
+    }
+
+    fn at_once(&self) -> &dyn FileOps {
+        self
+    }
+}
