@@ -118,3 +118,29 @@ fn what_is_no_such_file_is_refused() {
         assert!(error.contains(expected) && error.contains(FRUITS.example), "{error}");
     }
 }
+
+#[test]
+fn lines_may_end_within_a_record() {
+    let path = place("jsonl");
+    let whole = bytes(3, "jsonl");
+    let second = whole.iter().position(|byte| *byte == b'\n').expect("lines") + 1;
+    let third = second + whole[second..].iter().position(|byte| *byte == b'\n').expect("lines") + 1;
+    let cut = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).expect("space");
+        let mut taken = Vec::new();
+        let end = crate::read_cut(&FRUITS, &path, |fruit: Fruit| {
+            taken.push(fruit);
+            Ok(())
+        });
+        end.map(|cut| (taken.len(), cut))
+    };
+    assert_eq!(cut(&whole), Ok((3, false)));
+    for end in third + 1..whole.len() - 2 {
+        assert_eq!(cut(&whole[..end]), Ok((2, true)), "cut at {end}");
+    }
+    assert_eq!(cut(&whole[..third]), Ok((2, false)), "between two");
+    cut(&whole[..second - 3]).expect_err("not one record");
+    let between = [&whole[..second], b"{\n", &whole[second..]].concat();
+    cut(&between).expect_err("a line within, not at the end");
+    std::fs::remove_file(&path).expect("it is ours");
+}

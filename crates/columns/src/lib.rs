@@ -56,6 +56,20 @@ pub fn read<R: DeserializeOwned>(
     if is_parquet(path) { read_parquet(table, file, each) } else { read_lines(table, BufReader::new(file), each) }
 }
 
+/// The same, but lines of JSON may end within a record, as when whoever wrote them was killed: that one is left out. Returns
+/// whether it was so. (A Parquet file has its table of contents at its end, and says nothing without.)
+pub fn read_cut<R: DeserializeOwned>(
+    table: &Table<R>,
+    path: &Path,
+    each: impl FnMut(R) -> Result<(), String>,
+) -> Result<bool, String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    match is_parquet(path) {
+        true => read_parquet(table, file, each).map(|()| false),
+        false => lines(table, BufReader::new(file), each, true),
+    }
+}
+
 /// Reads a Parquet file. Numbers may be signed, and columns absent.
 pub fn read_parquet<R: DeserializeOwned>(
     table: &Table<R>,
@@ -68,9 +82,19 @@ pub fn read_parquet<R: DeserializeOwned>(
 /// Reads lines of JSON.
 pub fn read_lines<R: DeserializeOwned>(
     table: &Table<R>,
+    from: impl BufRead,
+    each: impl FnMut(R) -> Result<(), String>,
+) -> Result<(), String> {
+    lines(table, from, each, false).map(drop)
+}
+
+/// Returns whether the text ended within a record, if it may.
+fn lines<R: DeserializeOwned>(
+    table: &Table<R>,
     mut lines: impl BufRead,
     mut each: impl FnMut(R) -> Result<(), String>,
-) -> Result<(), String> {
+    may_be_cut: bool,
+) -> Result<bool, String> {
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
@@ -78,9 +102,13 @@ pub fn read_lines<R: DeserializeOwned>(
         if len == 0 {
             break;
         }
-        let record = serde_json::from_slice(&line)
-            .map_err(|error| format!("line {number} is no record ({error}); write {}", table.example))?;
-        each(record)?;
+        // What is no record from its first line on is no such file.
+        let may_end = may_be_cut && number > 1 && !line.ends_with(b"\n") && (len as u64) < LINE_LEN_MAX;
+        match serde_json::from_slice(&line) {
+            Ok(record) => each(record)?,
+            Err(error) if may_end && error.is_eof() => return Ok(true),
+            Err(error) => return Err(format!("line {number} is no record ({error}); write {}", table.example)),
+        }
     }
-    Ok(())
+    Ok(false)
 }

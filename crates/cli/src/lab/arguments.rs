@@ -12,6 +12,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 #[derive(Subcommand)]
 pub enum LabCommand {
@@ -421,6 +422,13 @@ pub struct TuneArguments {
     /// Where images are made. Default: the directory for temporary files.
     #[arg(long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,
+    /// About how long it may take, as in 10m: file systems get equal parts of it, and what does not fit is listed. Default: until
+    /// all is measured.
+    #[arg(long, value_name = "TIME", value_parser = ashlar_units::some_duration)]
+    pub budget: Option<Duration>,
+    /// Write a page.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
 }
 
 #[derive(Args)]

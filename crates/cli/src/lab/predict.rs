@@ -4,7 +4,7 @@ mod stages;
 
 use super::{about, failed};
 use crate::output::{Failure, Output};
-use ashlar_columns::read;
+use ashlar_columns::{read, read_cut};
 use ashlar_lab::partial::Partial;
 use ashlar_lab::predict::cache::Counts;
 use ashlar_lab::predict::compare::{Accuracy, accuracy};
@@ -104,6 +104,8 @@ pub enum Part {
     Crowds,
     /// Bounds of dirty data and files.
     DirtyFiles,
+    /// The time until a thread runs that waited for a call of another one.
+    HandOvers,
 }
 
 /// A stage.
@@ -165,6 +167,9 @@ impl fmt::Display for Report {
             for share in one.causes.iter().filter(|share| share.share >= 0.001) {
                 let percent = number((share.share * 1000.0).round() / 10.0);
                 writeln!(f, "    {:<34}{:>9} s{percent:>8} %", share.cause.name(), number(share.seconds))?;
+            }
+            if one.hand_overs > 0 {
+                writeln!(f, "    {} calls wait for one of another thread first", one.hand_overs)?;
             }
             if one.overhead_seconds > 0.0 {
                 writeln!(f, "    overhead of writes (equation 4): {} s", number(one.overhead_seconds))?;
@@ -241,12 +246,12 @@ pub fn run(arguments: &PredictArguments, output: &Output) -> Result<ExitCode, Fa
     if inputs.vectors.is_empty() {
         return Err(Failure::new("give at least one system vector, as `ashlar lab profile` writes them").with_code(2));
     }
-    let engine = engine(arguments, &inputs, options, output)?;
+    let (engine, cut) = engine(arguments, &inputs, options, output)?;
     let mut predictions: Vec<Prediction> = engine.systems.iter().map(|system| system.prediction()).collect();
     let memory = arguments.memory.map_or_else(|| least_memory(&inputs.vectors), |bytes| bytes.0);
     let again = match doubled(&engine, options, memory) {
         Some(options) => {
-            let engine = self::engine(arguments, &inputs, options, output)?;
+            let (engine, _) = self::engine(arguments, &inputs, options, output)?;
             Some(engine.systems.iter().map(|system| system.prediction()).collect::<Vec<_>>())
         }
         None => None,
@@ -261,7 +266,7 @@ pub fn run(arguments: &PredictArguments, output: &Output) -> Result<ExitCode, Fa
         calls: engine.calls(),
         found: engine.found(),
         ranking: ranks(&predictions),
-        notes: notes(&engine, &inputs),
+        notes: notes(&engine, &inputs, cut),
         workload,
         predictions,
         measured,
@@ -295,6 +300,7 @@ fn options(arguments: &PredictArguments) -> Options {
         sharing: has(Part::Sharing),
         crowds: has(Part::Crowds),
         dirty_files: has(Part::DirtyFiles),
+        hand_overs: has(Part::HandOvers),
     };
     let pace = if arguments.paced { Pace::Trace } else { Pace::Fast };
     let price = PriceOptions { thesis: arguments.thesis, without, pace, seed: arguments.seed };
@@ -326,14 +332,15 @@ fn inputs(arguments: &PredictArguments) -> Result<Inputs, Failure> {
     Ok(inputs)
 }
 
-fn first_pass(trace: &Path) -> Result<FirstPass, Failure> {
+/// Also whether the trace ends within a record.
+fn first_pass(trace: &Path) -> Result<(FirstPass, bool), Failure> {
     let mut first = FirstPass::default();
-    let seen = read(&CALLS, trace, |record: Record| {
+    let seen = read_cut(&CALLS, trace, |record: Record| {
         first.see(&record);
         Ok(())
     });
-    seen.map_err(|error| about(trace, error))?;
-    Ok(first)
+    let cut = seen.map_err(|error| about(trace, error))?;
+    Ok((first, cut))
 }
 
 /// The names at the beginning.
@@ -345,8 +352,14 @@ fn tree(arguments: &PredictArguments, snapshot: Option<&Path>) -> Result<Tree, F
     Tree::of_snapshot(&mut reader, arguments.root.as_deref()).map_err(|error| about(path, error))
 }
 
-fn engine(arguments: &PredictArguments, inputs: &Inputs, options: Options, output: &Output) -> Result<Engine, Failure> {
-    let first = first_pass(&arguments.trace)?;
+/// All stages over the trace; also whether that ends within a record.
+fn engine(
+    arguments: &PredictArguments,
+    inputs: &Inputs,
+    options: Options,
+    output: &Output,
+) -> Result<(Engine, bool), Failure> {
+    let (first, cut) = first_pass(&arguments.trace)?;
     let calls = first.calls;
     let tree = tree(arguments, inputs.snapshot.as_deref())?;
     let mut engine = Engine::new(tree, first, inputs.vectors.clone(), options);
@@ -360,7 +373,7 @@ fn engine(arguments: &PredictArguments, inputs: &Inputs, options: Options, outpu
     let bar = if output.json { ProgressBar::hidden() } else { ProgressBar::new(calls) };
     let style = ProgressStyle::with_template("{bar:40} {human_pos} of {human_len} calls, {per_sec}, {eta} left");
     let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let done = read(&CALLS, &arguments.trace, |record: Record| {
+    let done = read_cut(&CALLS, &arguments.trace, |record: Record| {
         engine.call(&record);
         if engine.calls().is_multiple_of(1024) {
             bar.set_position(engine.calls());
@@ -370,7 +383,7 @@ fn engine(arguments: &PredictArguments, inputs: &Inputs, options: Options, outpu
     bar.finish_and_clear();
     done.map_err(|error| about(&arguments.trace, error))?;
     engine.finish();
-    Ok(engine)
+    Ok((engine, cut))
 }
 
 /// Memory of the system that has least.
@@ -397,8 +410,11 @@ fn measured(arguments: &PredictArguments, predictions: &[Prediction]) -> Result<
     Ok(all)
 }
 
-fn notes(engine: &Engine, inputs: &Inputs) -> Vec<String> {
+fn notes(engine: &Engine, inputs: &Inputs, cut: bool) -> Vec<String> {
     let mut notes = Vec::new();
+    if cut {
+        notes.push("the trace ends within a call, which is left out".to_string());
+    }
     if engine.found() > 0 {
         let without = if inputs.snapshot.is_some() { "that the snapshot has not" } else { "that were there before" };
         notes.push(format!("{} files {without} are known from the trace alone", engine.found()));

@@ -79,6 +79,10 @@ impl fmt::Display for Report {
         writeln!(f, "joules, modelled {}, {} calls per joule", self.modelled_j, self.modelled_calls_per_j)?;
         let Some(run) = self.runs.first() else { return Ok(()) };
         writeln!(f, "first run        {:.3} s processor, {:.3} s of servers", run.cpu_s, run.server_cpu_s)?;
+        if run.summary.waits > 0 {
+            let (waits, seconds) = (run.summary.waits, run.summary.waits_s);
+            writeln!(f, "                 {waits} calls waited for one of another thread, {seconds:.3} s in all")?;
+        }
         if let Some(DeviceUse { reads, read_bytes, writes, written_bytes, busy_s }) = run.device {
             let (read, written) = (Bytes(read_bytes), Bytes(written_bytes));
             let requests = format!("{reads} reads of {read}, {writes} writes of {written}");
@@ -137,12 +141,16 @@ fn script(stages: Vec<Stage>, limits: Limits) -> Result<Script, ScriptError> {
 /// The script of a trace; `seen` gets its records.
 fn of_trace(path: &Path, limits: Limits, mut seen: impl FnMut(&ashlar_lab::trace::Record)) -> Result<Script, Failure> {
     let mut builder: ScriptBuilder = Script::builder(limits);
-    let read = ashlar_columns::read(&CALLS, path, |record| {
+    let read = ashlar_columns::read_cut(&CALLS, path, |record| {
         seen(&record);
         builder.add(&record).map_err(|error| error.to_string())
     });
-    read.map_err(|error| about(path, error))?;
-    builder.finish().map_err(|error| about(path, error))
+    let cut = read.map_err(|error| about(path, error))?;
+    let mut script = builder.finish().map_err(|error| about(path, error))?;
+    if cut {
+        script.dropped.insert("an end within the call", 1);
+    }
+    Ok(script)
 }
 
 /// What is to be run.

@@ -9,11 +9,11 @@ use ashlar_lab::age::clock::Writeback;
 use ashlar_lab::age::image::Image;
 use ashlar_lab::age::scale::Scale;
 use ashlar_lab::age::state::State;
-use ashlar_lab::age::{AgeOptions, Directory, WhenFull, age};
+use ashlar_lab::age::{AgeError, AgeOptions, Directory, WhenFull, age};
 use ashlar_lab::history::HistoryReader;
 use ashlar_lab::run::{BenchError, BenchOptions, Job, Pace, PlayOptions};
 use ashlar_lab::stand::{Place, Stand, StandOptions};
-use ashlar_lab::tune::{Best, Options, Sample, Scored, best, proportionality, search};
+use ashlar_lab::tune::{Best, Budget, Options, Sample, Scored, Shown, best, names, page, proportionality, search};
 use indicatif::{ProgressBar, ProgressStyle};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -22,8 +22,8 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// What was measured, and what is best.
 #[derive(Serialize, JsonSchema)]
@@ -38,15 +38,13 @@ struct Tuned {
     measured: Vec<Scored>,
     /// Options that could not be used, and why.
     unusable: Vec<String>,
+    /// Options for which there was no time; the search may have ended before it put together what helped.
+    not_measured: Vec<String>,
     /// How far calls per joule go with calls per second, as a coefficient of correlation; joules are modelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     proportionality: Option<f64>,
     /// The best for those who want at least a class of durability, the safest first.
     best: Vec<Best>,
-}
-
-fn names(options: &[&str]) -> String {
-    if options.is_empty() { "defaults".into() } else { options.join(", ") }
 }
 
 impl fmt::Display for Tuned {
@@ -64,17 +62,13 @@ impl fmt::Display for Tuned {
             writeln!(f, "{file_system:<7}{options:<32}{class:<22}{gain:>9}  {:<24}{modelled_j}", rate.to_string())?;
         }
         self.unusable.iter().try_for_each(|what| writeln!(f, "not usable: {what}"))?;
+        if !self.not_measured.is_empty() {
+            writeln!(f, "not measured, for want of time: {}", self.not_measured.join("; "))?;
+        }
         if let Some(found) = self.proportionality {
             writeln!(f, "calls per joule go with calls per second: correlation {found:.3}")?;
         }
-        for Best { at_least, scored, over_defaults: (over_best, over_worst) } in &self.best {
-            let Scored { file_system, options, .. } = scored;
-            writeln!(
-                f,
-                "at least {at_least}: {file_system} with {}; {over_best:.2} to {over_worst:.2} times the defaults of file systems",
-                names(options)
-            )?;
-        }
+        self.best.iter().try_for_each(|best| writeln!(f, "{best}"))?;
         Ok(())
     }
 }
@@ -86,7 +80,9 @@ struct Tuner<'a> {
     scratch: PathBuf,
     program: PathBuf,
     bar: ProgressBar,
+    budget: Budget,
     unusable: Vec<String>,
+    not_measured: Vec<String>,
 }
 
 /// `ashlar lab tune`.
@@ -111,14 +107,21 @@ pub fn run(arguments: &TuneArguments, output: &Output) -> Result<ExitCode, Failu
     bar.enable_steady_tick(Duration::from_millis(200));
     let scratch = arguments.scratch.clone().unwrap_or_else(std::env::temp_dir);
     let program = std::env::current_exe().map_err(failed)?;
-    let mut tuner = Tuner { arguments, job, stop: &stop, scratch, program, bar, unusable: Vec::new() };
+    let budget = Budget::new(Instant::now(), arguments.budget);
+    let (unusable, not_measured) = (Vec::new(), Vec::new());
+    let mut tuner = Tuner { arguments, job, stop: &stop, scratch, program, bar, budget, unusable, not_measured };
     let mut measured = Vec::new();
-    for kind in &arguments.fs {
+    for (at, kind) in arguments.fs.iter().enumerate() {
+        tuner.budget.begin(Instant::now(), arguments.fs.len() - at);
         measured.extend(search(*kind, &mut |options| tuner.measure(options))?);
     }
     tuner.bar.finish_and_clear();
+    let Tuner { unusable, not_measured, .. } = tuner;
     if measured.is_empty() {
-        return Err(failed(format!("nothing could be measured: {}", tuner.unusable.join("; "))));
+        return Err(match stop.load(Ordering::Acquire) {
+            true => Failure::new("stopped before anything was measured; nothing was left mounted"),
+            false => failed(format!("nothing could be measured: {}", unusable.join("; "))),
+        });
     }
     let mut on = format!("images of {}", arguments.size);
     arguments.device.iter().for_each(|device| on += &format!(" on {device}"));
@@ -128,19 +131,44 @@ pub fn run(arguments: &TuneArguments, output: &Output) -> Result<ExitCode, Failu
         None => ashlar_ledger::Kind::Measured,
     };
     let (best, proportionality) = (best(&measured), proportionality(&measured));
-    output.print(&Tuned { workload, on, kind, measured, unusable: tuner.unusable, proportionality, best });
-    Ok(ExitCode::SUCCESS)
+    if let Some(file) = &arguments.report {
+        let missing = |why: &str, what: &[String]| what.iter().map(|what| format!("{why}: {what}")).collect();
+        let missing: [Vec<String>; 2] = [missing("Not usable", &unusable), missing("Not measured", &not_measured)];
+        let emulated = arguments.device.is_some();
+        let (measured, best, missing) = (&measured, &best, &missing.concat());
+        let html = page(&Shown { workload: &workload, on: &on, emulated, measured, best, proportionality, missing });
+        std::fs::write(file, html).map_err(|error| about(file, error))?;
+    }
+    output.print(&Tuned { workload, on, kind, measured, unusable, not_measured, proportionality, best });
+    // What was measured before Ctrl-C is worth something, but is not all.
+    Ok(ExitCode::from(u8::from(stop.load(Ordering::Acquire))))
 }
 
 impl Tuner<'_> {
-    /// Measures options; `None` where they cannot be used.
+    /// Measures options, if there is time; `None` where not, or where they cannot be used.
     fn measure(&mut self, options: &Options) -> Result<Option<Vec<Sample>>, Failure> {
         let name = format!("{} {}", options.kind.name(), names(&options.names()));
+        let began = Instant::now();
+        if self.stop.load(Ordering::Acquire) || !self.budget.fits(began) {
+            self.not_measured.push(name);
+            return Ok(None);
+        }
         self.bar.set_message(name.clone());
+        let samples = self.samples(options, &name)?;
+        self.budget.took(began.elapsed());
+        if samples.is_none() && self.stop.load(Ordering::Acquire) {
+            self.not_measured.push(name);
+        }
+        Ok(samples)
+    }
+
+    /// Measures options; `None` where they cannot be used, or somebody stopped it.
+    fn samples(&mut self, options: &Options, name: &str) -> Result<Option<Vec<Sample>>, Failure> {
         let aged = match &self.arguments.history {
             None => None,
             Some(history) => match self.aged(options, history)? {
-                Ok(image) => Some(image),
+                Ok(Some(image)) => Some(image),
+                Ok(None) => return Ok(None),
                 Err(error) => {
                     self.unusable.push(format!("{name}: {error}"));
                     return Ok(None);
@@ -161,7 +189,7 @@ impl Tuner<'_> {
             seed: self.arguments.settings.seed,
             ..given
         };
-        let result = self.on(&stand, &name);
+        let result = self.on(&stand, name);
         if let Some(image) = aged {
             std::fs::remove_file(&image).map_err(|error| about(&image, error))?;
         }
@@ -186,7 +214,10 @@ impl Tuner<'_> {
         let away = stand.put_away();
         let runs = match done {
             Ok(runs) => runs,
-            Err(BenchError::Stopped) => return Err(Failure::new("stopped; nothing was left mounted")),
+            Err(BenchError::Stopped) => {
+                away.map_err(failed)?;
+                return Ok(None);
+            }
             Err(error) => {
                 away.map_err(failed)?;
                 self.unusable.push(format!("{name}: {error}"));
@@ -208,8 +239,8 @@ impl Tuner<'_> {
         Ok(Some(sample.collect()))
     }
 
-    /// An image with these options that was aged; the inner error is that of the file system.
-    fn aged(&self, options: &Options, history: &Path) -> Result<Result<PathBuf, String>, Failure> {
+    /// An image with these options that was aged, unless somebody stopped it; the inner error is that of the file system.
+    fn aged(&self, options: &Options, history: &Path) -> Result<Result<Option<PathBuf>, String>, Failure> {
         let home = self.scratch.join(format!("ashlar-tune-{}", std::process::id()));
         let (path, point) = (home.with_extension("img"), home.with_extension("mnt"));
         let image = Image::new(options.kind, &path, &point);
@@ -223,8 +254,12 @@ impl Tuner<'_> {
         }
         let worked = self.age(&point.join("aged"), history);
         let away = image.put_away().map_err(|error| about(&point, error));
-        match worked.and(away) {
-            Ok(()) => Ok(Ok(path)),
+        match worked.and_then(|whole| away.map(|()| whole)) {
+            Ok(true) => Ok(Ok(Some(path))),
+            Ok(false) => {
+                std::fs::remove_file(&path).map_err(|error| about(&path, error))?;
+                Ok(Ok(None))
+            }
             Err(failure) => {
                 let _ = std::fs::remove_file(&path);
                 Err(failure)
@@ -232,7 +267,8 @@ impl Tuner<'_> {
         }
     }
 
-    fn age(&self, home: &Path, history: &Path) -> Result<(), Failure> {
+    /// Applies the history; false if somebody stopped it.
+    fn age(&self, home: &Path, history: &Path) -> Result<bool, Failure> {
         std::fs::create_dir(home).map_err(|error| about(home, error))?;
         let open = || {
             let file = File::open(history).map_err(|error| about(history, error))?;
@@ -249,7 +285,10 @@ impl Tuner<'_> {
         let options = AgeOptions { scale, writeback: Writeback::LINUX, when_full: WhenFull::Skip, seed };
         let mut subject = Directory::new(home, seed).map_err(|error| about(home, error))?;
         let mut state = State::nowhere();
-        let aged = age(&mut open()?, closing.records, &mut subject, &options, &mut state, self.stop, &|_| {});
-        aged.map(drop).map_err(|error| about(history, error))
+        match age(&mut open()?, closing.records, &mut subject, &options, &mut state, self.stop, &|_| {}) {
+            Ok(_) => Ok(true),
+            Err(AgeError::Stopped(_)) => Ok(false),
+            Err(error) => Err(about(history, error)),
+        }
     }
 }

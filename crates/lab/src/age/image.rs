@@ -88,6 +88,8 @@ pub(crate) fn run(program: &str, arguments: &mut Command) -> io::Result<String> 
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr);
+    // mkfs.xfs says what is wrong, and then all that it can do.
+    let said = said.split("\nUsage:").next().unwrap_or_default();
     // Ours begin with their name themselves.
     let said = said.trim().trim_start_matches(&format!("{program}: "));
     Err(io::Error::other(format!("{program}: {said}")))

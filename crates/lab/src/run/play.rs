@@ -49,6 +49,10 @@ pub struct Played {
     pub total: Duration,
     /// The final sync.
     pub sync: Option<Duration>,
+    /// Calls that waited for one of another thread.
+    pub waits: u64,
+    /// What they waited, all together.
+    pub waited: Duration,
     /// Somebody stopped it.
     pub stopped: bool,
 }
@@ -116,16 +120,19 @@ impl Progress {
         self.advanced.notify_all();
     }
 
-    fn wait(&self, position: u32, stop: &AtomicBool) {
+    /// Returns since when it had to wait, if it had to.
+    fn wait(&self, position: u32, stop: &AtomicBool) -> Option<Instant> {
         if self.done.load(Ordering::SeqCst) >= position {
-            return;
+            return None;
         }
+        let began = Instant::now();
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         while self.done.load(Ordering::SeqCst) < position && !stop.load(Ordering::Relaxed) {
             held = self.advanced.wait_timeout(held, TICK).unwrap_or_else(PoisonError::into_inner).0;
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
+        Some(began)
     }
 }
 
@@ -172,11 +179,18 @@ pub fn play(script: &Script, root: &Root, options: &PlayOptions, stop: &AtomicBo
         let _end = Ended(own);
         let mut buffers = Buffers::new(script);
         let mut measured = Vec::with_capacity(calls.len());
-        let Some(began) = gate.pass() else { return measured };
+        let (mut waits, mut waited) = (0, Duration::ZERO);
+        let Some(began) = gate.pass() else { return (measured, waits, waited) };
         let ground = Ground { script, root, files: &files, noise: &noise, began };
         for index in calls {
             let call = &script.calls[*index as usize];
-            script.waits(call).iter().for_each(|(lane, position)| progress[*lane as usize].wait(*position, stop));
+            let since = |(lane, position): &(u32, u32)| progress[*lane as usize].wait(*position, stop);
+            // All of them, one after the other.
+            let since = script.waits(call).iter().fold(None, |first, wait| first.or(since(wait)));
+            if let Some(since) = since {
+                waits += 1;
+                waited += since.elapsed();
+            }
             if options.pace == Pace::Times {
                 pause(began + Duration::from_nanos(call.at_ns.saturating_sub(first_ns)), stop);
             }
@@ -186,9 +200,10 @@ pub fn play(script: &Script, root: &Root, options: &PlayOptions, stop: &AtomicBo
             measured.push(ground.perform(call, &mut buffers));
             own.advance();
         }
-        measured
+        (measured, waits, waited)
     };
     let (mut calls, mut total) = (vec![Measured::default(); script.calls.len()], Duration::ZERO);
+    let (mut waits, mut waited) = (0u64, Duration::ZERO);
     std::thread::scope(|scope| {
         let lane = &lane;
         let start =
@@ -198,7 +213,9 @@ pub fn play(script: &Script, root: &Root, options: &PlayOptions, stop: &AtomicBo
         // Without all of them, none has anything to do.
         gate.open(threads.is_ok().then_some(began));
         for (thread, indices) in threads?.into_iter().zip(&script.lanes) {
-            let measured = thread.join().map_err(|_| io::Error::other("a thread of the run panicked"))?;
+            let joined = thread.join().map_err(|_| io::Error::other("a thread of the run panicked"))?;
+            let (measured, its_waits, its_waited) = joined;
+            (waits, waited) = (waits + its_waits, waited + its_waited);
             indices.iter().zip(measured).for_each(|(index, measured)| calls[*index as usize] = measured);
         }
         total = began.elapsed();
@@ -211,7 +228,8 @@ pub fn play(script: &Script, root: &Root, options: &PlayOptions, stop: &AtomicBo
         Ok(start.elapsed())
     });
     let sync = sync.transpose()?;
-    Ok(Played { calls, total: total + sync.unwrap_or_default(), sync, stopped: stop.load(Ordering::Relaxed) })
+    let (total, stopped) = (total + sync.unwrap_or_default(), stop.load(Ordering::Relaxed));
+    Ok(Played { calls, total, sync, waits, waited, stopped })
 }
 
 fn pause(until: Instant, stop: &AtomicBool) {

@@ -109,6 +109,10 @@ pub struct Summary {
     pub total_s: f64,
     /// Seconds of the final sync.
     pub sync_s: Option<f64>,
+    /// Calls that waited for one of another thread, which decides what they find.
+    pub waits: u64,
+    /// Seconds that they waited, all threads together.
+    pub waits_s: f64,
     /// Bytes that were read.
     pub read_bytes: u64,
     /// Bytes that were written.
@@ -162,6 +166,8 @@ impl Summary {
             calls_per_s: calls as f64 / total_s.max(1e-9),
             total_s,
             sync_s: played.sync.map(|time| time.as_secs_f64()),
+            waits: played.waits,
+            waits_s: played.waited.as_secs_f64(),
             read_bytes,
             written_bytes,
             ops,

@@ -3,14 +3,19 @@
 //!
 //! Options trade safety for speed, so each set of them has a [`Class`], and a recommendation never has a lower one than it is for.
 
+mod budget;
 mod choices;
+mod page;
 
+pub use budget::Budget;
 pub use choices::{Choice, Class, Options};
+pub use page::{Shown, page};
 
 use crate::age::image::Kind;
 use crate::stats::Interval;
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::fmt;
 
 /// What was measured with some options.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -44,7 +49,7 @@ pub struct Sample {
     pub calls_per_j: f64,
 }
 
-/// Runs with some options, or `None` if the file system does not have them.
+/// Runs with some options, or `None` if the file system does not have them, or they are not measured.
 pub type Measured<E> = Result<Option<Vec<Sample>>, E>;
 
 /// The best for those who want at least a class.
@@ -55,8 +60,25 @@ pub struct Best {
     /// Which of those that were measured.
     #[serde(flatten)]
     pub scored: Scored,
-    /// Rate divided by that of the best defaults of a file system in this class or a higher one, and by that of the worst.
-    pub over_defaults: (f64, f64),
+    /// Rate divided by that of the best defaults of a file system in this class or a higher one, and by that of the worst; null
+    /// if no defaults are in such a class.
+    pub over_defaults: Option<(f64, f64)>,
+}
+
+/// The name of a set of options.
+pub fn names(options: &[&str]) -> String {
+    if options.is_empty() { "defaults".into() } else { options.join(", ") }
+}
+
+impl fmt::Display for Best {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Best { at_least, scored, over_defaults } = self;
+        write!(f, "at least {at_least}: {} with {}; ", scored.file_system, names(&scored.options))?;
+        match over_defaults {
+            Some((best, worst)) => write!(f, "{best:.2} to {worst:.2} times the defaults of file systems"),
+            None => write!(f, "no defaults of a file system are that safe"),
+        }
+    }
 }
 
 fn apart(one: &Interval, other: &Interval) -> bool {
@@ -143,14 +165,20 @@ pub fn proportionality(all: &[Scored]) -> Option<f64> {
     (pairs.len() >= 3 && both > 0.0).then(|| sum(&|one, other| one * other) / both)
 }
 
-/// The measured best for each class, of all file systems.
+/// The measured best for each class, of all file systems. What cannot be told from the defaults of its file system is not better
+/// than they are, so that none is recommended for noise.
 pub fn best(all: &[Scored]) -> Vec<Best> {
     let of_class = |class: Class| {
         let fits = || all.iter().filter(move |scored| scored.class >= class);
-        let scored = fits().max_by(|one, other| one.rate.mean.total_cmp(&other.rate.mean))?.clone();
-        let defaults = || fits().filter(|scored| scored.options.is_empty()).map(|scored| scored.rate.mean);
-        let over_defaults =
-            (scored.rate.mean / defaults().reduce(f64::max)?, scored.rate.mean / defaults().reduce(f64::min)?);
+        let defaults = || fits().filter(|scored| scored.options.is_empty());
+        let sure = |scored: &&Scored| {
+            let of_its_own = |defaults: &Scored| defaults.file_system == scored.file_system;
+            scored.options.is_empty() || scored.distinguishable || !defaults().any(of_its_own)
+        };
+        let scored = fits().filter(sure).max_by(|one, other| one.rate.mean.total_cmp(&other.rate.mean))?.clone();
+        let rate = |of: fn(f64, f64) -> f64| defaults().map(|scored| scored.rate.mean).reduce(of);
+        let over_defaults = rate(f64::max).zip(rate(f64::min));
+        let over_defaults = over_defaults.map(|(best, worst)| (scored.rate.mean / best, scored.rate.mean / worst));
         Some(Best { at_least: class, scored, over_defaults })
     };
     Class::ALL.into_iter().filter_map(of_class).collect()
@@ -203,8 +231,12 @@ mod tests {
             let of = |class: Class| found.iter().find(|best| best.at_least == class).expect("some");
             let safe = of(Class::Metadata);
             assert_eq!((safe.scored.file_system, safe.scored.options.clone()), ("ext4", vec!["group=16k", "inode=1k"]));
-            assert!((safe.over_defaults.0 / 1.663 - 1.0).abs() < 0.03, "{safe:?}");
-            assert!((safe.over_defaults.1 / 2.079 - 1.0).abs() < 0.03, "{safe:?}");
+            let (over_best, over_worst) = safe.over_defaults.expect("both are in the class");
+            assert!((over_best / 1.663 - 1.0).abs() < 0.03, "{safe:?}");
+            assert!((over_worst / 2.079 - 1.0).abs() < 0.03, "{safe:?}");
+            // No defaults are that safe; what is, is named nevertheless.
+            let safest = of(Class::Data);
+            assert_eq!((safest.scored.options.clone(), safest.over_defaults), (vec!["data=journal"], None));
             assert_eq!(of(Class::StaleData).scored.options, ["data=writeback"]);
             assert_eq!(of(Class::NoJournal).scored.options, ["no journal"]);
             // Of all that was measured in the class, it is the one with the highest mean.
@@ -216,6 +248,24 @@ mod tests {
             rankings.push(found.iter().map(|best| best.scored.options.clone()).collect::<Vec<_>>());
         }
         assert!(rankings.windows(2).all(|two| two[0] == two[1]), "{rankings:?}");
+    }
+
+    #[test]
+    fn noise_is_not_recommended() {
+        for seed in 0..20 {
+            // So much noise that some option is always above the defaults.
+            let mut chance = Chance::new(seed);
+            let mut measure = |_: &Options| -> Measured<()> {
+                Ok(Some((0..3).map(|_| ran(100.0 * (1.0 + 0.1 * chance.normal()).max(0.1))).collect()))
+            };
+            let measured = search(Kind::Xfs, &mut measure).expect("no failure");
+            for Best { scored, .. } in best(&measured) {
+                assert!(scored.options.is_empty() || scored.distinguishable, "seed {seed}: {scored:?}");
+            }
+            if measured.iter().skip(1).all(|scored| !scored.distinguishable) {
+                assert!(best(&measured).iter().all(|best| best.scored.options.is_empty()), "seed {seed}");
+            }
+        }
     }
 
     // The digest of FAST '10, check 5, as far as arithmetic goes: efficiency is nearly linear in performance over at least 20 sets
@@ -243,6 +293,29 @@ mod tests {
         }
         assert_eq!(proportionality(&measured[..3]), Some(0.0));
         assert_eq!(proportionality(&measured[..2]), None);
+    }
+
+    #[test]
+    fn a_page_shows_file_systems_with_their_best() {
+        let mut measured = search(Kind::Ext4, &mut noisy(1, rule)).expect("no failure");
+        measured.extend(search(Kind::Xfs, &mut noisy(2, |_| 80.0)).expect("no failure"));
+        let (best, missing) = (best(&measured), ["<xfs> agcount=8: no time".to_string()]);
+        let (workload, on) = ("varmail", "images of 2 GiB");
+        let shown = Shown {
+            workload,
+            on,
+            emulated: true,
+            measured: &measured,
+            best: &best,
+            proportionality: None,
+            missing: &missing,
+        };
+        let html = page(&shown);
+        for text in
+            ["ext4: rate", "xfs: efficiency", "group=16k, inode=1k", "at least no journal", "&lt;xfs&gt; agcount=8"]
+        {
+            assert!(html.contains(text), "{text}");
+        }
     }
 
     #[test]

@@ -93,7 +93,7 @@ pub fn run(
 
 /// Sizes of files: the step of a call has the fields of its record, and a lookup writes to nothing.
 fn sizes(from: &Path) -> Result<Sizes, Failure> {
-    Ok(first_pass(from).map(|first| first.sizes).unwrap_or_default())
+    Ok(first_pass(from).map(|(first, _)| first.sizes).unwrap_or_default())
 }
 
 /// Reads chains, has them annotated, and gives them on.
