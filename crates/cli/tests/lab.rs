@@ -486,7 +486,7 @@ fn object_stores_are_measured_on_an_emulated_disk() {
     let scratch = Scratch::new("objectbench");
     let line = "objectbench --on regions:1GiB:wd-re3 --region 32MiB --aged 40% --ageing-requests 3000 --requests 200";
     let report = scratch.json(line);
-    assert_eq!(report["measured"]["requests"], 200);
+    assert_eq!(report["runs"][0]["requests"], 200);
     assert!(report["before"]["objects"].as_u64() > Some(0) && report["before"]["regions"]["all"] == 31, "{report}");
     assert_eq!(scratch.json(line), report, "the same seed gives the same times");
     let small = "objectbench --on regions:2GiB --large-block 64KiB";
@@ -494,5 +494,7 @@ fn object_stores_are_measured_on_an_emulated_disk() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("make those larger"), "{refused:?}");
     scratch.refused("objectbench --on regions:1MiB", "regions");
     scratch.refused("objectbench --on regions:1GiB:none", "none");
-    scratch.refused("objectbench --on xfs:1GiB", "regions:SIZE");
+    scratch.refused("objectbench --on ext5:1GiB", "regions:SIZE");
+    scratch.refused("objectbench --on regions:1GiB --repeats 2", "--repeats");
+    scratch.refused("objectbench --on none.img --aged 40%", "as it is");
 }

@@ -79,7 +79,7 @@ impl fmt::Display for Report {
         writeln!(f, "joules, modelled {}, {} calls per joule", self.modelled_j, self.modelled_calls_per_j)?;
         let Some(run) = self.runs.first() else { return Ok(()) };
         writeln!(f, "first run        {:.3} s processor, {:.3} s of servers", run.cpu_s, run.server_cpu_s)?;
-        if let Some(DeviceUse { reads, read_bytes, writes, written_bytes, busy_s }) = run.device {
+        if let Some(DeviceUse { reads, read_bytes, writes, written_bytes, busy_s, .. }) = run.device {
             let (read, written) = (Bytes(read_bytes), Bytes(written_bytes));
             let requests = format!("{reads} reads of {read}, {writes} writes of {written}");
             writeln!(f, "                 device busy {busy_s:.3} s with {requests}")?;
