@@ -4,8 +4,8 @@ use super::arguments::{ObjectBenchArguments, ObjectStore, ObjectWorkload};
 use super::{about, failed};
 use crate::device::{find, on_signal};
 use crate::output::{Failure, Output};
-use ashlar_lab::history::synthetic::{Common, Sizes, streams::Streams};
 use ashlar_lab::age::image::Kind as ImageKind;
+use ashlar_lab::history::synthetic::{Common, Sizes, streams::Streams};
 use ashlar_lab::objects::{Aged, Bench, DiskTime, FilesOptions, Mix, OnRegions, Outcome};
 use ashlar_lab::stand::{Place, StandOptions};
 use ashlar_lab::stats::Interval;
@@ -89,7 +89,14 @@ impl Store {
 
     fn of_files(aged: &Aged) -> Store {
         let Aged { objects, score, pieces_per_file, .. } = *aged;
-        Store { objects, regions: None, fragments_mean: None, cleaned: None, score, pieces_per_file: Some(pieces_per_file) }
+        Store {
+            objects,
+            regions: None,
+            fragments_mean: None,
+            cleaned: None,
+            score,
+            pieces_per_file: Some(pieces_per_file),
+        }
     }
 }
 
@@ -213,7 +220,8 @@ fn on_regions(
     output: &Output,
 ) -> Result<Report, Failure> {
     if arguments.save.is_some() || arguments.repeats != 1 {
-        let text = "a region store in virtual time is not kept, and is the same each time; leave --save and --repeats out";
+        let text =
+            "a region store in virtual time is not kept, and is the same each time; leave --save and --repeats out";
         return Err(failed(text).with_code(2));
     }
     let config = Config { region: arguments.region, large_block: arguments.large_block, ..Config::default() };

@@ -30,8 +30,7 @@ pub enum Layout {
 
 impl Layout {
     /// All of them.
-    pub const ALL: [Layout; 4] =
-        [Layout::InPlace, Layout::Proximal, Layout::LogStructured, Layout::WriteAnywhere];
+    pub const ALL: [Layout; 4] = [Layout::InPlace, Layout::Proximal, Layout::LogStructured, Layout::WriteAnywhere];
 
     /// As people call it.
     pub fn name(self) -> &'static str {

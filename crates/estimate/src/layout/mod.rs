@@ -108,7 +108,11 @@ impl fmt::Display for Answer {
             self.winner.name(),
             number(self.updates_per_scan)
         )?;
-        writeln!(f, "{:<16}{:>12}{:>12}{:>12}{:>16}", "layout", "updates/s", "scan, MB/s", "of fresh", "updates/s, mix")?;
+        writeln!(
+            f,
+            "{:<16}{:>12}{:>12}{:>12}{:>16}",
+            "layout", "updates/s", "scan, MB/s", "of fresh", "updates/s, mix"
+        )?;
         for one in &self.ranked {
             let (updates, scan) = (number(one.updates_per_s), number(one.scan_mb_s));
             let (fresh, mixed) = (number(one.scan_of_fresh), number(one.mixed_updates_per_s));
@@ -319,7 +323,12 @@ fn steps(load: &Load) -> Vec<Step> {
         ),
         step(
             "a batch = extent / block x staging / full",
-            format!("{} updates, {} I/Os on data drives and {} on that of parity", number(n), number(data), number(parity)),
+            format!(
+                "{} updates, {} I/Os on data drives and {} on that of parity",
+                number(n),
+                number(data),
+                number(parity)
+            ),
         ),
         step(
             "proximal = (seek + tracks x (2 q/(q+1) revolutions + settling)) / batch",

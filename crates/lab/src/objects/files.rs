@@ -104,7 +104,8 @@ impl OnFiles {
             }
         }
         live.sort_unstable_by_key(|held| held.object);
-        let seen = of_tree(&self.root, 0, &AtomicBool::new(false), &|_| {}).map_err(|error| about(&self.root, error))?;
+        let seen =
+            of_tree(&self.root, 0, &AtomicBool::new(false), &|_| {}).map_err(|error| about(&self.root, error))?;
         let all = seen.layout.all;
         Ok(Aged { objects: live.len() as u64, score: all.score, pieces_per_file: all.pieces_per_file, live })
     }
@@ -135,7 +136,8 @@ impl FilesOptions {
         stop: &AtomicBool,
         seen: &dyn Fn(u64),
     ) -> io::Result<Option<Outcome>> {
-        let mut bench = Bench::with(OnFiles::open(&self.at_full_speed(self.stand.place.clone()))?, Vec::new(), self.seed);
+        let mut bench =
+            Bench::with(OnFiles::open(&self.at_full_speed(self.stand.place.clone()))?, Vec::new(), self.seed);
         bench.subject.clock = Some((Clock::new(Writeback::LINUX), 0));
         let aged = streams.map(|streams| bench.age(streams, stop, seen)).transpose()?;
         if objects > 0 {

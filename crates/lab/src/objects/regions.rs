@@ -155,14 +155,9 @@ impl Subject for OnRegions {
 
     fn device(&self) -> DeviceUse {
         let counters = self.disk.counters();
-        let [reads, read_bytes, writes, written_bytes, flushes] = [
-            &counters.reads,
-            &counters.read_bytes,
-            &counters.writes,
-            &counters.written_bytes,
-            &counters.flushes,
-        ]
-        .map(|counter| counter.load(Ordering::Relaxed));
+        let [reads, read_bytes, writes, written_bytes, flushes] =
+            [&counters.reads, &counters.read_bytes, &counters.writes, &counters.written_bytes, &counters.flushes]
+                .map(|counter| counter.load(Ordering::Relaxed));
         DeviceUse { reads, read_bytes, writes, written_bytes, flushes, busy_s: 0.0 }
     }
 }
