@@ -40,7 +40,7 @@ impl Drive {
             return Err(Refused(format!("{} is no disk; name a model of one, as in wd-re3", model.name)));
         };
         let built = model.build(0).map_err(|error| Refused(error.to_string()))?;
-        let DiskSpec { rpm, surfaces, zones, seek, .. } = spec;
+        let DiskSpec { rpm, surfaces, zones, seek, .. } = &**spec;
         let cylinders: u32 = zones.iter().map(|(count, _)| count).sum();
         let sectors: f64 = zones.iter().map(|(count, sectors)| f64::from(*count) * f64::from(*sectors)).sum();
         let settle = ns(seek.read_settle_ms);
