@@ -160,7 +160,8 @@ proptest! {
             prop_assert!(time(crossing.below, below) <= time(crossing.above, below));
             prop_assert!(time(crossing.above, above) <= time(crossing.below, above));
         }
-        let mut best = load.best(0.0);
+        // With no update at all, layouts that are scanned alike are equal.
+        let mut best = load.best(1e-6);
         for crossing in &answer.crossings {
             prop_assert_eq!(crossing.below, best);
             best = crossing.above;
