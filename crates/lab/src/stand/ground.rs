@@ -247,8 +247,12 @@ impl ImageGround {
         let log = self.home.join("serve.log");
         let mut command = Command::new(&self.home.program);
         command.args(["device", "serve", "--seed", &self.options.seed.to_string()]);
-        self.options.device.iter().for_each(|model| drop(command.args(["--model", model])));
-        self.options.trace.iter().for_each(|trace| drop(command.arg("--trace").arg(trace)));
+        if let Some(model) = &self.options.device {
+            command.args(["--model", model]);
+        }
+        if let Some(trace) = &self.options.trace {
+            command.arg("--trace").arg(trace);
+        }
         if self.options.sparse {
             command.arg("--sparse");
         }
