@@ -520,7 +520,8 @@ fn file_systems_hold_objects_on_an_emulated_disk() {
     let room = std::os::unix::fs::MetadataExt::blocks(&image) * 512;
     let objects = theirs["aged"]["written_bytes"].as_u64().expect("a number");
     assert!(image.len() == 1 << 30 && room < 64 << 20 && objects > 80 << 20, "{room} bytes for {objects}");
-    let again = scratch.json("objectbench --on @aged.img --device wd-re3 --seed 3 --requests 30 --repeats 2 --scratch @");
+    let again =
+        scratch.json("objectbench --on @aged.img --device wd-re3 --seed 3 --requests 30 --repeats 2 --scratch @");
     assert_eq!((again["runs"].as_array().map(Vec::len), &again["engine"]), (Some(2), &Value::from("ext4")));
     for run in [&theirs["runs"][0], &again["runs"][0], &again["runs"][1]] {
         for what in ["requests", "read_bytes", "written_bytes"] {

@@ -32,6 +32,9 @@ impl Layout {
     /// All of them.
     pub const ALL: [Layout; 4] = [Layout::InPlace, Layout::Proximal, Layout::LogStructured, Layout::WriteAnywhere];
 
+    /// Those that one can have here; writing anywhere is a control.
+    pub const CHOICES: [Layout; 3] = [Layout::InPlace, Layout::Proximal, Layout::LogStructured];
+
     /// As people call it.
     pub fn name(self) -> &'static str {
         match self {

@@ -82,7 +82,7 @@ pub struct Crossing {
 /// What `plan estimate layout` answers.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Answer {
-    /// The layout that does most at the mix.
+    /// The layout that does most at the mix; writing anywhere, a control, is not among them.
     pub winner: Layout,
     /// Updates for each scan of everything, the mix.
     pub updates_per_scan: f64,
@@ -134,7 +134,7 @@ impl Load {
     }
 
     fn best(&self, updates: f64) -> Layout {
-        let mut all = Layout::ALL;
+        let mut all = Layout::CHOICES;
         all.sort_by(|one, other| self.mixed_ms(*one, updates).total_cmp(&self.mixed_ms(*other, updates)));
         all[0]
     }
@@ -148,7 +148,7 @@ impl Load {
             let at = |other: Layout| {
                 (self.scan_ms(other) - self.scan_ms(best)) / (self.update_ms(best) - self.update_ms(other))
             };
-            let next = Layout::ALL.into_iter().filter(cheaper).map(|other| (at(other).max(from), other));
+            let next = Layout::CHOICES.into_iter().filter(cheaper).map(|other| (at(other).max(from), other));
             let Some((updates, above)) = next.min_by(|one, other| one.0.total_cmp(&other.0)) else { return crossings };
             if updates > 0.0 {
                 crossings.push(Crossing { updates_per_scan: updates, below: best, above });
