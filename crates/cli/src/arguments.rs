@@ -317,6 +317,9 @@ pub struct Serve {
     /// What keeps the contents: a file (made, sparse, if missing) or a block device. Default: memory, gone at the end.
     #[arg(long, value_name = "PATH", visible_alias = "file-backed")]
     pub backing: Option<PathBuf>,
+    /// Blocks full of zeros take no room in the backing file: they become holes of it.
+    #[arg(long, requires = "backing")]
+    pub sparse: bool,
     /// Size of the device. Default: that of the backing file, else of the model, else 1GiB of memory.
     #[arg(long, value_name = "SIZE")]
     pub size: Option<Bytes>,

@@ -486,7 +486,7 @@ fn object_stores_are_measured_on_an_emulated_disk() {
     let scratch = Scratch::new("objectbench");
     let line = "objectbench --on regions:1GiB:wd-re3 --region 32MiB --aged 40% --ageing-requests 3000 --requests 200";
     let report = scratch.json(line);
-    assert_eq!(report["measured"]["requests"], 200);
+    assert_eq!(report["runs"][0]["requests"], 200);
     assert!(report["before"]["objects"].as_u64() > Some(0) && report["before"]["regions"]["all"] == 31, "{report}");
     assert_eq!(scratch.json(line), report, "the same seed gives the same times");
     let small = "objectbench --on regions:2GiB --large-block 64KiB";
@@ -494,5 +494,44 @@ fn object_stores_are_measured_on_an_emulated_disk() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("make those larger"), "{refused:?}");
     scratch.refused("objectbench --on regions:1MiB", "regions");
     scratch.refused("objectbench --on regions:1GiB:none", "none");
-    scratch.refused("objectbench --on xfs:1GiB", "regions:SIZE");
+    scratch.refused("objectbench --on ext5:1GiB", "regions:SIZE");
+    scratch.refused("objectbench --on regions:1GiB --repeats 2", "--repeats");
+    scratch.refused("objectbench --on none.img --aged 40%", "as it is");
+}
+
+/// A file system of the kernel ages by the same requests as our store, its image takes no room for objects, and it is measured on
+/// the emulated disk by the same requests, from an image that was kept too.
+#[test]
+fn file_systems_hold_objects_on_an_emulated_disk() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new("objects-on-files");
+    if Command::new("mkfs.ext4").arg("-V").output().is_err() {
+        return eprintln!("SKIPPED: there is no mkfs.ext4");
+    }
+    let common = "--seed 3 --requests 30 --aged 30% --ageing-requests 600";
+    let ours = scratch.json(&format!("objectbench --on regions:1GiB:wd-re3 --region 32MiB {common}"));
+    let theirs = scratch.json(&format!("objectbench --on ext4:1GiB:wd-re3 --scratch @ --save @aged.img {common}"));
+    for (part, what) in [("aged", "requests"), ("aged", "written_bytes"), ("before", "objects")] {
+        assert_eq!(ours[part][what], theirs[part][what], "{part}, {what}: {theirs}");
+    }
+    let image = std::fs::metadata(scratch.0.join("aged.img")).expect("it was kept");
+    let room = std::os::unix::fs::MetadataExt::blocks(&image) * 512;
+    let objects = theirs["aged"]["written_bytes"].as_u64().expect("a number");
+    assert!(image.len() == 1 << 30 && room < 64 << 20 && objects > 80 << 20, "{room} bytes for {objects}");
+    let again =
+        scratch.json("objectbench --on @aged.img --device wd-re3 --seed 3 --requests 30 --repeats 2 --scratch @");
+    assert_eq!((again["runs"].as_array().map(Vec::len), &again["engine"]), (Some(2), &Value::from("ext4")));
+    for run in [&theirs["runs"][0], &again["runs"][0], &again["runs"][1]] {
+        for what in ["requests", "read_bytes", "written_bytes"] {
+            assert_eq!(run[what], ours["runs"][0][what], "{what}: {run}");
+        }
+        // Nothing was in memory: what is read comes from the disk, which seeks for it.
+        assert!(run["device_bytes"].as_u64() >= run["read_bytes"].as_u64(), "{run}");
+        assert!(run["disk"]["seek_s"].as_f64() > Some(0.0) && run["disk"]["late_max_us"].as_f64() > Some(0.0), "{run}");
+    }
+    let output = scratch.ashlar("objectbench --on ext4:1GiB --save @aged.img --requests 0 --scratch @");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("remove it first"), "{output:?}");
+    assert_put_away(&scratch);
 }

@@ -50,6 +50,7 @@ fn estimators(scratch: &Scratch) -> Vec<(&'static str, Vec<String>)> {
         ("loss", split("--layout raid6:8 --layout single+cdp:11 --error 20")),
         ("scrub", split("--disks 200")),
         ("environment", split("--temperature 25 --humidity 50")),
+        ("layout", split("--drive wd-re3 --data 1GiB --updates-per-scan 10000")),
         (
             "packing",
             vec![sizes.display().to_string(), format!("--accesses={}", accesses.display()), "--support=0.1".into()],

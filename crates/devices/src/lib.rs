@@ -1,13 +1,15 @@
-//! Devices: memory, a host file or block device, several joined, and one that loses power.
+//! Devices: memory, a host file or block device, several joined, one that loses power, and one on which zeros take no room.
 
 mod file;
 mod filled;
 mod joined;
 mod memory;
 mod powercut;
+mod sparse;
 
 pub use file::{FileDevice, OpenOptions};
 pub use filled::{FILL, Filled};
 pub use joined::Joined;
 pub use memory::Memory;
 pub use powercut::{Power, PowerCut, Tearing};
+pub use sparse::Sparse;

@@ -14,6 +14,7 @@
 //! | [`scrub`] | how long latent errors stay unseen |
 //! | [`endurance`] | how long flash lives under a load |
 //! | [`packing`] | what it saves to put small files together |
+//! | [`layout`] | which layout suits random updates and scans on disks |
 
 mod common;
 pub mod endurance;
@@ -23,6 +24,7 @@ pub mod fleet;
 #[cfg(test)]
 mod fuzz;
 pub mod idr;
+pub mod layout;
 pub mod loss;
 pub mod lsm;
 pub mod packing;
@@ -33,5 +35,13 @@ pub mod ssd;
 pub use common::{About, Estimate, Inputs, Predicted, Recorded, Refused, Sensitivity, Step};
 
 /// All estimators.
-pub static ESTIMATORS: &[&About] =
-    &[&lsm::ABOUT, &endurance::ABOUT, &fleet::ABOUT, &loss::ABOUT, &scrub::ABOUT, &environment::ABOUT, &packing::ABOUT];
+pub static ESTIMATORS: &[&About] = &[
+    &lsm::ABOUT,
+    &endurance::ABOUT,
+    &fleet::ABOUT,
+    &loss::ABOUT,
+    &scrub::ABOUT,
+    &environment::ABOUT,
+    &packing::ABOUT,
+    &layout::ABOUT,
+];

@@ -74,27 +74,43 @@ impl ObjectWorkload {
     }
 }
 
-/// An engine for objects on an emulated disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A store of objects.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ObjectStore {
+    /// Our region store, on a disk of so many bytes.
+    Regions(Bytes),
+    /// A new file system of the kernel, or the image of one that `lab objectbench` prepared.
+    Files(Place),
+}
+
+/// A store of objects on an emulated disk.
+#[derive(Clone, Debug, PartialEq)]
 pub struct ObjectTarget {
-    /// Bytes of the disk.
-    pub size: Bytes,
-    /// Its model.
-    pub model: String,
+    /// The store.
+    pub store: ObjectStore,
+    /// The model of the disk, if it was said.
+    pub model: Option<String>,
 }
 
 impl FromStr for ObjectTarget {
     type Err = String;
     fn from_str(text: &str) -> Result<ObjectTarget, String> {
-        let wrong = || {
+        let wrong = |why: &dyn std::fmt::Display| {
             format!(
-                "{text:?} is no engine on a disk: write regions:SIZE or regions:SIZE:MODEL, as in regions:8GB:wd-re3"
+                "{text:?} is no store on a disk: write regions:SIZE, ext4:SIZE, xfs:SIZE or btrfs:SIZE, a model behind that or \
+                 not, as in regions:8GB:wd-re3, or an image ({why})"
             )
         };
-        let rest = text.strip_prefix("regions:").ok_or_else(wrong)?;
-        let (size, model) = rest.split_once(':').unwrap_or((rest, "maxtor-d740x"));
-        let size = size.parse().map_err(|error| format!("{}: {error}", wrong()))?;
-        Ok(ObjectTarget { size, model: model.into() })
+        let Some((kind, rest)) = text.split_once(':').filter(|(kind, _)| !kind.contains('/')) else {
+            return Ok(ObjectTarget { store: ObjectStore::Files(Place::Path(text.into())), model: None });
+        };
+        let (size, model) = rest.split_once(':').map_or((rest, None), |(size, model)| (size, Some(model.to_string())));
+        let size = size.parse().map_err(|error| wrong(&error))?;
+        let store = match kind {
+            "regions" => ObjectStore::Regions(size),
+            kind => ObjectStore::Files(Place::Fresh(kind.parse().map_err(|error: String| wrong(&error))?, size)),
+        };
+        Ok(ObjectTarget { store, model })
     }
 }
 
@@ -103,10 +119,24 @@ pub struct ObjectBenchArguments {
     /// The workload.
     #[arg(value_enum, default_value_t = ObjectWorkload::Objectbench)]
     pub workload: ObjectWorkload,
-    /// Engine, size of the disk, and its model (maxtor-d740x, that of the thesis, if none is given).
-    #[arg(long, value_name = "ENGINE:SIZE[:MODEL]", default_value = "regions:8GB", value_parser = ObjectTarget::from_str)]
+    /// Store, size of the disk, and its model: regions is our store, in virtual time; ext4, xfs and btrfs are prepared on an
+    /// image at full speed and measured on the model in real time, which needs root; so is an image that --save wrote.
+    #[arg(long, value_name = "STORE:SIZE[:MODEL]|IMAGE", default_value = "regions:8GB", value_parser = ObjectTarget::from_str)]
     pub on: ObjectTarget,
-    /// Requests that are measured; synread ends by itself.
+    /// The model of the disk, for images, or in place of that in --on. Default: maxtor-d740x, that of the thesis.
+    #[arg(long, value_name = "MODEL")]
+    pub device: Option<String>,
+    /// For file systems: keep the image, aged or filled, before it is measured. Sparse: objects are full of zeros, which take no
+    /// room.
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
+    /// For file systems: how often it is measured, each time on a copy of the image.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeats: u32,
+    /// For file systems: where images are made. Default: the directory for temporary files.
+    #[arg(long, value_name = "DIR")]
+    pub scratch: Option<PathBuf>,
+    /// Requests that are measured; synread ends by itself. With 0 nothing is measured.
     #[arg(long, value_name = "N", default_value_t = 2500)]
     pub requests: u64,
     /// Objects that are written before, as in synwrite.
@@ -136,9 +166,10 @@ pub struct ObjectBenchArguments {
     /// Bytes of a large block; no object may be larger.
     #[arg(long, value_name = "SIZE", default_value = "512KiB")]
     pub large_block: Bytes,
-    /// Memory of the store.
-    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
-    pub memory: Bytes,
+    /// Memory of the store; for file systems that of this process and the page cache while it is measured. Default: 64MiB for
+    /// regions, else no bound.
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Bytes>,
     /// Decides what is left to chance.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
@@ -608,6 +639,23 @@ mod tests {
         }
         for wrong in ["ext5:1GiB", "ext4:", "ffs:1GiB:fast", "xfs:many"] {
             wrong.parse::<Target>().expect_err(wrong);
+        }
+    }
+
+    #[test]
+    fn stores_of_objects() {
+        let target = |text: &str| text.parse::<ObjectTarget>();
+        let made = |store, model: Option<&str>| Ok(ObjectTarget { store, model: model.map(str::to_string) });
+        let size = Bytes(8_000_000_000);
+        assert_eq!(target("regions:8GB"), made(ObjectStore::Regions(size), None));
+        assert_eq!(target("regions:8GB:wd-re3"), made(ObjectStore::Regions(size), Some("wd-re3")));
+        let xfs = ObjectStore::Files(Place::Fresh(Kind::Xfs, size));
+        assert_eq!(target("xfs:8GB:wd-re3"), made(xfs, Some("wd-re3")));
+        for image in ["aged.img", "a/b:c"] {
+            assert_eq!(target(image), made(ObjectStore::Files(Place::Path(image.into())), None));
+        }
+        for wrong in ["regions:", "ext5:1GB", "xfs:many", "regions:many:wd-re3"] {
+            target(wrong).expect_err(wrong);
         }
     }
 

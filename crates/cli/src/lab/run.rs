@@ -83,7 +83,7 @@ impl fmt::Display for Report {
             let (waits, seconds) = (run.summary.waits, run.summary.waits_s);
             writeln!(f, "                 {waits} calls waited for one of another thread, {seconds:.3} s in all")?;
         }
-        if let Some(DeviceUse { reads, read_bytes, writes, written_bytes, busy_s }) = run.device {
+        if let Some(DeviceUse { reads, read_bytes, writes, written_bytes, busy_s, .. }) = run.device {
             let (read, written) = (Bytes(read_bytes), Bytes(written_bytes));
             let requests = format!("{reads} reads of {read}, {writes} writes of {written}");
             writeln!(f, "                 device busy {busy_s:.3} s with {requests}")?;

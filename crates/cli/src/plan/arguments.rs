@@ -1,6 +1,6 @@
 //! What can be said to `ashlar plan`.
 
-use ashlar_estimate::loss::{DriveKind, Layout};
+use ashlar_estimate::loss::{self, DriveKind};
 use ashlar_estimate::ssd::{SSD_MODELS, SsdModel};
 use ashlar_estimate::{endurance, lsm};
 use ashlar_units::Bytes;
@@ -32,6 +32,9 @@ pub enum EstimateCommand {
     Environment(Box<Environment>),
     /// What it saves to put small files together. See docs/estimators/packing.md.
     Packing(Box<Packing>),
+    /// Which layout suits random updates and scans on disks: in place, proximal, a log-structured pool, or write anywhere; and where the
+    /// winner changes. See docs/estimators/layout.md.
+    Layout(Box<Layout>),
     /// What deduplication would leave of data, from a part of them. See docs/estimators/dedup.md.
     Dedup(Box<Dedup>),
     /// Which chunk size pays on data: chunkers side by side over one or more versions. See docs/estimators/chunking.md.
@@ -227,7 +230,7 @@ pub struct Loss {
     /// A layout: mirror:2, raid5:6, raid6:12, rs:10+4, single, or single with a code inside as in single+spc:8+1, single+mds:16+2,
     /// single+ipc:56+7 or single+cdp:23. Can be given several times: they are ranked, and the first is looked at closely.
     #[arg(long = "layout", required = true)]
-    pub layouts: Vec<Layout>,
+    pub layouts: Vec<loss::Layout>,
     /// The drives: hdd, or ssd:MODEL as in ssd:MLC-B (see docs/estimators/loss.md).
     #[arg(long, default_value = "hdd")]
     pub drive: DriveKind,
@@ -402,4 +405,43 @@ pub struct Packing {
     /// Dollars for 1000 PUT requests.
     #[arg(long, value_name = "DOLLARS", default_value_t = 0.005)]
     pub put_price: f64,
+}
+
+#[derive(Args)]
+pub struct Layout {
+    #[command(flatten)]
+    pub common: Common,
+    /// The drive: a model of a disk, as `ashlar device models` lists them, or a file that ends in .toml.
+    #[arg(long, value_name = "MODEL", default_value = "wd-re3")]
+    pub drive: String,
+    /// Drives of data; one of parity comes to them (RAID-4).
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub data_drives: u32,
+    /// What is updated and scanned. Default: what fits on the drives of data at the least of --full and --fill.
+    #[arg(long, value_name = "SIZE")]
+    pub data: Option<Bytes>,
+    /// Size of an extent.
+    #[arg(long, value_name = "SIZE", default_value = "16MiB")]
+    pub extent: Bytes,
+    /// Size of an update, from a block of 4KiB to 168KiB.
+    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
+    pub update: Bytes,
+    /// Part of the disks that is in use, in place, by proximal and when writing anywhere.
+    #[arg(long, value_name = "PART", default_value_t = 0.89)]
+    pub full: f64,
+    /// Part of a pool that is in use.
+    #[arg(long, value_name = "PART", default_value_t = 0.7)]
+    pub fill: f64,
+    /// What staging on flash holds, as part of the disks.
+    #[arg(long, value_name = "PART", default_value_t = 0.01)]
+    pub staging: f64,
+    /// Updates that a pool makes durable together.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub batch: u32,
+    /// Part of the blocks that were updated since they were written in order.
+    #[arg(long, value_name = "PART", default_value_t = 1.0)]
+    pub moved: f64,
+    /// Updates for each scan of everything. Default: one for each block.
+    #[arg(long, value_name = "N")]
+    pub updates_per_scan: Option<f64>,
 }

@@ -6,6 +6,7 @@ mod dedup;
 mod endurance;
 mod environment;
 mod fleet;
+mod layout;
 mod loss;
 mod lsm;
 mod packing;
@@ -45,6 +46,7 @@ pub fn run(command: PlanCommand, output: &Output) -> Result<ExitCode, Failure> {
         EstimateCommand::Scrub(arguments) => scrub::run(&arguments, output),
         EstimateCommand::Environment(arguments) => environment::run(&arguments, output),
         EstimateCommand::Packing(arguments) => packing::run(&arguments, output),
+        EstimateCommand::Layout(arguments) => layout::run(&arguments, output),
     }
 }
 

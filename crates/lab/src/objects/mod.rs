@@ -1,31 +1,28 @@
-//! Object stores that age and are measured, in virtual time on an emulated disk (Wang, *Storage Management in Large
-//! Distributed Object-Based Storage Systems*, UC Santa Cruz 2006, sections 7 and 8).
+//! Object stores that age and are measured (Wang, *Storage Management in Large Distributed Object-Based Storage Systems*, UC
+//! Santa Cruz 2006, sections 7 and 8): our region store in virtual time on an emulated disk ([`OnRegions`]), and file systems of
+//! the kernel in real time on the same ([`OnFiles`]).
 //!
-//! Everything runs in one simulation: engine, the disk's model and the clock. Requests are whole objects in a closed loop, one
-//! after the other, as in the thesis. Objects are full of one byte, and blocks full of it take no memory ([`Filled`]); the
-//! engine computes and compares checksums of them all the same. The processor takes no time.
+//! Requests are whole objects in a closed loop, one after the other, as in the thesis. For one seed they are the same for all
+//! stores, the ageing's too.
 
+mod files;
 mod mix;
+mod regions;
 
+pub use files::{Aged, FilesOptions, OnFiles};
 pub use mix::{Mix, MixError, Request};
+pub use regions::OnRegions;
 
 use crate::history::synthetic::streams::Streams;
 use crate::history::{Act, Builder};
-use ashlar_block::{Checked, Device};
-use ashlar_devices::{FILL, Filled};
-use ashlar_emulated::Emulated;
-use ashlar_env::sim::{Schedule, Sim};
-use ashlar_models::{Chance, ModelFile};
-use ashlar_objects::{Change, Condition, Durability, Engine, Error, Name, Put};
-use ashlar_regions::{Config, Memory, Regions, Status};
-use ashlar_units::{BLOCK_LEN, Blocks, Bytes as Size};
-use bytes::Bytes;
+use crate::stand::DeviceUse;
+use ashlar_emulated::Record;
+use ashlar_models::Chance;
 use mix::Held;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Memory for the sorting of a history; more goes to a file without a name.
@@ -44,7 +41,7 @@ pub struct Outcome {
     pub read_bytes: u64,
     /// Bytes of objects that were written.
     pub written_bytes: u64,
-    /// Seconds of virtual time; emulated.
+    /// Seconds: of virtual time for our store, else of real time; emulated.
     pub seconds: f64,
     /// Bytes of objects in a second, MB/s; emulated.
     pub mb_s: f64,
@@ -58,125 +55,78 @@ pub struct Outcome {
     pub device_flushes: u64,
 }
 
-/// A store on an emulated disk.
-pub struct Bench {
-    sim: Sim,
-    disk: Arc<Checked>,
-    memory: Memory,
-    store: Option<Regions>,
+/// Where the time of an emulated disk went, and how well real time kept to it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct DiskTime {
+    /// Requests.
+    pub requests: u64,
+    /// Seconds of moving the arm.
+    pub seek_s: f64,
+    /// Seconds of waiting for the medium to come round.
+    pub rotation_s: f64,
+    /// Seconds of moving data.
+    pub transfer_s: f64,
+    /// By how much requests were done later than the model says, on average, microseconds: the error of real time. Zero in
+    /// virtual time.
+    pub late_mean_us: f64,
+    /// The latest one, microseconds.
+    pub late_max_us: f64,
+}
+
+impl DiskTime {
+    fn add(&mut self, record: &Record) {
+        const S: f64 = 1e-9;
+        let late_us = record.late_ns as f64 / 1e3;
+        self.late_mean_us = (self.late_mean_us * self.requests as f64 + late_us) / (self.requests + 1) as f64;
+        self.late_max_us = self.late_max_us.max(late_us);
+        self.requests += 1;
+        self.seek_s += record.seek_ns as f64 * S;
+        self.rotation_s += record.rotation_ns as f64 * S;
+        self.transfer_s += record.transfer_ns as f64 * S;
+    }
+}
+
+/// What holds objects, by their numbers.
+pub trait Subject {
+    /// Writes an object, in place of the one that there may be; false if there was no room.
+    fn put(&mut self, object: u64, size: u64, sync: bool) -> io::Result<bool>;
+    /// Reads an object.
+    fn get(&mut self, object: u64, size: u64) -> io::Result<()>;
+    /// Deletes an object.
+    fn delete(&mut self, object: u64) -> io::Result<()>;
+    /// While it ages: the time of the history.
+    fn at(&mut self, now_ns: i64) -> io::Result<()>;
+    /// Makes everything durable.
+    fn sync(&mut self) -> io::Result<()>;
+    /// Seconds since some time.
+    fn seconds(&self) -> f64;
+    /// What the device has done so far.
+    fn device(&self) -> DeviceUse;
+}
+
+/// A store under way.
+pub struct Bench<S> {
+    subject: S,
     /// Objects, as they were written last.
     live: Vec<Held>,
     next: u64,
     chance: Chance,
-    fill: Bytes,
-}
-
-fn told(error: impl std::fmt::Display) -> io::Error {
-    io::Error::other(error.to_string())
 }
 
 fn interrupted() -> io::Error {
     io::Error::new(io::ErrorKind::Interrupted, "interrupted")
 }
 
-fn name(object: u64) -> io::Result<Name> {
-    Name::new(format!("{object:016x}").into_bytes()).map_err(told)
-}
-
-impl Bench {
-    /// An empty region store on a disk of `size` bytes, as slow as `model`.
-    ///
-    /// # Errors
-    /// A size that does not fit, a model that does not build.
-    pub fn new(size: Size, model: &ModelFile, config: Config, memory: Memory, seed: u64) -> io::Result<Bench> {
-        let sim = Sim::new(seed, Schedule::Fifo);
-        let child: Device = Arc::new(Filled::new(Blocks(size.0 / BLOCK_LEN as u64)));
-        let emulated = Emulated::new(child, model, seed, sim.env()).map_err(told)?;
-        let disk = Arc::new(Checked::new(Arc::new(emulated), sim.env()));
-        let fill = Bytes::from(vec![FILL; config.large_block.0 as usize]);
-        let (live, chance) = (Vec::new(), Chance::new(seed));
-        let mut bench = Bench { sim, disk, memory, store: None, live, next: 0, chance, fill };
-        let (env, device): (_, Device) = (bench.sim.env(), bench.disk.clone());
-        bench.run(async move { ashlar_regions::format(&env, &device, config).await.map_err(told) })??;
-        bench.reopen()?;
-        Ok(bench)
-    }
-
-    /// Runs something in the simulation until it ends.
-    fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> io::Result<T> {
-        self.sim.run(work).map_err(|_| told("the engine waits for nobody: a defect of this program"))
-    }
-
-    fn ask<T: Send + 'static, F>(&self, work: impl FnOnce(Regions) -> F) -> io::Result<T>
-    where
-        F: Future<Output = T> + Send + 'static,
-    {
-        self.run(work(self.store.clone().ok_or_else(|| told("the store is closed"))?))
-    }
-
-    /// Closes the store and opens it again, with empty caches.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub fn reopen(&mut self) -> io::Result<()> {
-        if self.store.is_some() {
-            self.ask(|store| async move { store.close().await.map_err(told) })??;
-            self.store = None;
-        }
-        let (env, device, memory) = (self.sim.env(), self.disk.clone(), self.memory);
-        let opened = self.run(async move { Regions::open(&env, device, memory).await.map_err(told) })??;
-        self.store = Some(opened);
-        Ok(())
-    }
-
-    /// Seconds of virtual time since it began.
-    pub fn seconds(&self) -> f64 {
-        self.sim.env().now().0 as f64 / 1e9
+impl<S: Subject> Bench<S> {
+    /// A store with these objects.
+    fn with(subject: S, live: Vec<Held>, seed: u64) -> Bench<S> {
+        let next = live.iter().map(|held| held.object + 1).max().unwrap_or(0);
+        Bench { subject, live, next, chance: Chance::new(seed) }
     }
 
     /// Objects in the store.
     pub fn objects(&self) -> u64 {
         self.live.len() as u64
-    }
-
-    /// The map of the store.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub fn status(&self) -> io::Result<Status> {
-        self.ask(|store| async move { store.status(true).await.map_err(told) })?
-    }
-
-    /// Writes an object; false if there was no room.
-    fn put(&self, object: u64, size: u64, sync: bool) -> io::Result<bool> {
-        let limit = self.fill.len() as u64;
-        if size > limit {
-            let (size, limit) = (Size(size), Size(limit));
-            return Err(told(format!(
-                "an object of {size} does not fit into a large block of {limit}: make those larger"
-            )));
-        }
-        let (name, data) = (name(object)?, vec![self.fill.slice(..size as usize)]);
-        let durability = if sync { Durability::Sync } else { Durability::Async };
-        let change = Change { durability, ..Change::default() };
-        let put = Put { change, expected: Some(size), ..Put::default() };
-        match self.ask(|store| async move { store.put(&name, data, put).await })? {
-            Ok(_) => Ok(true),
-            Err(Error::NoSpace) => Ok(false),
-            Err(error) => Err(told(error)),
-        }
-    }
-
-    fn get(&self, object: u64) -> io::Result<()> {
-        let name = name(object)?;
-        let read = self.ask(|store| async move { store.get(&name, 0..u64::MAX, Condition::Any).await })?;
-        read.map(drop).map_err(told)
-    }
-
-    fn delete(&self, object: u64) -> io::Result<()> {
-        let name = name(object)?;
-        let change = Change { durability: Durability::Async, ..Change::default() };
-        self.ask(|store| async move { store.delete(&name, change).await })?.map_err(told)
     }
 
     /// Ages the store by two streams at once. Returns what that took; `seen` gets the requests so far.
@@ -190,11 +140,12 @@ impl Bench {
         let mut live: HashMap<u64, Held> = HashMap::new();
         let mut outcome = Outcome::default();
         builder.ordered(stop, |record| {
+            self.subject.at(record.at_ns)?;
             match record.act {
                 Act::Create { size, how, .. } => {
                     let object = self.next;
                     self.next += 1;
-                    if self.put(object, size, how.sync)? {
+                    if self.subject.put(object, size, how.sync)? {
                         outcome.written_bytes += size;
                         live.insert(record.id, Held { object, size });
                     } else {
@@ -203,7 +154,7 @@ impl Bench {
                 }
                 Act::Delete => {
                     if let Some(held) = live.remove(&record.id) {
-                        self.delete(held.object)?;
+                        self.subject.delete(held.object)?;
                     }
                 }
                 Act::MakeDirectory { .. } | Act::Modify { .. } | Act::Move { .. } => return Ok(()),
@@ -238,13 +189,13 @@ impl Bench {
             match request {
                 Request::Read(index) => {
                     let held = self.live[index];
-                    self.get(held.object)?;
+                    self.subject.get(held.object, held.size)?;
                     outcome.read_bytes += held.size;
                 }
                 Request::Write { size, sync } => {
                     let object = self.next;
                     self.next += 1;
-                    if self.put(object, size, sync)? {
+                    if self.subject.put(object, size, sync)? {
                         outcome.written_bytes += size;
                         self.live.push(Held { object, size });
                     } else {
@@ -253,7 +204,7 @@ impl Bench {
                 }
                 Request::Rewrite { index, sync } => {
                     let held = self.live[index];
-                    if self.put(held.object, held.size, sync)? {
+                    if self.subject.put(held.object, held.size, sync)? {
                         outcome.written_bytes += held.size;
                     } else {
                         outcome.refused += 1;
@@ -264,26 +215,25 @@ impl Bench {
         self.ended(before, outcome)
     }
 
-    fn begin(&self) -> (f64, [u64; 5]) {
-        (self.seconds(), self.counts())
-    }
-
-    fn counts(&self) -> [u64; 5] {
-        let counters = self.disk.counters();
-        [&counters.reads, &counters.writes, &counters.flushes, &counters.read_bytes, &counters.written_bytes]
-            .map(|counter| counter.load(Ordering::Relaxed))
+    fn begin(&self) -> (f64, DeviceUse) {
+        (self.subject.seconds(), self.subject.device())
     }
 
     /// Everything is durable: that counts, too.
-    fn ended(&self, (began, before): (f64, [u64; 5]), outcome: Outcome) -> io::Result<Outcome> {
-        self.ask(|store| async move { store.sync().await })?.map_err(told)?;
-        let seconds = self.seconds() - began;
-        let after = self.counts();
-        let [device_reads, device_writes, device_flushes, read, written] =
-            std::array::from_fn(|index| after[index] - before[index]);
+    fn ended(&mut self, (began, before): (f64, DeviceUse), outcome: Outcome) -> io::Result<Outcome> {
+        self.subject.sync()?;
+        let seconds = self.subject.seconds() - began;
+        let device = self.subject.device().since(&before);
         let mb_s = (outcome.read_bytes + outcome.written_bytes) as f64 / 1e6 / seconds.max(1e-9);
-        let device_bytes = read + written;
-        Ok(Outcome { seconds, mb_s, device_reads, device_writes, device_flushes, device_bytes, ..outcome })
+        Ok(Outcome {
+            seconds,
+            mb_s,
+            device_reads: device.reads,
+            device_writes: device.writes,
+            device_flushes: device.flushes,
+            device_bytes: device.read_bytes + device.written_bytes,
+            ..outcome
+        })
     }
 }
 

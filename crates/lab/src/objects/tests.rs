@@ -1,9 +1,12 @@
 use super::*;
 use crate::history::synthetic::{Common, Sizes};
+use ashlar_models::ModelFile;
+use ashlar_regions::{Config, Memory};
+use ashlar_units::Bytes as Size;
 
 const DISK: Size = Size::mib(512);
 
-fn bench() -> Bench {
+fn bench() -> Bench<OnRegions> {
     let model = ModelFile::preset("wd-re3").expect("a preset");
     let config = Config { region: Size::mib(16), ..Config::default() };
     Bench::new(DISK, &model, config, Memory::default(), 1).expect("a store")

@@ -18,6 +18,8 @@ pub struct DeviceUse {
     pub writes: u64,
     /// Bytes of them.
     pub written_bytes: u64,
+    /// Flushes; zero where the kernel does not count them (before Linux 5.5).
+    pub flushes: u64,
     /// Seconds in which something was under way.
     pub busy_s: f64,
 }
@@ -34,6 +36,7 @@ impl DeviceUse {
             read_bytes: number(2)? * SECTOR,
             writes: number(4)?,
             written_bytes: number(6)? * SECTOR,
+            flushes: number(15).unwrap_or(0),
             busy_s: number(9)? as f64 / 1e3,
         })
     }
@@ -45,6 +48,7 @@ impl DeviceUse {
             read_bytes: self.read_bytes.saturating_sub(before.read_bytes),
             writes: self.writes.saturating_sub(before.writes),
             written_bytes: self.written_bytes.saturating_sub(before.written_bytes),
+            flushes: self.flushes.saturating_sub(before.flushes),
             busy_s: (self.busy_s - before.busy_s).max(0.0),
         }
     }

@@ -128,6 +128,14 @@ impl Ground {
         }
     }
 
+    /// Copies the image, which is not mounted, to a file.
+    pub fn keep(&self, to: &Path) -> io::Result<()> {
+        match &self.kind {
+            GroundKind::Image(image) => image.keep(to),
+            _ => Err(failed(to, "only images can be kept")),
+        }
+    }
+
     /// Processor time of servers.
     pub fn server_cpu(&self) -> Duration {
         let (ended, process) = match &self.kind {
@@ -224,13 +232,30 @@ impl ImageGround {
         }
     }
 
+    /// Keeps the image; it is not mounted.
+    fn keep(&self, to: &Path) -> io::Result<()> {
+        let mut copy = Command::new("cp");
+        run("cp", copy.args(["--reflink=auto", "--sparse=auto"]).arg(&self.image).arg(to)).map(drop)
+    }
+
     /// The file for the loop device: the image, or what the emulated device shows of it.
     fn served(&mut self) -> io::Result<PathBuf> {
-        let Some(model) = &self.options.device else { return Ok(self.image.clone()) };
+        if self.options.device.is_none() && !self.options.sparse {
+            return Ok(self.image.clone());
+        }
         let shown = self.home.join("dev").join("disk");
         let log = self.home.join("serve.log");
         let mut command = Command::new(&self.home.program);
-        command.args(["device", "serve", "--model", model, "--seed", &self.options.seed.to_string()]);
+        command.args(["device", "serve", "--seed", &self.options.seed.to_string()]);
+        if let Some(model) = &self.options.device {
+            command.args(["--model", model]);
+        }
+        if let Some(trace) = &self.options.trace {
+            command.arg("--trace").arg(trace);
+        }
+        if self.options.sparse {
+            command.arg("--sparse");
+        }
         command.arg("--backing").arg(&self.image).arg("--file").arg(&shown);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
@@ -249,7 +274,8 @@ impl ImageGround {
                 self.server = Some(child);
                 let found = std::fs::metadata(&shown)?.len();
                 if found < len {
-                    let text = format!("the model {model} shows {} of its {}", Bytes(found), Bytes(len));
+                    let model = self.options.device.as_deref().unwrap_or("without a model");
+                    let text = format!("the device, {model}, shows {} of its {}", Bytes(found), Bytes(len));
                     return Err(failed(&self.image, text));
                 }
                 Ok(shown)

@@ -79,6 +79,19 @@ impl Stand {
         &self.path
     }
 
+    /// Where its file system is mounted.
+    pub fn root(&self) -> &Path {
+        self.ground.root()
+    }
+
+    /// Unmounts it, writes what is on its image into the file `to`, without what was in the directory for work, and puts
+    /// everything away. Holes stay holes.
+    pub fn keep(mut self, to: &Path) -> io::Result<()> {
+        std::fs::remove_dir_all(self.ground.root().join(OWN))?;
+        let kept = self.ground.unmount().and_then(|()| self.ground.keep(to));
+        kept.and(self.away())
+    }
+
     /// As `/proc/self/mountinfo` calls it, as in `ext4`.
     pub fn file_system(&self) -> &str {
         &self.file_system

@@ -52,6 +52,10 @@ pub struct StandOptions {
     pub place: Place,
     /// An emulated device below it: the name of a model, or a file that ends in `.toml`.
     pub device: Option<String>,
+    /// Blocks full of zeros take no room in the image; for this it is served, by the emulated device or at full speed.
+    pub sparse: bool,
+    /// A file that gets a line of JSON for each request of the emulated device, anew with each mount.
+    pub trace: Option<PathBuf>,
     /// More options for mkfs, of a new image.
     pub mkfs_options: Option<String>,
     /// More options for `mount -o`, of images.
@@ -74,6 +78,8 @@ impl StandOptions {
         StandOptions {
             place,
             device: None,
+            sparse: false,
+            trace: None,
             mkfs_options: None,
             mount_options: None,
             in_place: false,

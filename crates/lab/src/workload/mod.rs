@@ -21,6 +21,8 @@ pub use calls::{Caller, Opened, Thread};
 pub use fileset::depth;
 pub use values::{Parameter, Unit, Values, WorkloadError};
 
+pub(crate) use object::directory_of_object;
+
 use crate::trace::Record;
 
 /// A kind of workload.

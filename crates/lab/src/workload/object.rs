@@ -31,8 +31,13 @@ pub static OBJECT_BENCH: Kind = Kind {
     plan,
 };
 
+/// The directory of an object, of 256.
+pub(crate) fn directory_of_object(object: u64) -> u64 {
+    (object >> 16 ^ object & 0xffff) % 256
+}
+
 fn path(object: u64) -> String {
-    format!("/objects/{}/{object:08x}", (object >> 16 ^ object & 0xffff) % 256)
+    format!("/objects/{}/{object:08x}", directory_of_object(object))
 }
 
 fn write(caller: &mut Caller, object: u64, size: u64, unit: u64, sync: bool) {

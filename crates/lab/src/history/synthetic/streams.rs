@@ -59,11 +59,16 @@ impl Streams {
         all
     }
 
+    /// Requests of both streams.
+    pub fn requests(&self) -> u64 {
+        self.transformations + (self.transformations as f64 * self.intensity) as u64
+    }
+
     /// Gives the history to `builder`. `seen` gets the number of requests so far.
     pub fn run(&self, builder: &mut Builder, stop: &AtomicBool, seen: &dyn Fn(u64)) -> io::Result<()> {
         let mut world = World::new(&self.common, builder)?;
         let table = table(self.target);
-        let total = self.transformations + (self.transformations as f64 * self.intensity) as u64;
+        let total = self.requests();
         let share = self.transformations as f64 / total.max(1) as f64;
         // Each stream has its own files; the temporal one's are here.
         let (mut temporal, mut temporal_bytes) = (Vec::new(), 0u64);
