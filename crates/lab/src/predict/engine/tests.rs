@@ -161,7 +161,9 @@ fn processes_that_follow_each_other_take_their_times_together() {
 fn who_waits_for_another_thread_must_be_woken() {
     let run = |hand: &[(u64, f64)], hand_overs: bool| {
         let mut vector = Vector::named("exact");
-        [Family::STAT, Family::MKDIR].map(|family| vector.set(family, 0, Value::exact(1.0)));
+        for family in [Family::STAT, Family::MKDIR] {
+            vector.set(family, 0, Value::exact(1.0));
+        }
         hand.iter().for_each(|(processors, time)| vector.set(Family::HAND, *processors, Value::exact(*time)));
         let call = |thread, op, path| Record { thread, ..Record::new(op, path) };
         let make = call(1, Op::Mkdir, "/m/made");
