@@ -160,6 +160,10 @@ pub struct ObjectBenchArguments {
     /// For twovalue and synwrite: each write is synced.
     #[arg(long)]
     pub sync: bool,
+    /// For regions, in virtual time: microseconds that the host takes before each request. With 0 a synced write would follow
+    /// another one without losing a turn of the disk.
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 100)]
+    pub host_us: u32,
     /// Bytes of a region.
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub region: Bytes,

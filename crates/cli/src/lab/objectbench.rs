@@ -21,6 +21,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// Requests of the second stream for each of the first.
 const INTENSITY: f64 = 2.0;
@@ -229,7 +230,8 @@ fn on_regions(
     let config = Config { region: arguments.region, large_block: arguments.large_block, ..Config::default() };
     let bytes = arguments.memory.unwrap_or(STORE_MEMORY);
     let memory = Memory { bytes, ..Memory::default() };
-    let made = Bench::<OnRegions>::new(size, &model, config, memory, arguments.seed);
+    let host = Duration::from_micros(arguments.host_us.into());
+    let made = Bench::<OnRegions>::new(size, &model, config, memory, host, arguments.seed);
     let mut bench = made.map_err(|error| failed(error).with_code(2))?;
     let aged = match arguments.aged {
         None => None,

@@ -1,6 +1,7 @@
 //! Our region store. Everything runs in one simulation: engine, the disk's model and the clock. Objects are full of one byte,
 //! and blocks full of it take no memory ([`Filled`]); the engine computes and compares checksums of them all the same. The
-//! processor takes no time.
+//! processor takes no time but what is said for each request: with none at all a write that must reach the medium would follow
+//! another one without losing a turn of the disk, which no host does.
 
 use super::{Bench, DiskTime, Subject};
 use crate::stand::DeviceUse;
@@ -16,6 +17,7 @@ use bytes::Bytes;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// A region store on an emulated disk, in virtual time.
 pub struct OnRegions {
@@ -25,6 +27,8 @@ pub struct OnRegions {
     memory: Memory,
     store: Option<Regions>,
     fill: Bytes,
+    /// What the host takes for a request.
+    host: Duration,
 }
 
 fn told(error: impl std::fmt::Display) -> io::Error {
@@ -36,12 +40,19 @@ fn name(object: u64) -> io::Result<Name> {
 }
 
 impl Bench<OnRegions> {
-    /// An empty region store on a disk of `size` bytes, as slow as `model`.
+    /// An empty region store on a disk of `size` bytes, as slow as `model`, and a host that takes so long before each request.
     ///
     /// # Errors
     /// A size that does not fit, a model that does not build.
-    pub fn new(size: Size, model: &ModelFile, config: Config, memory: Memory, seed: u64) -> io::Result<Self> {
-        Ok(Bench::with(OnRegions::new(size, model, config, memory, seed)?, Vec::new(), seed))
+    pub fn new(
+        size: Size,
+        model: &ModelFile,
+        config: Config,
+        memory: Memory,
+        host: Duration,
+        seed: u64,
+    ) -> io::Result<Self> {
+        Ok(Bench::with(OnRegions::new(size, model, config, memory, host, seed)?, Vec::new(), seed))
     }
 
     /// Closes the store and opens it again, with empty caches.
@@ -67,7 +78,14 @@ impl Bench<OnRegions> {
 }
 
 impl OnRegions {
-    fn new(size: Size, model: &ModelFile, config: Config, memory: Memory, seed: u64) -> io::Result<OnRegions> {
+    fn new(
+        size: Size,
+        model: &ModelFile,
+        config: Config,
+        memory: Memory,
+        host: Duration,
+        seed: u64,
+    ) -> io::Result<OnRegions> {
         let sim = Sim::new(seed, Schedule::Fifo);
         let child: Device = Arc::new(Filled::new(Blocks(size.0 / BLOCK_LEN as u64)));
         let time = Arc::new(Mutex::new(DiskTime::default()));
@@ -77,7 +95,7 @@ impl OnRegions {
             .with_trace(Arc::new(move |record| sums.lock().unwrap_or_else(PoisonError::into_inner).add(record)));
         let disk = Arc::new(Checked::new(Arc::new(emulated), sim.env()));
         let fill = Bytes::from(vec![FILL; config.large_block.0 as usize]);
-        let mut made = OnRegions { sim, disk, time, memory, store: None, fill };
+        let mut made = OnRegions { sim, disk, time, memory, store: None, fill, host };
         let (env, device): (_, Device) = (made.sim.env(), made.disk.clone());
         made.run(async move { ashlar_regions::format(&env, &device, config).await.map_err(told) })??;
         made.reopen()?;
@@ -94,6 +112,21 @@ impl OnRegions {
         F: Future<Output = T> + Send + 'static,
     {
         self.run(work(self.store.clone().ok_or_else(|| told("the store is closed"))?))
+    }
+
+    /// A request, behind what the host takes for it.
+    fn request<T: Send + 'static, F>(&self, work: impl FnOnce(Regions) -> F) -> io::Result<T>
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        let (env, host) = (self.sim.env(), self.host);
+        self.ask(|store| {
+            let work = work(store);
+            async move {
+                env.sleep(host).await;
+                work.await
+            }
+        })
     }
 
     fn reopen(&mut self) -> io::Result<()> {
@@ -121,7 +154,7 @@ impl Subject for OnRegions {
         let durability = if sync { Durability::Sync } else { Durability::Async };
         let change = Change { durability, ..Change::default() };
         let put = Put { change, expected: Some(size), ..Put::default() };
-        match self.ask(|store| async move { store.put(&name, data, put).await })? {
+        match self.request(|store| async move { store.put(&name, data, put).await })? {
             Ok(_) => Ok(true),
             Err(Error::NoSpace) => Ok(false),
             Err(error) => Err(told(error)),
@@ -130,14 +163,14 @@ impl Subject for OnRegions {
 
     fn get(&mut self, object: u64, _size: u64) -> io::Result<()> {
         let name = name(object)?;
-        let read = self.ask(|store| async move { store.get(&name, 0..u64::MAX, Condition::Any).await })?;
+        let read = self.request(|store| async move { store.get(&name, 0..u64::MAX, Condition::Any).await })?;
         read.map(drop).map_err(told)
     }
 
     fn delete(&mut self, object: u64) -> io::Result<()> {
         let name = name(object)?;
         let change = Change { durability: Durability::Async, ..Change::default() };
-        self.ask(|store| async move { store.delete(&name, change).await })?.map_err(told)
+        self.request(|store| async move { store.delete(&name, change).await })?.map_err(told)
     }
 
     /// The store has its own clock, and the next request comes when the one before is done.
