@@ -472,8 +472,11 @@ fn options_are_searched_on_aged_images() {
     let classes = ["no-journal", "stale-data", "metadata", "data"];
     let rank = |class: &Value| classes.iter().position(|name| class == *name).expect("a class");
     for best in tuned["best"].as_array().expect("a list") {
-        let fits = measured.iter().filter(|scored| rank(&scored["class"]) >= rank(&best["at_least"])).map(mean);
-        assert_eq!(fits.fold(0.0, f64::max), mean(best), "{tuned}");
+        let fits = || measured.iter().filter(|scored| rank(&scored["class"]) >= rank(&best["at_least"]));
+        let is_default = |scored: &Value| scored["options"].as_array().expect("a list").is_empty();
+        // What cannot be told from the defaults is not better than they are, where they are safe enough.
+        let sure = |scored: &&Value| scored["distinguishable"] == true || is_default(scored) || !fits().any(is_default);
+        assert_eq!(fits().filter(sure).map(mean).fold(0.0, f64::max), mean(best), "{tuned}");
     }
     assert_put_away(&scratch);
     let left: Vec<_> = std::fs::read_dir(&scratch.0).expect("it is there").flatten().map(|e| e.file_name()).collect();
