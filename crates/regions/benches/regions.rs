@@ -9,7 +9,7 @@ mod watch;
 use ashlar_block::{Device, Durability as Written, IoContext};
 use ashlar_devices::Memory as Ram;
 use ashlar_env::Env;
-use ashlar_env::real::Real;
+use ashlar_env::real::{Real, small_pages};
 use ashlar_objects::{Change, Condition, Durability, Engine, Name, Put};
 use ashlar_regions::{Config, Memory, Regions, format};
 use ashlar_units::{Bytes as Size, Lba};
@@ -36,6 +36,8 @@ const CONTENTS: usize = 128 << 20;
 fn main() {
     let only: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let wanted = move |name: &str| only.is_empty() || only.iter().any(|only| name.contains(only.as_str()));
+    // As the servers do.
+    small_pages();
     let real = Real::start(1).expect("io_uring is needed");
     let env = real.env();
     real.block_on(async move {

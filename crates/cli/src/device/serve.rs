@@ -9,7 +9,7 @@ use crate::output::{Failure, Output};
 use ashlar_block::{Checked, Device, IoContext, Layer};
 use ashlar_devices::{FileDevice, Memory, OpenOptions, Sparse};
 use ashlar_emulated::{Emulated, Traced};
-use ashlar_env::real::Real;
+use ashlar_env::real::{Real, small_pages};
 use ashlar_faults::Faulty;
 use ashlar_fuse::Mount;
 use ashlar_nbd::{Address, ByteDevice, DiskFile, Export, Limits, Server, Tls};
@@ -102,8 +102,8 @@ fn stack(
 /// Where the contents are.
 fn medium(serve: &Serve, modelled: Option<Bytes>, real: &Real) -> Result<Device, Failure> {
     let Some(path) = &serve.backing else {
-        // Contents come 4 KiB here and there, and a huge page would be cleared for each. Without the wish it works as well.
-        let _ = rustix::thread::disable_transparent_huge_pages(true);
+        // Contents come 4 KiB here and there.
+        small_pages();
         return Ok(Arc::new(Memory::new(serve.size.or(modelled).unwrap_or(MEMORY).to_blocks_down())));
     };
     let create = serve.size.or(modelled.map(|size| size.to_blocks_down().to_bytes()));

@@ -152,6 +152,7 @@ pub fn objects(pool: Option<&Path>, command: ObjectsCommand, output: &Output) ->
         return Ok(code);
     }
     let stop = crate::device::on_signal()?;
+    ashlar_env::real::small_pages();
     match command {
         ObjectsCommand::Put { mut to, file, new } => {
             if to.key.is_empty() || to.key.ends_with('/') {

@@ -9,7 +9,7 @@ use crate::config;
 use crate::output::{Failure, Output};
 use crate::request::Done;
 use ashlar_env::BoxFuture;
-use ashlar_env::real::Real;
+use ashlar_env::real::{Real, small_pages};
 use ashlar_objects::Store;
 use ashlar_s3::{BucketError, BucketInfo, Buckets, Credentials, Limits, Options, Server, Tls};
 use std::path::Path;
@@ -91,6 +91,7 @@ pub fn serve(pool: Option<&Path>, serve: &S3Serve, output: &Output) -> Result<Ex
     let encrypts = tls.is_some();
     let stop = crate::device::on_signal()?;
     let threads = config::threads(serve.threads);
+    small_pages();
     let real = Arc::new(Real::start(threads).map_err(|error| Failure::new(error.to_string()))?);
     let ground = Arc::new(Ground::new(real.env(), directory, serve.memory));
     let open = credentials.is_none();

@@ -229,6 +229,13 @@ impl Ord for Timer {
     }
 }
 
+/// Asks for small pages from now on, in the whole process. Whoever touches a little memory here and a little there has the kernel
+/// clear 2 MiB for each with huge ones, which on a virtual machine may take 2 ms. Where the kernel does not grant that, all works
+/// as well.
+pub fn small_pages() {
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
+}
+
 /// Worker threads and a few helpers for blocking work. Dropping it stops the workers; tasks that still wait are dropped.
 pub struct Real {
     shared: Arc<RealShared>,
