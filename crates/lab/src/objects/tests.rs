@@ -63,7 +63,7 @@ fn a_synced_write_behind_another_loses_a_turn() {
     let rate = |host_us| {
         let host = Duration::from_micros(host_us);
         let config = Config { region: Size::mib(256), ..Config::default() };
-        let made = Bench::new(Size::mib(1024), &model, config, Memory::default(), host, 1);
+        let made = Bench::new(Size::mib(2048), &model, config, Memory::default(), host, 1);
         let mut bench = made.expect("a store");
         let mix = Mix::TwoValue { ratio: 1.0, small: 4096, sync: true };
         bench.measure(&mix, 200, &AtomicBool::new(false), &|_| {}).expect("measured").mb_s
