@@ -1,20 +1,13 @@
 //! Blocks full of zeros take no room below: for images of which nobody reads the contents, as of a file system that ages.
 //!
-//! A write of zeros to blocks that were never written otherwise reaches nobody, for the device below has holes there, or zeros. To
-//! others it is a discard. Which those are is a bit for each block, set before a write goes down and never cleared: what is
-//! discarded twice does no harm, and no order of overlapping requests can make the bit wrong.
+//! A write of zeros to what is a hole below goes nowhere, and to others it is a discard. Which those are, the device below says.
 
 use ashlar_block::{Capability, Device, Durability, Error, Extent, Geometry, IoContext, Layer, Result, blocks_of};
 use ashlar_units::{BLOCK_LEN, Blocks, Lba};
 use bytes::Bytes;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// See the module.
-pub struct Sparse {
-    child: Device,
-    /// A bit for each block that may hold something.
-    written: Box<[AtomicU64]>,
-}
+pub struct Sparse(Device);
 
 /// Neighbouring blocks of a write that go one way.
 struct Run {
@@ -33,37 +26,24 @@ impl Sparse {
     /// Over a device whose discarded blocks are zeros.
     ///
     /// # Errors
-    /// `Misuse`, if they are not; those of asking where the holes are.
-    pub async fn new(child: Device, context: IoContext) -> Result<Sparse> {
-        if !child.capability().discard_zeroes {
-            return Err(Error::misuse(format!(
-                "{}: what is discarded there does not become zeros, so zeros take room; leave --sparse out",
+    /// `Misuse`, if they are not.
+    pub fn new(child: Device) -> Result<Sparse> {
+        match child.capability().discard_zeroes {
+            true => Ok(Sparse(child)),
+            false => Err(Error::misuse(format!(
+                "{}: what is discarded there does not become zeros, so zeros take room; leave the layer out",
                 child.name()
-            )));
-        }
-        let capacity = child.geometry().capacity;
-        let written = (0..capacity.0.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        let sparse = Sparse { child, written };
-        let mut at = Lba(0);
-        while at.0 < capacity.0 {
-            let Extent { hole, count } = sparse.child.extent(context, at, Blocks(capacity.0 - at.0)).await?;
-            if !hole {
-                sparse.mark(at, count);
-            }
-            at += count;
-        }
-        Ok(sparse)
-    }
-
-    fn mark(&self, at: Lba, count: Blocks) {
-        for block in at.0..at.0 + count.0 {
-            self.written[(block / 64) as usize].fetch_or(1 << (block % 64), Ordering::AcqRel);
+            ))),
         }
     }
 
-    fn may_hold(&self, at: Lba, count: Blocks) -> bool {
-        let held = |block: u64| self.written[(block / 64) as usize].load(Ordering::Acquire) >> (block % 64) & 1 == 1;
-        (at.0..at.0 + count.0).any(held)
+    /// Makes blocks a hole, if they are not.
+    async fn clear(&self, context: IoContext, mut at: Lba, mut count: Blocks) -> Result<()> {
+        let extent = self.0.extent(context, at, count).await?;
+        if extent.hole {
+            (at, count) = (at + extent.count, Blocks(count.0.saturating_sub(extent.count.0)));
+        }
+        if count == Blocks(0) { Ok(()) } else { self.0.discard(context, at, count).await }
     }
 }
 
@@ -91,16 +71,16 @@ fn runs(at: Lba, pieces: &[Bytes]) -> Vec<Run> {
 
 impl Layer for Sparse {
     fn name(&self) -> String {
-        format!("{}, sparse", self.child.name())
+        format!("{}, sparse", self.0.name())
     }
     fn geometry(&self) -> Geometry {
-        self.child.geometry()
+        self.0.geometry()
     }
     fn capability(&self) -> Capability {
-        self.child.capability()
+        self.0.capability()
     }
     async fn read(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
-        self.child.read(context, at, count).await
+        self.0.read(context, at, count).await
     }
     async fn write(&self, context: IoContext, at: Lba, pieces: Vec<Bytes>, durability: Durability) -> Result<()> {
         let runs = runs(at, &pieces);
@@ -108,24 +88,21 @@ impl Layer for Sparse {
         let flush = durability == Durability::Forced && runs.iter().any(|run| run.zeros);
         let durability = if flush { Durability::Cached } else { durability };
         for Run { at, zeros, pieces } in runs {
-            let count = blocks_of(&pieces);
-            if !zeros {
-                self.mark(at, count);
-                self.child.write(context, at, pieces, durability).await?;
-            } else if self.may_hold(at, count) {
-                self.child.discard(context, at, count).await?;
+            match zeros {
+                true => self.clear(context, at, blocks_of(&pieces)).await?,
+                false => self.0.write(context, at, pieces, durability).await?,
             }
         }
-        if flush { self.child.flush(context).await } else { Ok(()) }
+        if flush { self.0.flush(context).await } else { Ok(()) }
     }
     async fn flush(&self, context: IoContext) -> Result<()> {
-        self.child.flush(context).await
+        self.0.flush(context).await
     }
     async fn discard(&self, context: IoContext, at: Lba, count: Blocks) -> Result<()> {
-        self.child.discard(context, at, count).await
+        self.0.discard(context, at, count).await
     }
     async fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
-        self.child.extent(context, at, count).await
+        self.0.extent(context, at, count).await
     }
 }
 
@@ -142,7 +119,7 @@ mod tests {
 
     async fn empty(_: Env) -> Device {
         let below: Device = Arc::new(Memory::new(Blocks(256)));
-        Arc::new(Sparse::new(below, CONTEXT).await.expect("memory is sparse"))
+        Arc::new(Sparse::new(below).expect("memory is sparse"))
     }
     conformance!(sparse, empty);
 
@@ -157,7 +134,7 @@ mod tests {
             let ones = || Bytes::from(vec![1; BLOCK_LEN]);
             // One block was there before.
             below.write(CONTEXT, Lba(9), vec![ones()], Durability::Cached).await.expect("space");
-            let sparse = Sparse::new(below.clone(), CONTEXT).await.expect("memory is sparse");
+            let sparse = Sparse::new(below.clone()).expect("memory is sparse");
             let mut data = vec![0; 12 * BLOCK_LEN];
             data[5 * BLOCK_LEN + 17] = 1;
             let pieces = vec![Bytes::from(data.clone())];

@@ -1,6 +1,6 @@
 //! Fuzz target of descriptions of stacks; see `ashlar_fuzz`.
 
-use crate::{CheckedSpec, EmulatedSpec, FaultySpec, JoinedSpec, MemorySpec, RaidSpec, Spec, Stack};
+use crate::{CheckedSpec, EmulatedSpec, FaultySpec, JoinedSpec, MemorySpec, RaidSpec, SparseSpec, Spec, Stack};
 use ashlar_env::sim::{Schedule, Sim};
 use ashlar_fuzz::{bounded, config, hostile};
 use proptest::prelude::*;
@@ -23,6 +23,7 @@ fn spec() -> impl Strategy<Value = Spec> {
             Spec::Raid(RaidSpec { of, level: None, queue, verify: Default::default(), parity: Default::default() })
         }),
         name().prop_map(|of| Spec::Checked(CheckedSpec { of })),
+        name().prop_map(|of| Spec::Sparse(SparseSpec { of })),
         (name(), prop_oneof![3 => Just("wd-re3".to_string()), 1 => "[a-z./]{0,9}"], any::<u64>())
             .prop_map(|(of, model, seed)| Spec::Emulated(EmulatedSpec { of, model, seed, state: None })),
         (name(), prop::sample::subsequence(&FAULTS[..], 0..4), any::<u64>()).prop_map(|(of, faults, seed)| {

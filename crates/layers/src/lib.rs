@@ -25,7 +25,7 @@ mod fuzz;
 
 use ashlar_array::{Array, Level, NamedDevice, Options, ParityRule, Verify};
 use ashlar_block::{Checked, Device, Error, Kind, Result, ResultExt};
-use ashlar_devices::{FileDevice, Joined, Memory, OpenOptions};
+use ashlar_devices::{FileDevice, Joined, Memory, OpenOptions, Sparse};
 use ashlar_emulated::Emulated;
 use ashlar_env::{BoxFuture, Env};
 use ashlar_faults::{Fault, Faulty};
@@ -69,6 +69,14 @@ pub struct JoinedSpec {
 #[serde(deny_unknown_fields)]
 pub struct CheckedSpec {
     /// Name of the layer below.
+    pub of: String,
+}
+
+/// Blocks full of zeros take no room below: they become holes. For images of which nobody reads the contents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SparseSpec {
+    /// Name of the layer below, whose discarded blocks are zeros.
     pub of: String,
 }
 
@@ -179,6 +187,8 @@ pub enum Spec {
     Proximal(ProximalSpec),
     /// See [`RaidSpec`].
     Raid(RaidSpec),
+    /// See [`SparseSpec`].
+    Sparse(SparseSpec),
 }
 
 impl Spec {
@@ -189,6 +199,7 @@ impl Spec {
             Spec::Joined(JoinedSpec { of }) | Spec::Raid(RaidSpec { of, .. }) => of.iter().collect(),
             Spec::Proximal(ProximalSpec { data, staging, .. }) => vec![data, staging],
             Spec::Checked(CheckedSpec { of })
+            | Spec::Sparse(SparseSpec { of })
             | Spec::Emulated(EmulatedSpec { of, .. })
             | Spec::Faulty(FaultySpec { of, .. }) => vec![of],
         }
@@ -263,6 +274,7 @@ pub fn layers() -> Vec<LayerInfo> {
         info::<MemorySpec>("memory"),
         info::<ProximalSpec>("proximal"),
         info::<RaidSpec>("raid"),
+        info::<SparseSpec>("sparse"),
     ]
 }
 
@@ -390,6 +402,10 @@ impl<'a> Site<'a> {
                 let child = self.build(&spec.of).await?;
                 Arc::new(Checked::new(child, env.clone()))
             }
+            Spec::Sparse(spec) => {
+                let child = self.build(&spec.of).await?;
+                Arc::new(Sparse::new(child).within(within)?)
+            }
             Spec::Emulated(spec) => {
                 let model = ModelFile::find(&spec.model, base);
                 let model = model.map_err(|error| Error::misuse(error.to_string()).within(within()))?;
@@ -466,13 +482,14 @@ mod tests {
     #[test]
     fn stacks_are_built_of_named_layers() {
         let text = r#"
-            devices = ["top", "c", "p"]
+            devices = ["top", "s", "p"]
             layer.top.checked = { of = "slow" }
             layer.slow.emulated = { of = "bad", model = "wd-re3" }
             layer.bad.faulty = { of = "both", seed = 7, faults = ["lse at 0..4KiB", "flip p 1e-6 on read"] }
             layer.both.joined = { of = ["a", "b"] }
             layer.a.memory = { size = "1MiB" }
             layer.b.memory = { size = "2MiB" }
+            layer.s.sparse = { of = "c" }
             layer.c.memory = { size = "4MiB" }
             layer.p.proximal = { data = "d", staging = "f", size = "8MiB", make = true }
             layer.d.memory = { size = "16MiB" }

@@ -6,9 +6,10 @@ use super::trace::{Taps, TraceFile};
 use crate::arguments::{Exported, Serve};
 use crate::config;
 use crate::output::{Failure, Output};
-use ashlar_block::{Checked, Device, IoContext, Layer};
+use ashlar_block::{Checked, Device, Layer};
 use ashlar_devices::{FileDevice, Memory, OpenOptions, Sparse};
 use ashlar_emulated::{Emulated, Traced};
+use ashlar_env::Env;
 use ashlar_env::real::{Real, small_pages};
 use ashlar_faults::Faulty;
 use ashlar_fuse::Mount;
@@ -39,7 +40,7 @@ pub fn serve(serve: &Serve, output: &Output) -> Result<ExitCode, Failure> {
     let real = Arc::new(real);
     let trace = serve.trace.as_deref().map(TraceFile::create).transpose()?;
     let taps = Arc::new(Taps::default());
-    let (device, emulated) = stack(serve, trace.as_ref(), &taps, &real)?;
+    let (device, emulated) = stack(serve, trace.as_ref(), &taps, &real.env())?;
     let served = format!("{} of {}", device.geometry().capacity.to_bytes(), device.name());
     // At the top: what fails on purpose must not poison the checks, nor be hidden in the time of the model.
     let faulty = Arc::new(Faulty::with_faults(device, serve.fault_seed, &serve.fault, real.env())?);
@@ -80,17 +81,16 @@ fn stack(
     serve: &Serve,
     file: Option<&TraceFile>,
     taps: &Arc<Taps>,
-    real: &Real,
+    env: &Env,
 ) -> Result<(Device, Option<Arc<Emulated>>), Failure> {
-    let env = &real.env();
     let model = serve.model.as_ref().or(serve.model_file.as_ref()).map(|model| find(model)).transpose()?;
     let trace = taps.trace(file);
     let Some(model) = model else {
-        let traced = Traced::new(medium(serve, None, real)?, env.clone(), trace);
+        let traced = Traced::new(medium(serve, None, env)?, env.clone(), trace);
         return Ok((Arc::new(Checked::new(Arc::new(traced), env.clone())), None));
     };
     let built = model.build(serve.seed)?;
-    let medium = medium(serve, Some(Bytes(built.capacity())), real)?;
+    let medium = medium(serve, Some(Bytes(built.capacity())), env)?;
     let mut emulated = Emulated::of_model(medium, &model.name, built, env.clone())?.with_trace(trace);
     if let Some(backing) = serve.backing.as_ref().filter(|_| model.wears() && !serve.exported.read_only) {
         emulated = emulated.kept_in(&backing.with_added_extension("model"), &model, serve.seed)?;
@@ -100,7 +100,7 @@ fn stack(
 }
 
 /// Where the contents are.
-fn medium(serve: &Serve, modelled: Option<Bytes>, real: &Real) -> Result<Device, Failure> {
+fn medium(serve: &Serve, modelled: Option<Bytes>, env: &Env) -> Result<Device, Failure> {
     let Some(path) = &serve.backing else {
         // Contents come 4 KiB here and there.
         small_pages();
@@ -112,7 +112,7 @@ fn medium(serve: &Serve, modelled: Option<Bytes>, real: &Real) -> Result<Device,
         return Err(Failure::new(format!("{}: {message}", path.display())));
     }
     let options = OpenOptions { create, read_only: serve.exported.read_only, buffered: false };
-    let device = FileDevice::open(path, &options, real.env())?;
+    let device = FileDevice::open(path, &options, env.clone())?;
     let found = device.geometry().capacity;
     match serve.size {
         Some(wanted) if wanted.to_blocks_down() != found => Err(Failure::new(format!(
@@ -120,10 +120,7 @@ fn medium(serve: &Serve, modelled: Option<Bytes>, real: &Real) -> Result<Device,
             path.display(),
             found.to_bytes()
         ))),
-        _ if serve.sparse => {
-            let sparse = Sparse::new(Arc::new(device), IoContext::foreground("sparse"));
-            Ok(Arc::new(real.block_on(sparse)?))
-        }
+        _ if serve.sparse => Ok(Arc::new(Sparse::new(Arc::new(device))?)),
         _ => Ok(Arc::new(device)),
     }
 }
