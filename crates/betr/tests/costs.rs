@@ -1,16 +1,19 @@
 //! What operations cost the device (section 6 of the digest): checks 3, 5, 7, 9 and 10 of BetrFS 0.2, counted at the device.
 
+mod common;
+
 use ashlar_betr::{Betr, Options, Zones};
 use ashlar_block::{Checked, Device};
 use ashlar_devices::Memory;
 use ashlar_emulated::Emulated;
-use ashlar_env::sim::{Schedule, Sim};
 use ashlar_env::{Env, Instant};
 use ashlar_models::ModelFile;
 use ashlar_pool::{Compression, Config, Creation, Pool};
 use ashlar_units::{Blocks, Bytes};
-use ashlar_vfs::{DirEntry, FileKind, FileSystem, Ino, NewNode, ROOT, RenameMode, WriteMode};
-use std::future::Future;
+use ashlar_vfs::{DirEntry, FileKind, FileSystem, Ino, ROOT, RenameMode, WriteMode};
+use common::{node, simulate};
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -80,16 +83,6 @@ impl House {
     }
 }
 
-fn simulate<T: Send + 'static, F: Future<Output = T> + Send + 'static>(seed: u64, test: impl FnOnce(Env) -> F) -> T {
-    let sim = Sim::new(seed, Schedule::Random);
-    let run = test(sim.env());
-    sim.run(run).unwrap_or_else(|_| panic!("seed {seed}: deadlock"))
-}
-
-fn node(kind: FileKind) -> NewNode {
-    NewNode { kind, permissions: 0o755, uid: 0, gid: 0, device: 0, umask: 0, open: false }
-}
-
 /// Makes a file and writes so many bytes, a MiB at a time.
 async fn make(betr: &Betr, parent: Ino, name: &str, len: u64) -> Ino {
     let file = betr.create(parent, name.as_bytes(), node(FileKind::File)).await.expect("made").ino;
@@ -101,15 +94,10 @@ async fn fill(betr: &Betr, file: Ino, len: u64) {
     let mut at = 0;
     while at < len {
         let piece = MIB.min(len - at);
-        let mut state = file << 32 | at | 1;
-        let mut data = Vec::with_capacity(piece as usize + 8);
-        while data.len() < piece as usize {
-            // No two are alike, and nothing is there to compress (splitmix64).
-            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let mixed = (state ^ state >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            data.extend((mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB).to_le_bytes());
-        }
-        betr.write(file, at, data[..piece as usize].to_vec().into(), WriteMode::default()).await.expect("written");
+        // No two are alike, and nothing is there to compress.
+        let mut data = vec![0; piece as usize];
+        Pcg64Mcg::seed_from_u64(file << 32 | at).fill_bytes(&mut data);
+        betr.write(file, at, data.into(), WriteMode::default()).await.expect("written");
         at += piece;
     }
 }

@@ -1,14 +1,15 @@
 //! Zones, files without names, and power cuts in moves of several transactions; with the negative control of each rule.
 
+mod common;
+
 use ashlar_betr::{Betr, Options, Rule, Zones};
 use ashlar_block::Device;
 use ashlar_devices::{PowerCut, Tearing};
 use ashlar_env::Env;
-use ashlar_env::sim::{Schedule, Sim};
 use ashlar_pool::{Config, Creation, Pool};
 use ashlar_units::{Blocks, Bytes};
-use ashlar_vfs::{FileKind, FileSystem, Ino, NewNode, ROOT, RenameMode, WriteMode};
-use std::future::Future;
+use ashlar_vfs::{FileKind, FileSystem, Ino, ROOT, RenameMode, WriteMode};
+use common::{node, simulate};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,16 +43,6 @@ impl House {
     fn cut(&mut self) {
         self.device = Arc::new(self.device.after_cut(Tearing::ALL, self.env.clone()));
     }
-}
-
-fn simulate<T: Send + 'static, F: Future<Output = T> + Send + 'static>(seed: u64, test: impl FnOnce(Env) -> F) -> T {
-    let sim = Sim::new(seed, Schedule::Random);
-    let run = test(sim.env());
-    sim.run(run).unwrap_or_else(|_| panic!("seed {seed}: deadlock"))
-}
-
-fn node(kind: FileKind) -> NewNode {
-    NewNode { kind, permissions: 0o755, uid: 0, gid: 0, device: 0, umask: 0, open: false }
 }
 
 /// Makes a directory with so many files of so many bytes.
