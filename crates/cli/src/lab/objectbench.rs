@@ -6,7 +6,7 @@ use crate::device::{find, on_signal};
 use crate::output::{Failure, Output};
 use ashlar_lab::age::image::Kind as ImageKind;
 use ashlar_lab::history::synthetic::{Common, Sizes, streams::Streams};
-use ashlar_lab::objects::{Aged, Bench, DiskTime, FilesOptions, Mix, OnRegions, Outcome};
+use ashlar_lab::objects::{Aged, Bench, DiskTime, FilesOptions, Mix, Outcome, RegionsOptions};
 use ashlar_lab::stand::{Place, StandOptions};
 use ashlar_lab::stats::Interval;
 use ashlar_models::ModelFile;
@@ -227,11 +227,12 @@ fn on_regions(
             "a region store in virtual time is not kept, and is the same each time; leave --save and --repeats out";
         return Err(failed(text).with_code(2));
     }
+    let name = model.name.clone();
     let config = Config { region: arguments.region, large_block: arguments.large_block, ..Config::default() };
     let bytes = arguments.memory.unwrap_or(STORE_MEMORY);
     let memory = Memory { bytes, ..Memory::default() };
     let host = Duration::from_micros(arguments.host_us.into());
-    let made = Bench::<OnRegions>::new(size, &model, config, memory, host, arguments.seed);
+    let made = Bench::new(&RegionsOptions { size, model, config, memory, host, seed: arguments.seed });
     let mut bench = made.map_err(|error| failed(error).with_code(2))?;
     let aged = match arguments.aged {
         None => None,
@@ -264,7 +265,7 @@ fn on_regions(
     let after = Some(Store::of(&bench.status().map_err(failed)?));
     let (workload, engine) = (arguments.workload.name(), "regions".to_string());
     let mb_s = interval(&runs);
-    Ok(Report { workload, engine, disk_bytes: size.0, model: model.name, aged, before, runs, mb_s, after })
+    Ok(Report { workload, engine, disk_bytes: size.0, model: name, aged, before, runs, mb_s, after })
 }
 
 fn on_files(

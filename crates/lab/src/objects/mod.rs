@@ -11,7 +11,7 @@ mod regions;
 
 pub use files::{Aged, FilesOptions, OnFiles};
 pub use mix::{Mix, MixError, Request};
-pub use regions::OnRegions;
+pub use regions::{OnRegions, RegionsOptions};
 
 use crate::history::synthetic::streams::Streams;
 use crate::history::{Act, Builder};

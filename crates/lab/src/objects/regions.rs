@@ -39,20 +39,30 @@ fn name(object: u64) -> io::Result<Name> {
     Name::new(format!("{object:016x}").into_bytes()).map_err(told)
 }
 
+/// What a store is measured on.
+#[derive(Clone, Debug)]
+pub struct RegionsOptions {
+    /// Bytes of the disk.
+    pub size: Size,
+    /// How slow it is.
+    pub model: ModelFile,
+    /// Sizes of the store.
+    pub config: Config,
+    /// Its memory.
+    pub memory: Memory,
+    /// What the host takes before each request.
+    pub host: Duration,
+    /// Decides what is left to chance.
+    pub seed: u64,
+}
+
 impl Bench<OnRegions> {
-    /// An empty region store on a disk of `size` bytes, as slow as `model`, and a host that takes so long before each request.
+    /// An empty region store.
     ///
     /// # Errors
     /// A size that does not fit, a model that does not build.
-    pub fn new(
-        size: Size,
-        model: &ModelFile,
-        config: Config,
-        memory: Memory,
-        host: Duration,
-        seed: u64,
-    ) -> io::Result<Self> {
-        Ok(Bench::with(OnRegions::new(size, model, config, memory, host, seed)?, Vec::new(), seed))
+    pub fn new(options: &RegionsOptions) -> io::Result<Self> {
+        Ok(Bench::with(OnRegions::new(options)?, Vec::new(), options.seed))
     }
 
     /// Closes the store and opens it again, with empty caches.
@@ -78,14 +88,8 @@ impl Bench<OnRegions> {
 }
 
 impl OnRegions {
-    fn new(
-        size: Size,
-        model: &ModelFile,
-        config: Config,
-        memory: Memory,
-        host: Duration,
-        seed: u64,
-    ) -> io::Result<OnRegions> {
+    fn new(options: &RegionsOptions) -> io::Result<OnRegions> {
+        let RegionsOptions { size, ref model, config, memory, host, seed } = *options;
         let sim = Sim::new(seed, Schedule::Fifo);
         let child: Device = Arc::new(Filled::new(Blocks(size.0 / BLOCK_LEN as u64)));
         let time = Arc::new(Mutex::new(DiskTime::default()));

@@ -11,7 +11,8 @@ const HOST: Duration = Duration::from_micros(100);
 fn bench() -> Bench<OnRegions> {
     let model = ModelFile::preset("wd-re3").expect("a preset");
     let config = Config { region: Size::mib(16), ..Config::default() };
-    Bench::new(DISK, &model, config, Memory::default(), HOST, 1).expect("a store")
+    let options = RegionsOptions { size: DISK, model, config, memory: Memory::default(), host: HOST, seed: 1 };
+    Bench::new(&options).expect("a store")
 }
 
 fn streams(target: f64, transformations: u64) -> Streams {
@@ -63,8 +64,9 @@ fn a_synced_write_behind_another_loses_a_turn() {
     let rate = |host_us| {
         let host = Duration::from_micros(host_us);
         let config = Config { region: Size::mib(256), ..Config::default() };
-        let made = Bench::new(Size::mib(2048), &model, config, Memory::default(), host, 1);
-        let mut bench = made.expect("a store");
+        let (size, model, memory) = (Size::mib(2048), model.clone(), Memory::default());
+        let options = RegionsOptions { size, model, config, memory, host, seed: 1 };
+        let mut bench = Bench::new(&options).expect("a store");
         let mix = Mix::TwoValue { ratio: 1.0, small: 4096, sync: true };
         bench.measure(&mix, 200, &AtomicBool::new(false), &|_| {}).expect("measured").mb_s
     };
