@@ -3,17 +3,17 @@
 
 use crate::watch::{Watch, report};
 use crate::{SEED, VALUE_LEN, key};
-use ashlar_block::{Capability, Device, Durability, Extent, Geometry, IoContext, Layer, Result};
+use ashlar_block::{Checked, Counters, Device};
 use ashlar_devices::{FileDevice, Memory, OpenOptions};
 use ashlar_env::real::Real;
 use ashlar_pool::{Compression, Config, Creation, Pool, Txn, Volume};
-use ashlar_units::{Blocks, Bytes as Size, Lba};
+use ashlar_units::Bytes as Size;
 use bytes::Bytes;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 const PAIRS_PER_TXN: u64 = 100;
@@ -49,60 +49,11 @@ impl Options {
     }
 }
 
-/// Bytes that went to a device and came from it.
-#[derive(Default)]
-struct Traffic {
-    written: AtomicU64,
-    read: AtomicU64,
-}
-
-/// Counts what goes through it.
-struct Counted(Device, Arc<Traffic>);
-
-impl Layer for Counted {
-    fn name(&self) -> String {
-        self.0.name()
-    }
-    fn geometry(&self) -> Geometry {
-        self.0.geometry()
-    }
-    fn capability(&self) -> Capability {
-        self.0.capability()
-    }
-    async fn read(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
-        self.1.read.fetch_add(count.to_bytes().0, Ordering::Relaxed);
-        self.0.read(context, at, count).await
-    }
-    async fn write(&self, context: IoContext, at: Lba, pieces: Vec<Bytes>, durability: Durability) -> Result<()> {
-        let len: usize = pieces.iter().map(Bytes::len).sum();
-        self.1.written.fetch_add(len as u64, Ordering::Relaxed);
-        self.0.write(context, at, pieces, durability).await
-    }
-    async fn flush(&self, context: IoContext) -> Result<()> {
-        self.0.flush(context).await
-    }
-    async fn discard(&self, context: IoContext, at: Lba, count: Blocks) -> Result<()> {
-        self.0.discard(context, at, count).await
-    }
-    async fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
-        self.0.extent(context, at, count).await
-    }
-}
-
-/// SplitMix64.
-fn mixed(state: u64) -> u64 {
-    let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    state ^ (state >> 31)
-}
-
 /// Bytes that do not compress, others for each pair.
 fn value(index: u64) -> Bytes {
-    const WORDS: u64 = VALUE_LEN.div_ceil(8) as u64;
-    let mut value: Vec<u8> = (0..WORDS).flat_map(|word| mixed(index * WORDS + word).to_le_bytes()).collect();
-    value.truncate(VALUE_LEN);
-    value.into()
+    let mut value = [0; VALUE_LEN];
+    Pcg64Mcg::seed_from_u64(index).fill_bytes(&mut value);
+    Bytes::copy_from_slice(&value)
 }
 
 /// Makes a pool, fills it, waits until all of it is in its tree, and looks some pairs up.
@@ -117,15 +68,15 @@ pub fn fill(options: Options) {
                 Arc::new(FileDevice::open(path, &how, env.clone()).expect("the device opens"))
             }
         };
-        let traffic = Arc::new(Traffic::default());
-        let devices: [Device; 1] = [Arc::new(Counted(device, traffic.clone()))];
+        let counted = Arc::new(Checked::new(device, env.clone()));
+        let devices: [Device; 1] = [counted.clone()];
         let creation = Creation { force: options.device.is_some(), ..Creation::default() };
         Pool::create(&env, &devices, creation).await.expect("a pool");
         let config = Config { memory: options.memory, compression: Compression::Off, ..Config::default() };
         let pool = Pool::open(&env, devices.to_vec(), config).await.expect("it opens");
         let volume = pool.create_volume("v").await.expect("a volume");
-        put_all(&volume, &options, &traffic).await;
-        look_up(&volume, options.pairs, &traffic).await;
+        put_all(&volume, &options, counted.counters()).await;
+        look_up(&volume, options.pairs, counted.counters()).await;
         pool.close().await.expect("it closes");
     });
     let peak = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -134,9 +85,9 @@ pub fn fill(options: Options) {
     report("fill: peak memory of the process", "MiB", peak.unwrap_or(f64::NAN) / 1024.0);
 }
 
-async fn put_all(volume: &Volume, options: &Options, traffic: &Traffic) {
+async fn put_all(volume: &Volume, options: &Options, counters: &Counters) {
     let user = (options.pairs * PAIR_LEN) as f64;
-    let written = || traffic.written.load(Ordering::Relaxed) as f64;
+    let written = || counters.written_bytes.load(Ordering::Relaxed) as f64;
     let (before, began, watch) = (written(), Instant::now(), Watch::start());
     for first in (0..options.pairs).step_by(PAIRS_PER_TXN as usize) {
         let mut txn = Txn::new();
@@ -156,9 +107,9 @@ async fn put_all(volume: &Volume, options: &Options, traffic: &Traffic) {
     report("fill: space for each byte", "bytes", used / user);
 }
 
-async fn look_up(volume: &Volume, pairs: u64, traffic: &Traffic) {
+async fn look_up(volume: &Volume, pairs: u64, counters: &Counters) {
     let mut random = Pcg64Mcg::seed_from_u64(SEED);
-    let before = traffic.read.load(Ordering::Relaxed);
+    let before = counters.read_bytes.load(Ordering::Relaxed);
     let watch = Watch::start();
     for _ in 0..LOOKUPS {
         let index = random.next_u64() % pairs;
@@ -166,6 +117,6 @@ async fn look_up(volume: &Volume, pairs: u64, traffic: &Traffic) {
         assert_eq!(found.as_deref(), Some(&value(index)[..]), "every pair is there");
     }
     watch.report("fill: random lookups", "/s", LOOKUPS as f64);
-    let read = traffic.read.load(Ordering::Relaxed) - before;
+    let read = counters.read_bytes.load(Ordering::Relaxed) - before;
     report("fill: read for each lookup", "bytes", read as f64 / LOOKUPS as f64);
 }
