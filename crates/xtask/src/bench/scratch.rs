@@ -1,10 +1,10 @@
 //! The place where a comparison happens: one file that stands for the disk, a loop device on it, some memory for inputs.
 //! Whatever is made here goes when its owner is dropped, also after an error or Ctrl-C.
 
-use crate::bench::server::Server;
+use crate::bench::server::{Server, lateness};
 use crate::bench::{check_interrupt, quiet, said};
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -110,8 +110,8 @@ impl Drop for Scratch {
         if let Some(server) = self.server.take() {
             failed.extend(server.signal("TERM").and_then(|()| server.wait_for_end()).err());
             match lateness(&self.path(REQUESTS)) {
-                Some(said) => eprintln!("{said}"),
-                None => failed.push("the emulated disk left no list of its requests".into()),
+                Ok(late) => eprintln!("{}", said_of(&late)),
+                Err(error) => failed.push(error),
             }
         }
         let mounted = mount_points().into_iter().find(|at| at.starts_with(&self.directory));
@@ -126,21 +126,16 @@ impl Drop for Scratch {
     }
 }
 
-/// How late an emulated disk was: what it did took longer than the model says whenever no processor was free for it.
-fn lateness(requests: &Path) -> Option<String> {
-    let file = BufReader::new(File::open(requests).ok()?);
-    let late = |line: std::io::Result<String>| {
-        let value: serde_json::Value = serde_json::from_str(&line.ok()?).ok()?;
-        value["late_ns"].as_u64()
+/// How late an emulated disk was.
+fn said_of(late: &[f64]) -> String {
+    let ms = |percent: usize| {
+        late.get((late.len() * percent / 100).min(late.len().saturating_sub(1))).map_or(0.0, |ns| ns / 1e6)
     };
-    let mut late: Vec<u64> = file.lines().filter_map(late).collect();
-    late.sort_unstable();
-    let share = |percent: usize| late.get((late.len() * percent / 100).min(late.len().saturating_sub(1))).copied();
-    let (middle, most) = (share(50)? as f64 / 1e6, share(99)? as f64 / 1e6);
-    let count = late.len();
-    Some(format!(
-        "the disk answered {count} requests, half of them at most {middle:.2} ms late, 99 of 100 {most:.2} ms"
-    ))
+    let (middle, most) = (ms(50), ms(99));
+    format!(
+        "the disk answered {} requests, half of them at most {middle:.2} ms late, 99 of 100 {most:.2} ms",
+        late.len()
+    )
 }
 
 fn random(len: usize) -> Result<Vec<u8>, String> {

@@ -1,7 +1,9 @@
 //! Programs that serve while a benchmark runs.
 
 use crate::bench::{check_interrupt, quiet};
+use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -104,4 +106,17 @@ impl Drop for Place {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// How late each request in the trace of an emulated device was, in nanoseconds, in ascending order: what it did took longer than the
+/// model says whenever no processor was free for it.
+pub fn lateness(trace: &Path) -> Result<Vec<f64>, String> {
+    let said = |error: std::io::Error| format!("{}: {error}", trace.display());
+    let late = |line: &str| serde_json::from_str::<Value>(line).ok()?["late_ns"].as_f64();
+    let mut all = Vec::new();
+    for line in BufReader::new(fs::File::open(trace).map_err(said)?).lines() {
+        all.extend(late(&line.map_err(said)?));
+    }
+    all.sort_by(f64::total_cmp);
+    Ok(all)
 }

@@ -2,7 +2,7 @@
 //! at random times; what the device's trace says of lateness, and what the client saw beyond the latency, are compared with the
 //! bar.
 
-use crate::bench::server::{Place, Server};
+use crate::bench::server::{Place, Server, lateness};
 use crate::bench::table::align;
 use crate::bench::{arrivals, catch_signals, check_interrupt, find_program, machine, quiet};
 use serde_json::{Value, json};
@@ -117,15 +117,6 @@ fn leave(core: u32) -> Result<(), String> {
     }
     let own = std::process::id().to_string();
     quiet(Command::new("taskset").args(["--all-tasks", "--cpu-list", "--pid", &others.join(","), &own]))
-}
-
-/// How late each request of a trace was, in nanoseconds, in ascending order.
-fn lateness(trace: &Path) -> Result<Vec<f64>, String> {
-    let text = fs::read_to_string(trace).map_err(|error| format!("{}: {error}", trace.display()))?;
-    let late = |line: &str| serde_json::from_str::<Value>(line).ok()?["late_ns"].as_f64();
-    let mut late: Vec<f64> = text.lines().filter_map(late).collect();
-    late.sort_by(f64::total_cmp);
-    Ok(late)
 }
 
 fn text(rows: &[Value]) -> String {
