@@ -104,8 +104,6 @@ pub enum Part {
     Crowds,
     /// Bounds of dirty data and files.
     DirtyFiles,
-    /// The time until a thread runs that waited for a call of another one.
-    HandOvers,
 }
 
 /// A stage.
@@ -167,9 +165,6 @@ impl fmt::Display for Report {
             for share in one.causes.iter().filter(|share| share.share >= 0.001) {
                 let percent = number((share.share * 1000.0).round() / 10.0);
                 writeln!(f, "    {:<34}{:>9} s{percent:>8} %", share.cause.name(), number(share.seconds))?;
-            }
-            if one.hand_overs > 0 {
-                writeln!(f, "    {} calls wait for one of another thread first", one.hand_overs)?;
             }
             if one.overhead_seconds > 0.0 {
                 writeln!(f, "    overhead of writes (equation 4): {} s", number(one.overhead_seconds))?;
@@ -300,7 +295,6 @@ fn options(arguments: &PredictArguments) -> Options {
         sharing: has(Part::Sharing),
         crowds: has(Part::Crowds),
         dirty_files: has(Part::DirtyFiles),
-        hand_overs: has(Part::HandOvers),
     };
     let pace = if arguments.paced { Pace::Trace } else { Pace::Fast };
     let price = PriceOptions { thesis: arguments.thesis, without, pace, seed: arguments.seed };

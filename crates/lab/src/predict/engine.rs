@@ -51,9 +51,6 @@ pub struct Prediction {
     pub high_seconds: f64,
     /// Seconds from the first call to the end of the last.
     pub elapsed_seconds: f64,
-    /// Calls that waited for one of another thread, which decides what they find. Until its thread runs, each takes what `HAND`
-    /// of the vector says; that is in the time from the first call on, and in no call.
-    pub hand_overs: u64,
     /// Equation 4, within the total; zero but for prices of the thesis.
     pub overhead_seconds: f64,
     /// By class of call.
@@ -158,7 +155,6 @@ impl System {
             low_seconds: (total - DEVIATIONS * deviation).max(0.0),
             high_seconds: total + DEVIATIONS * deviation,
             elapsed_seconds: self.price.elapsed() + overhead,
-            hand_overs: self.price.hand_overs(),
             overhead_seconds: overhead,
             classes: self.summary.classes(),
             causes: causes(&self.price),

@@ -15,7 +15,6 @@ mod beside;
 mod busy;
 mod crowd;
 mod data;
-mod hand;
 mod machine;
 mod many;
 mod names;
@@ -38,10 +37,9 @@ const SPACE_MIN: u64 = 64 << 20;
 type Group = (&'static str, f64, fn(&mut Bench) -> io::Result<()>);
 
 /// What is measured, and its part of the time.
-const GROUPS: [Group; 12] = [
+const GROUPS: [Group; 11] = [
     // First: how soon btrfs makes others wait depends on how much room for metadata it has taken already.
     ("many files", 0.02, many::many),
-    ("threads that wait", 0.01, hand::hand),
     ("names", 0.14, names::names),
     ("lookups", 0.06, names::lookups),
     ("cached data", 0.10, data::cached),
@@ -50,7 +48,7 @@ const GROUPS: [Group; 12] = [
     ("uncached data", 0.08, uncached::data),
     ("uncached files", 0.06, uncached::files),
     ("uncached names", 0.08, uncached::names),
-    ("many at once", 0.17, crowd::crowd),
+    ("many at once", 0.18, crowd::crowd),
     ("beside write-back", 0.06, beside::beside),
 ];
 

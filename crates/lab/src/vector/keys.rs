@@ -162,7 +162,6 @@ families! {
     UFS "UFS" Milliseconds true "The same of PFS.";
     USY "USY" Milliseconds true "The same of PSY.";
     PDS "PDS" Milliseconds true "The same in one directory.";
-    HAND "HAND" Milliseconds true "From what one thread does to what another does that waited for it, on so many processors.";
     RA "RA" Kilobytes false "How far is read ahead.";
     ICB "ICB" Bytes false "Memory of a cached inode.";
     DCB "DCB" Bytes false "Memory of a cached name.";

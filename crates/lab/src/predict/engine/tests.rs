@@ -155,31 +155,3 @@ fn processes_that_follow_each_other_take_their_times_together() {
     assert_eq!(run(&[1, 2, 1, 2]), 0.002);
     assert_eq!(run(&[1, 2, 2, 1, 3]), 0.003);
 }
-
-/// Who waits for a file that another makes begins when it is made and its thread was woken; who comes later waits for nobody.
-#[test]
-fn who_waits_for_another_thread_must_be_woken() {
-    let run = |hand: &[(u64, f64)], hand_overs: bool| {
-        let mut vector = Vector::named("exact");
-        for family in [Family::STAT, Family::MKDIR] {
-            vector.set(family, 0, Value::exact(1.0));
-        }
-        hand.iter().for_each(|(processors, time)| vector.set(Family::HAND, *processors, Value::exact(*time)));
-        let call = |thread, op, path| Record { thread, ..Record::new(op, path) };
-        let make = call(1, Op::Mkdir, "/m/made");
-        let records = [make, call(2, Op::Stat, "/m/made"), call(2, Op::Stat, "/m/made"), call(1, Op::Stat, "/m/made")];
-        let mut first = FirstPass::default();
-        records.iter().for_each(|record| first.see(record));
-        let without = super::super::price::Without { hand_overs, ..Default::default() };
-        let options = Options { price: PriceOptions { without, ..Default::default() }, ..Options::default() };
-        let mut engine = Engine::new(Tree::new("/m"), first, vec![vector], options);
-        records.iter().for_each(|record| engine.call(record));
-        engine.finish();
-        let prediction = engine.systems[0].prediction();
-        (prediction.hand_overs, (prediction.elapsed_seconds * 1e6).round() as u64)
-    };
-    assert_eq!(run(&[], false), (1, 3000), "vectors of before have no HAND");
-    assert_eq!(run(&[(1, 0.004), (2, 0.05)], false), (1, 3050), "the other processor's");
-    assert_eq!(run(&[(1, 0.004)], false), (1, 3004), "there is but one");
-    assert_eq!(run(&[(2, 0.05)], true), (1, 3000));
-}

@@ -31,8 +31,6 @@ pub struct Without {
     pub crowds: bool,
     /// Bounds of dirty data and files.
     pub dirty_files: bool,
-    /// The time until a thread runs that waited for a call of another one.
-    pub hand_overs: bool,
 }
 
 /// When calls come.
@@ -83,10 +81,6 @@ pub struct Price {
     shared: Shared,
     /// When files were made by which others may go on.
     made: HashMap<u64, u64>,
-    /// Calls that waited for one of another thread.
-    hand_overs: u64,
-    /// What it takes until such a one begins.
-    hand_ns: u64,
     written_bytes: u64,
     traced_ns: (u64, u64),
     latency_ns: u64,
@@ -98,9 +92,6 @@ impl Price {
     pub fn new(vector: Vector, options: PriceOptions) -> Price {
         let bill = Bill::new(options.seed);
         let traced_ns = (u64::MAX, 0);
-        // Who waits was last on another processor than who works now, if there are several.
-        let hand = vector.of(Family::HAND).last().filter(|_| !options.without.hand_overs);
-        let hand_ns = hand.map_or(0, |(_, value)| (value.mean * 1e6) as u64);
         Price {
             jobs: Jobs::of(&vector),
             vector,
@@ -110,8 +101,6 @@ impl Price {
             bill,
             shared: Shared::default(),
             made: HashMap::new(),
-            hand_overs: 0,
-            hand_ns,
             written_bytes: 0,
             traced_ns,
             latency_ns: 0,
@@ -120,24 +109,16 @@ impl Price {
     }
 
     /// When the call of a chain comes, on the clock of the system: when its thread is ready, and the files that it uses are
-    /// made. Who waits for that must be woken.
+    /// made.
     pub fn now(&self, chain: &Chain) -> u64 {
-        let ready = self.ready(chain);
-        let made = chain.iter().filter_map(|step| self.made.get(&step.inode)).max();
-        match made {
-            Some(made) if *made > ready => made.saturating_add(self.hand_ns),
-            _ => ready,
-        }
-    }
-
-    /// When its thread is ready.
-    fn ready(&self, chain: &Chain) -> u64 {
         let Some(call) = chain.last() else { return 0 };
-        match (self.options.pace, self.threads.get(&call.thread)) {
+        let now = match (self.options.pace, self.threads.get(&call.thread)) {
             (Pace::Fast, thread) => thread.map_or(0, |thread| thread.end_ns),
             (Pace::Trace, None) => call.at_ns,
             (Pace::Trace, Some(thread)) => thread.end_ns.saturating_add(call.at_ns.saturating_sub(thread.traced_ns)),
-        }
+        };
+        let made = chain.iter().filter_map(|step| self.made.get(&step.inode)).max();
+        made.map_or(now, |made| now.max(*made))
     }
 
     /// Annotates a chain.
@@ -147,7 +128,6 @@ impl Price {
         let syncs = call.durable || matches!(call.op, Some(Op::Fsync | Op::Fdatasync | Op::Msync | Op::Sync));
         let written = if call.is_done() && call.op == Some(Op::Write) { call.done } else { 0 };
         let now = self.now(chain);
-        self.hand_overs += u64::from(now > self.ready(chain));
         let makes = makes(chain);
         if self.options.thesis {
             let fragment_bytes = self.vector.number(Family::FS).unwrap_or(4096.0);
@@ -207,11 +187,6 @@ impl Price {
             }
         }
         self.made.insert(inode, end_ns);
-    }
-
-    /// Calls that waited for one of another thread.
-    pub fn hand_overs(&self) -> u64 {
-        self.hand_overs
     }
 
     /// The system.
