@@ -18,6 +18,7 @@ pub use engines::{BLOCK, Layout, Load, both_pass, hit};
 
 use crate::common::{About, Estimate, Inputs, Predicted, Refused, Step, within};
 use ashlar_report::{Axis, Origin, Plot, Series, number};
+use ashlar_units::Bytes;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
@@ -290,10 +291,10 @@ fn subject(question: &Question) -> String {
     let load = &question.load;
     format!(
         "layout of {} on {}+1 {}, extents {}, staging {} %, pool {} % full, {} updates for each scan",
-        number(load.data),
+        Bytes(load.data as u64),
         load.data_drives,
         load.drive.name,
-        number(load.extent),
+        Bytes(load.extent as u64),
         number(load.staging * 100.0),
         number(load.fill * 100.0),
         number(question.updates_per_scan)
