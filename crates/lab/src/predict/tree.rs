@@ -91,7 +91,7 @@ impl Tree {
         let mut tree = Tree::new(root.unwrap_or("/"));
         let top = tree.find(&tree.root.clone()).unwrap_or(TOP);
         let (mut root, mut directory) = (Vec::new(), top);
-        while let Some(line) = listing.next()? {
+        while let Some(line) = listing.read()? {
             let done = match line {
                 Line::Root { name, size, .. } => {
                     root = name;

@@ -109,7 +109,7 @@ impl<R: BufRead> ListingReader<R> {
     }
 
     /// The next line; `None` after the last. An error says which line is none, and why.
-    pub fn next(&mut self) -> Result<Option<Line>, String> {
+    pub fn read(&mut self) -> Result<Option<Line>, String> {
         self.line.clear();
         self.number += 1;
         let len = (&mut self.input).take(LINE_LEN_MAX).read_until(b'\n', &mut self.line);
@@ -208,7 +208,7 @@ pub(crate) mod tests {
 
     pub(crate) fn lines(text: &[u8]) -> Result<Vec<Line>, String> {
         let (mut reader, mut lines) = (ListingReader::new(text), Vec::new());
-        while let Some(line) = reader.next()? {
+        while let Some(line) = reader.read()? {
             lines.push(line);
         }
         Ok(lines)
@@ -234,7 +234,7 @@ pub(crate) mod tests {
         };
         assert!(read.contains(&Line::Entry(link)));
         let mut reader = ListingReader::new(FIGURE.as_bytes());
-        while reader.next().expect("a listing").is_some() {}
+        while reader.read().expect("a listing").is_some() {}
         assert!(!reader.has_end(), "the figure has none");
     }
 
