@@ -89,9 +89,12 @@ fn take_cut(bytes: &[u8]) -> Result<(Vec<Fruit>, Option<Cut>), String> {
     cut.map(|cut| (taken, cut))
 }
 
-/// A file of two parts and some more, and what of it is whole once so many bytes are there: bytes, and records.
-fn parts() -> &'static (Vec<u8>, [(usize, usize); 4]) {
-    static PARTS: LazyLock<(Vec<u8>, [(usize, usize); 4])> = LazyLock::new(|| {
+/// A file, and what of it is whole once so many bytes are there: bytes, and records.
+type InParts = (Vec<u8>, [(usize, usize); 4]);
+
+/// A file of two parts and some more.
+fn parts() -> &'static InParts {
+    static PARTS: LazyLock<InParts> = LazyLock::new(|| {
         let records = 4 * FIRST_GROUP_LEN;
         let whole = bytes(records as u64, "parquet");
         let ends: Vec<usize> =
