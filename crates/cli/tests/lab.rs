@@ -349,6 +349,68 @@ fn a_snapshot_is_made_before_a_run() {
 }
 
 #[test]
+fn a_trace_that_was_cut_is_used_as_far_as_it_is_whole() {
+    let scratch = Scratch::new("cut");
+    let written = scratch.json("workloads postmark --set files=500 --set transactions=4000 -o @w.parquet");
+    let all = written["written"]["run_calls"].as_u64().expect("a count");
+    std::fs::write(scratch.0.join("v"), "OPEN 0.09\n").expect("space");
+    let whole = std::fs::read(scratch.0.join("w.parquet")).expect("it is there");
+    std::fs::create_dir(scratch.0.join("d")).expect("made");
+    // As a tracer leaves it that was killed.
+    let cut = |len: usize| std::fs::write(scratch.0.join("cut.parquet.new"), &whole[..len]).expect("space");
+    let note = |answer: &Value| answer["notes"].to_string();
+    cut(whole.len() - 1);
+    let predicted = scratch.json("predict @cut.parquet.new @v --no-ledger");
+    let calls = predicted["calls"].as_u64().expect("a count");
+    assert!((4096..all).contains(&calls), "{calls} of {all}");
+    assert!(note(&predicted).contains(&format!("cut behind {calls} records")), "{}", note(&predicted));
+    let run = scratch.json("run @cut.parquet.new --setup @w.setup.parquet --on @d --no-ledger");
+    assert_eq!(run["calls"], calls);
+    assert!(note(&run).contains(&format!("cut.parquet.new is not whole: it was cut behind {calls} records")), "{run}");
+    cut(100);
+    scratch.refused("predict @cut.parquet.new @v --no-ledger", "nothing of it can be read");
+    scratch.refused("run @cut.parquet.new --on @d --no-ledger", "nothing of it can be read");
+    let predicted = scratch.json("predict @w.parquet @v --no-ledger");
+    assert_eq!(predicted["calls"], all);
+    assert!(!note(&predicted).contains("whole"), "{}", note(&predicted));
+}
+
+#[test]
+fn a_snapshot_may_be_the_text_of_the_thesis() {
+    let scratch = Scratch::new("text");
+    let tree = scratch.0.join("tree");
+    std::fs::create_dir_all(tree.join("a b/empty")).expect("made");
+    std::fs::write(tree.join("a b/file"), vec![7; 5000]).expect("space");
+    std::os::unix::fs::symlink("a b/file", tree.join("link")).expect("made");
+    std::fs::write(tree.join("with\nbreak"), "").expect("space");
+    let taken = scratch.json("snapshot @tree -o @s.txt --text");
+    assert!(taken["notes"].to_string().contains("1 names are not in it"), "{taken}");
+    assert_eq!((&taken["counts"]["files"], &taken["counts"]["size_bytes"]), (&1.into(), &5000.into()));
+    let text = std::fs::read_to_string(scratch.0.join("s.txt")).expect("text");
+    assert!(text.starts_with("./ ") && text.ends_with("\n~~\n"), "{text}");
+    assert!(
+        text.contains(" 2 8 link a b/file\n") && text.contains("\n./a b/\n") && text.contains(" 0 5000 file\n"),
+        "{text}"
+    );
+    let line =
+        |op: &str, path: &str| format!("{{\"at_ns\":1,\"op\":\"{op}\",\"path\":\"{path}\",\"len\":9,\"done\":9}}\n");
+    let trace = line("stat", "/mnt/a b/file") + &line("stat", "/mnt/a b/empty") + &line("readlink", "/mnt/link");
+    std::fs::write(scratch.0.join("t.jsonl"), trace).expect("space");
+    std::fs::write(scratch.0.join("v"), "OPEN 0.09\n").expect("space");
+    for (snapshot, root, known) in [("@s.txt ", "/mnt", true), ("@s.txt ", "/elsewhere", false), ("", "/mnt", false)] {
+        let predicted = scratch.json(&format!("predict @t.jsonl {snapshot}@v --root {root} --no-ledger"));
+        assert_eq!(predicted["found"] == 0, known, "{snapshot}{root}: {predicted}");
+    }
+    scratch.refused("predict @t.jsonl @s.txt @s.txt @v", "there is a snapshot already");
+    std::fs::write(scratch.0.join("open.txt"), text.strip_suffix("~~\n").expect("an end")).expect("space");
+    let predicted = scratch.json("predict @t.jsonl @open.txt @v --root /mnt --no-ledger");
+    assert!(predicted["notes"].to_string().contains("has no ~~ at its end"), "{predicted}");
+    std::fs::write(scratch.0.join("cut.txt"), &text[..text.len() - 9]).expect("space");
+    scratch.refused("predict @t.jsonl @cut.txt @v", "it ends within a line");
+    scratch.refused("snapshot @tree -o @x --text --hash-names=k", "cannot be used with");
+}
+
+#[test]
 fn a_workload_runs_on_images_devices_and_pools() {
     if !is_root() {
         return;

@@ -6,6 +6,7 @@
 
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 /// Longest description of a file: enough for 1,000 groups of rows, which are 65 million records of ours.
@@ -23,24 +24,37 @@ const DEPTH_MAX: u32 = 12;
 /// PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, RLE_DICTIONARY.
 const ENCODINGS: [i64; 5] = [0, 2, 3, 4, 8];
 
-/// Looks at the description of a file.
-pub fn check_footer(file: &File) -> Result<(), String> {
+/// How a file ends, behind the length of its description.
+const MAGIC: [u8; 4] = *b"PAR1";
+/// Bytes of that length and of the word behind it.
+pub const TAIL_LEN: u64 = 8;
+
+/// Where the description lies of what ends at byte `end` with `tail`; the error says why there is none.
+pub fn description(tail: [u8; TAIL_LEN as usize], end: u64) -> Result<Range<u64>, String> {
     let fail = |what: &str| Err(format!("it is no Parquet file: {what}"));
-    let len = file.metadata().map_err(|error| error.to_string())?.len();
-    let mut tail = [0; 8];
-    let Some(tail_at) = len.checked_sub(8) else { return fail("it is too short") };
-    file.read_exact_at(&mut tail, tail_at).map_err(|error| error.to_string())?;
     let [a, b, c, d, magic @ ..] = tail;
-    if magic != *b"PAR1" {
+    if magic != MAGIC {
         return fail("it does not end with PAR1; was it closed?");
     }
-    let footer_len = u64::from(u32::from_le_bytes([a, b, c, d]));
-    let Some(at) = tail_at.checked_sub(footer_len) else { return fail("its description is longer than the file") };
-    if footer_len > FOOTER_BYTES_MAX {
-        return Err(format!("its description has {footer_len} bytes; at most {FOOTER_BYTES_MAX} are read"));
+    let len = u64::from(u32::from_le_bytes([a, b, c, d]));
+    let to = end.saturating_sub(TAIL_LEN);
+    let Some(from) = to.checked_sub(len) else { return fail("its description is longer than the file") };
+    if len > FOOTER_BYTES_MAX {
+        return Err(format!("its description has {len} bytes; at most {FOOTER_BYTES_MAX} are read"));
     }
-    let mut footer = vec![0; footer_len as usize];
-    file.read_exact_at(&mut footer, at).map_err(|error| error.to_string())?;
+    Ok(from..to)
+}
+
+/// Looks at the description of a file that ends at byte `end`; returns where it lies.
+pub fn check_footer(file: &File, end: u64) -> Result<Range<u64>, String> {
+    let Some(tail_at) = end.checked_sub(TAIL_LEN) else {
+        return Err("it is no Parquet file: it is too short".into());
+    };
+    let mut tail = [0; TAIL_LEN as usize];
+    file.read_exact_at(&mut tail, tail_at).map_err(|error| error.to_string())?;
+    let range = description(tail, end)?;
+    let mut footer = vec![0; (range.end - range.start) as usize];
+    file.read_exact_at(&mut footer, range.start).map_err(|error| error.to_string())?;
     let mut children_max = 0;
     let walked = walk(&footer, &mut |path, value| {
         // The number of fields of a group, in the list of the schema.
@@ -49,25 +63,28 @@ pub fn check_footer(file: &File) -> Result<(), String> {
         }
     });
     walked.map_err(|what| format!("its description is damaged: {what}"))?;
-    if children_max > LIST_LEN_MAX as i64 { fail("a group of its schema has too many fields") } else { Ok(()) }
+    if children_max > LIST_LEN_MAX as i64 {
+        return Err("it is no Parquet file: a group of its schema has too many fields".into());
+    }
+    Ok(range)
 }
 
-/// Looks at the descriptions of all pages.
-pub fn check_pages(file: &File, metadata: &ParquetMetaData) -> Result<(), String> {
-    let len = file.metadata().map_err(|error| error.to_string())?.len();
+/// Looks at the descriptions of all pages, which must lie in `part` of the file.
+pub fn check_pages(file: &File, part: &Range<u64>, metadata: &ParquetMetaData) -> Result<(), String> {
     for (index, group) in metadata.row_groups().iter().enumerate() {
         for column in group.columns() {
-            check_column(file, len, column)
+            check_column(file, part, column)
                 .map_err(|what| format!("column {} of group {index}: {what}", column.column_path()))?;
         }
     }
     Ok(())
 }
 
-fn check_column(file: &File, len: u64, column: &ColumnChunkMetaData) -> Result<(), String> {
+fn check_column(file: &File, part: &Range<u64>, column: &ColumnChunkMetaData) -> Result<(), String> {
     let at = u64::try_from(column.dictionary_page_offset().unwrap_or(column.data_page_offset()));
     let range = at.ok().zip(u64::try_from(column.compressed_size()).ok());
-    let range = range.and_then(|(at, bytes)| Some((at, at.checked_add(bytes).filter(|end| *end <= len)?)));
+    let range = range.filter(|(at, _)| *at >= part.start);
+    let range = range.and_then(|(at, bytes)| Some((at, at.checked_add(bytes).filter(|end| *end <= part.end)?)));
     let Some((mut at, end)) = range else { return Err("it lies beyond the end of the file".into()) };
     while at < end {
         let mut header = vec![0; HEADER_BYTES_MAX.min(end - at) as usize];

@@ -12,6 +12,7 @@ mod writer;
 pub use writer::Writer;
 
 use serde::de::DeserializeOwned;
+use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -23,6 +24,8 @@ const LINE_LEN_MAX: u64 = 64 << 10;
 pub enum Column<R> {
     /// An unsigned number.
     Number(fn(&R) -> u64),
+    /// One that is hardly ever twice the same, such as a time.
+    Distinct(fn(&R) -> u64),
     /// True or false.
     Flag(fn(&R) -> bool),
     /// A name or other text.
@@ -41,9 +44,27 @@ pub struct Table<R: 'static> {
     pub example: &'static str,
 }
 
-/// Whether a file of this name is Parquet.
+/// Whether a file of this name is Parquet; or will be, when it is whole and loses its `.new`.
 pub fn is_parquet(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "parquet")
+    let named = |path: &Path, extension: &str| path.extension().is_some_and(|it| it == extension);
+    named(path, "parquet")
+        || named(path, "new") && path.file_stem().is_some_and(|stem| named(Path::new(stem), "parquet"))
+}
+
+/// What was found of a file that was cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Records that are there.
+    pub records: u64,
+    /// Bytes behind them, of records that are not whole.
+    pub bytes_dropped: u64,
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cut { records, bytes_dropped } = self;
+        write!(f, "it was cut behind {records} records; {bytes_dropped} bytes of what followed are left out")
+    }
 }
 
 /// Gives every record of a file to `each`, in their order, until that fails.
@@ -56,16 +77,17 @@ pub fn read<R: DeserializeOwned>(
     if is_parquet(path) { read_parquet(table, file, each) } else { read_lines(table, BufReader::new(file), each) }
 }
 
-/// The same, but lines of JSON may end within a record, as when whoever wrote them was killed: that one is left out. Returns
-/// whether it was so. (A Parquet file has its table of contents at its end, and says nothing without.)
+/// The same, but the file may end anywhere, as when whoever wrote it was killed: lines of JSON behind the first, and Parquet
+/// behind the first group of records, if [`Writer`] made it. What is not whole is left out. Returns what was found, if it was
+/// so; a file of lines that ends between two is taken for a whole one.
 pub fn read_cut<R: DeserializeOwned>(
     table: &Table<R>,
     path: &Path,
     each: impl FnMut(R) -> Result<(), String>,
-) -> Result<bool, String> {
+) -> Result<Option<Cut>, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     match is_parquet(path) {
-        true => read_parquet(table, file, each).map(|()| false),
+        true => parquet_reader::read_cut(table, &file, each),
         false => lines(table, BufReader::new(file), each, true),
     }
 }
@@ -76,7 +98,7 @@ pub fn read_parquet<R: DeserializeOwned>(
     file: File,
     each: impl FnMut(R) -> Result<(), String>,
 ) -> Result<(), String> {
-    parquet_reader::read(table, file, each)
+    parquet_reader::read(table, &file, each)
 }
 
 /// Reads lines of JSON.
@@ -88,15 +110,15 @@ pub fn read_lines<R: DeserializeOwned>(
     lines(table, from, each, false).map(drop)
 }
 
-/// Returns whether the text ended within a record, if it may.
+/// Returns what was found if the text ended within a record, and may.
 fn lines<R: DeserializeOwned>(
     table: &Table<R>,
     mut lines: impl BufRead,
     mut each: impl FnMut(R) -> Result<(), String>,
     may_be_cut: bool,
-) -> Result<bool, String> {
+) -> Result<Option<Cut>, String> {
     let mut line = Vec::new();
-    for number in 1.. {
+    for number in 1u64.. {
         line.clear();
         let len = (&mut lines).take(LINE_LEN_MAX).read_until(b'\n', &mut line).map_err(|error| error.to_string())?;
         if len == 0 {
@@ -106,9 +128,11 @@ fn lines<R: DeserializeOwned>(
         let may_end = may_be_cut && number > 1 && !line.ends_with(b"\n") && (len as u64) < LINE_LEN_MAX;
         match serde_json::from_slice(&line) {
             Ok(record) => each(record)?,
-            Err(error) if may_end && error.is_eof() => return Ok(true),
+            Err(error) if may_end && error.is_eof() => {
+                return Ok(Some(Cut { records: number - 1, bytes_dropped: len as u64 }));
+            }
             Err(error) => return Err(format!("line {number} is no record ({error}); write {}", table.example)),
         }
     }
-    Ok(false)
+    Ok(None)
 }

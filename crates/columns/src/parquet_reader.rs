@@ -1,38 +1,172 @@
 //! Reads records from Parquet files, which anybody may have written.
 
-use crate::Table;
-use crate::claims::{check_footer, check_pages};
+use crate::claims::{TAIL_LEN, check_footer, check_pages, description};
+use crate::writer::PART_BEGIN;
+use crate::{Cut, Table};
 use parquet::basic::{ConvertedType, Repetition, Type as Physical};
 use parquet::file::metadata::ParquetMetaData;
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use parquet::record::{Field, Row};
 use parquet::schema::types::Type;
 use serde::de::DeserializeOwned;
 use std::cell::Cell;
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
+
+/// Bytes that are searched for an end at once.
+const SEARCHED: u64 = 64 << 10;
+/// Places that look like an end and are none, until the search is given up.
+const TRIES_MAX: u32 = 64;
 
 /// Gives every record of a Parquet file to `each`, until that fails. Columns may be missing where records of JSON may leave
 /// them out, and may be signed.
 pub fn read<R: DeserializeOwned>(
     table: &Table<R>,
-    file: File,
+    file: &File,
     mut each: impl FnMut(R) -> Result<(), String>,
 ) -> Result<(), String> {
-    check_footer(&file)?;
-    let copy = file.try_clone().map_err(|error| error.to_string())?;
-    let reader =
-        caught(|| SerializedFileReader::new(copy))?.map_err(|error| format!("it is no Parquet file: {error}"))?;
-    check_pages(&file, reader.metadata())?;
-    let known = known_columns(table, reader.metadata())?;
-    let mut rows = caught(|| reader.get_row_iter(Some(known)))?.map_err(|error| error.to_string())?;
-    for index in 0u64.. {
-        let Some(row) = caught(|| rows.next()).map_err(|error| format!("row {index}: {error}"))? else { break };
-        let row = row.map_err(|error| format!("row {index}: {error}"))?;
-        each(record(&row).map_err(|error| format!("row {index} is no record: {error}"))?)?;
+    let whole = Part::ending(file, length(file)?)?;
+    if whole.begin.is_some() {
+        return Err("it was cut: what is at its end describes only the last of its groups".into());
     }
-    Ok(())
+    whole.read(table, file, 0, &mut each).map(drop)
+}
+
+/// The same, but of a file that was cut the parts are read that are whole. Returns what was not, if it was so.
+pub fn read_cut<R: DeserializeOwned>(
+    table: &Table<R>,
+    file: &File,
+    mut each: impl FnMut(R) -> Result<(), String>,
+) -> Result<Option<Cut>, String> {
+    let len = length(file)?;
+    let why = match Part::ending(file, len) {
+        Ok(part) if part.begin.is_none() => return part.read(table, file, 0, &mut each).map(|_| None),
+        Ok(_) => String::new(),
+        Err(why) => why,
+    };
+    let Some(end) = last_end(file, len)? else {
+        let text = "before, there is no whole group of records as this program ends them, so nothing of it can be read";
+        return Err(format!("{why}; {text}"));
+    };
+    let mut records = 0;
+    for end in part_ends(file, end)? {
+        records = Part::ending(file, end)?.read(table, file, records, &mut each)?;
+    }
+    Ok(Some(Cut { records, bytes_dropped: len - end }))
+}
+
+fn length(file: &File) -> Result<u64, String> {
+    file.metadata().map(|metadata| metadata.len()).map_err(|error| error.to_string())
+}
+
+/// The last byte before `len` behind which the file could end.
+fn last_end(file: &File, len: u64) -> Result<Option<u64>, String> {
+    let (mut to, mut tries) = (len, 0);
+    while to >= TAIL_LEN {
+        let from = to.saturating_sub(SEARCHED);
+        let mut piece = vec![0; (to - from) as usize];
+        file.read_exact_at(&mut piece, from).map_err(|error| error.to_string())?;
+        for (at, tail) in piece.windows(TAIL_LEN as usize).enumerate().rev() {
+            let end = from + at as u64 + TAIL_LEN;
+            let claimed = tail.first_chunk().is_some_and(|tail| description(*tail, end).is_ok());
+            if claimed && Part::ending(file, end).is_ok() {
+                return Ok(Some(end));
+            }
+            tries += u32::from(claimed);
+            if tries == TRIES_MAX {
+                return Ok(None);
+            }
+        }
+        // An end may lie across two pieces.
+        to = if from == 0 { 0 } else { from + TAIL_LEN - 1 };
+    }
+    Ok(None)
+}
+
+/// Ends of all parts up to the one that ends at byte `end`, in their order.
+fn part_ends(file: &File, mut end: u64) -> Result<Vec<u64>, String> {
+    let mut ends = Vec::new();
+    while end > 0 {
+        ends.push(end);
+        // A part does not reach into the one before: this ends.
+        let part = Part::ending(file, end).map_err(|what| format!("the part that ends at byte {end}: {what}"))?;
+        end = part.begin.unwrap_or(0);
+    }
+    ends.reverse();
+    Ok(ends)
+}
+
+/// Groups of records and their description: a whole file, or one of the parts of which [`crate::Writer`] makes it.
+struct Part {
+    reader: SerializedFileReader<View>,
+    /// Where it begins, if it says so: it is no whole file then.
+    begin: Option<u64>,
+    /// Where its description begins.
+    to: u64,
+}
+
+impl Part {
+    /// What is described before byte `end`.
+    fn ending(file: &File, end: u64) -> Result<Part, String> {
+        let to = check_footer(file, end)?.start;
+        let view = View { file: file.try_clone().map_err(|error| error.to_string())?, len: end };
+        let reader =
+            caught(|| SerializedFileReader::new(view))?.map_err(|error| format!("it is no Parquet file: {error}"))?;
+        let said = reader.metadata().file_metadata().key_value_metadata();
+        let begin = said.and_then(|said| said.iter().find(|pair| pair.key == PART_BEGIN));
+        let begin = begin.map(|pair| pair.value.as_ref()?.parse().ok().filter(|begin| *begin < to));
+        let begin = match begin {
+            Some(None) => return Err("its description says that it begins behind its end".into()),
+            begin => begin.flatten(),
+        };
+        Ok(Part { reader, begin, to })
+    }
+
+    /// Gives its records to `each`; `before` others came before. Returns how many there are with them.
+    fn read<R: DeserializeOwned>(
+        self,
+        table: &Table<R>,
+        file: &File,
+        before: u64,
+        each: &mut impl FnMut(R) -> Result<(), String>,
+    ) -> Result<u64, String> {
+        let Part { reader, begin, to } = self;
+        check_pages(file, &(begin.unwrap_or(0)..to), reader.metadata())?;
+        let known = known_columns(table, reader.metadata())?;
+        let mut rows = caught(|| reader.get_row_iter(Some(known)))?.map_err(|error| error.to_string())?;
+        let mut index = before;
+        while let Some(row) = caught(|| rows.next()).map_err(|error| format!("row {index}: {error}"))? {
+            let row = row.map_err(|error| format!("row {index}: {error}"))?;
+            each(record(&row).map_err(|error| format!("row {index} is no record: {error}"))?)?;
+            index += 1;
+        }
+        Ok(index)
+    }
+}
+
+/// The beginning of a file, as if it were all of it.
+struct View {
+    file: File,
+    len: u64,
+}
+
+impl Length for View {
+    fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+impl ChunkReader for View {
+    type T = <File as ChunkReader>::T;
+
+    fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
+        self.file.get_read(start)
+    }
+    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<bytes::Bytes> {
+        self.file.get_bytes(start, length)
+    }
 }
 
 /// The columns that a record has, as a part of the file's schema.

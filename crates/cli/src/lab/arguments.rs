@@ -483,6 +483,10 @@ pub struct SnapshotArguments {
     /// cannot guess names.
     #[arg(long, value_name = "KEY", num_args = 0..=1, default_missing_value = "", require_equals = true)]
     pub hash_names: Option<String>,
+    /// Write a text of names, inode numbers, types and sizes alone, as the thesis has it in figure A.3. Only `lab predict`
+    /// reads it.
+    #[arg(long, conflicts_with_all = ["hash_names", "memory"])]
+    pub text: bool,
     /// Memory for sorting; what is more goes to a file without a name beside the snapshot.
     #[arg(long, default_value = "128MiB")]
     pub memory: Bytes,

@@ -4,7 +4,7 @@ mod stages;
 
 use super::{about, failed};
 use crate::output::{Failure, Output};
-use ashlar_columns::{read, read_cut};
+use ashlar_columns::{Cut, read, read_cut};
 use ashlar_lab::partial::Partial;
 use ashlar_lab::predict::cache::Counts;
 use ashlar_lab::predict::compare::{Accuracy, accuracy};
@@ -17,6 +17,7 @@ use ashlar_lab::predict::report::{
 };
 use ashlar_lab::predict::tree::Tree;
 use ashlar_lab::snapshot::SnapshotReader;
+use ashlar_lab::snapshot::listing::{ListingReader, is_listing};
 use ashlar_lab::trace::{CALLS, Record};
 use ashlar_lab::vector::{Family, Vector};
 use ashlar_ledger::{Kind, Prediction as Predicted};
@@ -29,7 +30,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -42,7 +43,8 @@ const SNAPSHOT: &[u8] = b"ASHSNAP";
 pub struct PredictArguments {
     /// What `ashlar lab trace` or `ashlar lab run` wrote; with --stage, what the stage before wrote.
     pub trace: PathBuf,
-    /// A snapshot of the file system as it was before the trace, if there is one; and system vectors.
+    /// A snapshot of the file system as it was before the trace, if there is one, also as the thesis's text; and system
+    /// vectors.
     #[arg(value_name = "SNAPSHOT|VECTOR")]
     pub files: Vec<PathBuf>,
     /// A trace of what makes the files that are there before, as `ashlar lab workloads` writes it.
@@ -63,7 +65,8 @@ pub struct PredictArguments {
     /// Leave something out of the prices, to see what it earns.
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     pub without: Vec<Part>,
-    /// The directory of the trace where the file system is mounted; it is in memory. Default: that of the snapshot, or /.
+    /// The directory of the trace where the file system is mounted; it is in memory. Default: that of the snapshot, or /; a
+    /// snapshot that is a text does not say.
     #[arg(long, value_name = "DIR")]
     pub root: Option<String>,
     /// Traces of the same workload as it was measured on the systems, in the order of the vectors.
@@ -307,7 +310,7 @@ fn inputs(arguments: &PredictArguments) -> Result<Inputs, Failure> {
         let mut begin = Vec::new();
         let open = || File::open(path).map_err(|error| about(path, error));
         open()?.take(SNAPSHOT.len() as u64).read_to_end(&mut begin).map_err(|error| about(path, error))?;
-        if begin == SNAPSHOT {
+        if begin == SNAPSHOT || begin.first().copied().is_some_and(is_listing) {
             if inputs.snapshot.replace(path.clone()).is_some() {
                 return Err(about(path, "there is a snapshot already; a trace begins with one state"));
             }
@@ -326,8 +329,8 @@ fn inputs(arguments: &PredictArguments) -> Result<Inputs, Failure> {
     Ok(inputs)
 }
 
-/// Also whether the trace ends within a record.
-fn first_pass(trace: &Path) -> Result<(FirstPass, bool), Failure> {
+/// Also what is there of the trace, if it was cut.
+fn first_pass(trace: &Path) -> Result<(FirstPass, Option<Cut>), Failure> {
     let mut first = FirstPass::default();
     let seen = read_cut(&CALLS, trace, |record: Record| {
         first.see(&record);
@@ -341,18 +344,22 @@ fn first_pass(trace: &Path) -> Result<(FirstPass, bool), Failure> {
 fn tree(arguments: &PredictArguments, snapshot: Option<&Path>) -> Result<Tree, Failure> {
     let Some(path) = snapshot else { return Ok(Tree::new(arguments.root.as_deref().unwrap_or("/"))) };
     let file = File::open(path).map_err(|error| about(path, error))?;
-    let mut reader =
-        SnapshotReader::new(BufReader::with_capacity(1 << 18, file)).map_err(|error| about(path, error))?;
-    Tree::of_snapshot(&mut reader, arguments.root.as_deref()).map_err(|error| about(path, error))
+    let (mut file, root) = (BufReader::with_capacity(1 << 18, file), arguments.root.as_deref());
+    let begin = file.fill_buf().map_err(|error| about(path, error))?;
+    if begin.first().copied().is_some_and(is_listing) {
+        return Tree::of_listing(&mut ListingReader::new(file), root).map_err(|error| about(path, error));
+    }
+    let mut reader = SnapshotReader::new(file).map_err(|error| about(path, error))?;
+    Tree::of_snapshot(&mut reader, root).map_err(|error| about(path, error))
 }
 
-/// All stages over the trace; also whether that ends within a record.
+/// All stages over the trace; also what is there of it, if it was cut.
 fn engine(
     arguments: &PredictArguments,
     inputs: &Inputs,
     options: Options,
     output: &Output,
-) -> Result<(Engine, bool), Failure> {
+) -> Result<(Engine, Option<Cut>), Failure> {
     let (first, cut) = first_pass(&arguments.trace)?;
     let calls = first.calls;
     let tree = tree(arguments, inputs.snapshot.as_deref())?;
@@ -404,10 +411,10 @@ fn measured(arguments: &PredictArguments, predictions: &[Prediction]) -> Result<
     Ok(all)
 }
 
-fn notes(engine: &Engine, inputs: &Inputs, cut: bool) -> Vec<String> {
-    let mut notes = Vec::new();
-    if cut {
-        notes.push("the trace ends within a call, which is left out".to_string());
+fn notes(engine: &Engine, inputs: &Inputs, cut: Option<Cut>) -> Vec<String> {
+    let mut notes: Vec<String> = cut.map(|cut| format!("the trace is not whole: {cut}")).into_iter().collect();
+    if engine.is_unended() {
+        notes.push("the last directory of the snapshot has no ~~ at its end: the text may have been cut there".into());
     }
     if engine.found() > 0 {
         let without = if inputs.snapshot.is_some() { "that the snapshot has not" } else { "that were there before" };

@@ -138,19 +138,21 @@ fn script(stages: Vec<Stage>, limits: Limits) -> Result<Script, ScriptError> {
     builder.finish()
 }
 
-/// The script of a trace; `seen` gets its records.
-fn of_trace(path: &Path, limits: Limits, mut seen: impl FnMut(&ashlar_lab::trace::Record)) -> Result<Script, Failure> {
+/// The script of a trace; `seen` gets its records, and `notes` a word if it was cut.
+fn of_trace(
+    path: &Path,
+    limits: Limits,
+    notes: &mut Vec<String>,
+    mut seen: impl FnMut(&ashlar_lab::trace::Record),
+) -> Result<Script, Failure> {
     let mut builder: ScriptBuilder = Script::builder(limits);
     let read = ashlar_columns::read_cut(&CALLS, path, |record| {
         seen(&record);
         builder.add(&record).map_err(|error| error.to_string())
     });
     let cut = read.map_err(|error| about(path, error))?;
-    let mut script = builder.finish().map_err(|error| about(path, error))?;
-    if cut {
-        script.dropped.insert("an end within the call", 1);
-    }
-    Ok(script)
+    notes.extend(cut.map(|cut| format!("{} is not whole: {cut}", path.display())));
+    builder.finish().map_err(|error| about(path, error))
 }
 
 /// What is to be run.
@@ -163,8 +165,8 @@ pub struct What<'a> {
     pub prefill: bool,
 }
 
-/// What is to be run as a job, and its name for the ledger.
-pub fn job(arguments: &What<'_>) -> Result<(Job, String), Failure> {
+/// What is to be run as a job, and its name for the ledger. `notes` get what a reader should know of it.
+pub fn job(arguments: &What<'_>, notes: &mut Vec<String>) -> Result<(Job, String), Failure> {
     let limits = Limits { bytes: arguments.max_bytes };
     if let Ok(kind) = Kind::find(arguments.what) {
         let values = values(kind, arguments.settings)?;
@@ -183,8 +185,8 @@ pub fn job(arguments: &What<'_>) -> Result<(Job, String), Failure> {
         return Err(about(path, "a trace has no parameters; leave --set out"));
     }
     let mut finder = Finder::default();
-    let script = of_trace(path, limits, |record| finder.add(record))?;
-    let setup = arguments.setup.map(|setup| of_trace(setup, limits, |_| {})).transpose()?;
+    let script = of_trace(path, limits, notes, |record| finder.add(record))?;
+    let setup = arguments.setup.map(|setup| of_trace(setup, limits, notes, |_| {})).transpose()?;
     let mut needed = match arguments.from {
         Some(snapshot) => of_snapshot(snapshot).map_err(|error| about(snapshot, error))?,
         None => Needed::new(),
@@ -211,14 +213,16 @@ pub fn run(arguments: &RunArguments, output: &Output) -> Result<ExitCode, Failur
     }
     let stop = on_signal()?;
     let options = arguments.stand.options(arguments.settings.seed)?;
-    let (job, workload) = job(&What {
+    let what = What {
         what: &arguments.what,
         settings: &arguments.settings,
         max_bytes: arguments.max_bytes,
         setup: arguments.setup.as_deref(),
         from: arguments.from.as_deref(),
         prefill: !arguments.no_prefill,
-    })?;
+    };
+    let mut notes = Vec::new();
+    let (job, workload) = job(&what, &mut notes)?;
     let bar = if output.json { ProgressBar::hidden() } else { ProgressBar::new(arguments.repeats.into()) };
     let style = ProgressStyle::with_template("{spinner} {pos} of {len} runs, {elapsed} so far, {eta} left");
     let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -248,7 +252,7 @@ pub fn run(arguments: &RunArguments, output: &Output) -> Result<ExitCode, Failur
     })?;
     away.map_err(failed)?;
     written.map_err(failed)?;
-    let report = report(arguments, &job, workload, options.described(), file_system, runs)?;
+    let report = report(arguments, &job, (workload, options.described()), file_system, runs, notes)?;
     let is_clean = report.failed_here == 0;
     if is_clean && !arguments.no_ledger {
         record(&report, output);
@@ -260,16 +264,15 @@ pub fn run(arguments: &RunArguments, output: &Output) -> Result<ExitCode, Failur
 fn report(
     arguments: &RunArguments,
     job: &Job,
-    workload: String,
-    on: String,
+    (workload, on): (String, String),
     file_system: String,
     runs: Vec<Repeat>,
+    mut notes: Vec<String>,
 ) -> Result<Report, Failure> {
     let of = |value: &dyn Fn(&Repeat) -> f64| {
         let all: Vec<f64> = runs.iter().map(value).collect();
         Interval::of(&all).ok_or_else(|| failed("nothing was run"))
     };
-    let mut notes = Vec::new();
     if runs.iter().filter_map(|run| run.coldness.as_ref()).any(|coldness| !coldness.is_cold()) {
         notes.push("not everything was cold; images can be made cold, directories with --drop-caches only".into());
     }

@@ -4,7 +4,7 @@ use super::arguments::SnapshotArguments;
 use super::{about, counter, now_ns};
 use crate::device::on_signal;
 use crate::output::{Failure, Output};
-use ashlar_lab::snapshot::{Closing, Header, Names, TakeOptions, take};
+use ashlar_lab::snapshot::{Closing, Header, Listed, Names, TakeOptions, list, take};
 use ashlar_survey::listing::Troubles;
 use ashlar_units::Bytes;
 use schemars::JsonSchema;
@@ -65,11 +65,21 @@ pub fn run(arguments: &SnapshotArguments, output: &Output) -> Result<ExitCode, F
     let names = arguments.hash_names.clone().map_or(Names::Kept, Names::Hashed);
     let options = TakeOptions { now_ns: now_ns(), names, memory: arguments.memory.0 as usize };
     let bar = counter(output, "names");
-    let taken = take(&arguments.path, &arguments.output, &options, &stop, &|count| bar.set_position(count));
+    let (from, to) = (&arguments.path, &arguments.output);
+    let seen = |count| bar.set_position(count);
+    let taken = match arguments.text {
+        true => list(from, to, &options, &stop, &seen).map(|Listed { taken, left_out }| (taken, Some(left_out))),
+        false => take(from, to, &options, &stop, &seen).map(|taken| (taken, None)),
+    };
     bar.finish_and_clear();
-    let taken = taken?;
+    let (taken, left_out) = taken?;
     let mut notes: Vec<String> = taken.note.into_iter().collect();
-    if taken.walked.placeless {
+    if let Some(left_out) = left_out {
+        notes.push("it is a text of names, inode numbers, types and sizes; counts are of names".into());
+        if left_out > 0 {
+            notes.push(format!("{left_out} names are not in it: of sockets, pipes and devices, or with line breaks"));
+        }
+    } else if taken.walked.placeless {
         notes.push("where files lie is not in it: the file system does not tell".into());
     }
     let bytes = std::fs::metadata(&arguments.output).map_err(|error| about(&arguments.output, error))?.len();

@@ -93,14 +93,17 @@ pub fn run(arguments: &TuneArguments, output: &Output) -> Result<ExitCode, Failu
     let stop = on_signal()?;
     let found = arguments.device.as_deref().map(find).transpose();
     found.map_err(|failure| failure.with_code(2))?;
-    let (job, workload) = job(&What {
+    let what = What {
         what: &arguments.workload,
         settings: &arguments.settings,
         max_bytes: arguments.max_bytes,
         setup: None,
         from: None,
         prefill: true,
-    })?;
+    };
+    let mut notes = Vec::new();
+    let (job, workload) = job(&what, &mut notes)?;
+    notes.iter().for_each(|note| output.say(note));
     let bar = if output.json { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
     let style = ProgressStyle::with_template("{spinner} {pos} runs, {elapsed}: {msg}");
     let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));

@@ -237,6 +237,11 @@ impl Engine {
     pub fn found(&self) -> u64 {
         self.names.tree().found
     }
+
+    /// Whether the names at the beginning are of a listing without an end, which may have been cut.
+    pub fn is_unended(&self) -> bool {
+        self.names.tree().unended
+    }
 }
 
 #[cfg(test)]

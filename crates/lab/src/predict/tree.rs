@@ -1,9 +1,10 @@
 //! The names of a file system, while a trace runs over it.
 
 use crate::snapshot::SnapshotReader;
+use crate::snapshot::listing::{Line, Listed, ListingReader};
 use crate::walk::Kind;
 use std::collections::HashMap;
-use std::io::Read;
+use std::io::{BufRead, Read};
 
 /// Inodes that nobody told a number of have one from here on.
 const OURS: u64 = 1 << 62;
@@ -34,14 +35,22 @@ pub struct Tree {
     root: String,
     /// Files that the trace uses and that nobody told of.
     pub found: u64,
+    /// They are of a listing whose last directory has no end: it may have been cut there.
+    pub unended: bool,
 }
 
 impl Tree {
     /// Nothing but the directories that lead to `root`.
     pub fn new(root: &str) -> Tree {
         let root = format!("/{}", root.trim_matches('/'));
-        let mut tree =
-            Tree { nodes: HashMap::new(), names: HashMap::new(), next: TOP + 1, root: root.clone(), found: 0 };
+        let mut tree = Tree {
+            nodes: HashMap::new(),
+            names: HashMap::new(),
+            next: TOP + 1,
+            root: root.clone(),
+            found: 0,
+            unended: false,
+        };
         tree.nodes.insert(TOP, Node { directory: true, links: 1, ..Node::default() });
         root.split('/').filter(|name| !name.is_empty()).fold(TOP, |above, name| tree.add(above, name, true));
         tree
@@ -74,6 +83,60 @@ impl Tree {
             tree.names.insert((parent, name), inode);
         }
         Ok(tree)
+    }
+
+    /// Everything that a listing of the thesis has, below `root` (default: `/`). Directories come after those that have them.
+    /// Sparse files are taken for whole ones.
+    pub fn of_listing<R: BufRead>(listing: &mut ListingReader<R>, root: Option<&str>) -> Result<Tree, String> {
+        let mut tree = Tree::new(root.unwrap_or("/"));
+        let top = tree.find(&tree.root.clone()).unwrap_or(TOP);
+        let (mut root, mut directory) = (Vec::new(), top);
+        while let Some(line) = listing.read()? {
+            let done = match line {
+                Line::Root { name, size, .. } => {
+                    root = name;
+                    tree.node_mut(top).into_iter().for_each(|node| node.size = size);
+                    Ok(())
+                }
+                Line::Directory(path) => match tree.listed(top, path.strip_prefix(root.as_slice())) {
+                    Some(found) => {
+                        directory = found;
+                        Ok(())
+                    }
+                    None => Err("there is no such directory in those before; list it behind the one that has it"),
+                },
+                Line::Entry(entry) => tree.list(directory, entry),
+                Line::End => Ok(()),
+            };
+            done.map_err(|what| listing.wrong(what))?;
+        }
+        tree.unended = !listing.has_end();
+        Ok(tree)
+    }
+
+    /// The directory with this path below `top`.
+    fn listed(&self, top: u64, path: Option<&[u8]>) -> Option<u64> {
+        let path = String::from_utf8_lossy(path?).into_owned();
+        let mut names = path.split('/').filter(|name| !name.is_empty());
+        let found = names.try_fold(top, |above, name| self.child(above, name))?;
+        self.node(found).is_some_and(|node| node.directory).then_some(found)
+    }
+
+    /// Adds what a listing has in `directory`.
+    fn list(&mut self, directory: u64, entry: Listed) -> Result<(), &'static str> {
+        let name = String::from_utf8_lossy(&entry.name).into_owned().into_boxed_str();
+        // Of a file with several names, each is listed.
+        let inode = entry.inode & (OURS - 1);
+        if self.names.insert((directory, name), inode).is_some() {
+            return Err("the directory has this name already");
+        }
+        let is_directory = entry.kind == Kind::Directory;
+        let node = self.nodes.entry(inode).or_insert_with(|| Node { directory: is_directory, ..Node::default() });
+        if node.links > 0 && (is_directory || node.directory) {
+            return Err("this inode number is that of another file or directory; a directory has one name");
+        }
+        (node.size, node.links) = (entry.size, node.links + 1);
+        Ok(())
     }
 
     /// Which directory is always in memory, with all above it: where the file system is mounted.
@@ -223,6 +286,39 @@ mod tests {
         tree.node_mut(file).expect("there").open -= 1;
         assert_eq!(tree.forget(file), Some(file));
         assert_eq!(tree.unlink(root, "b"), None);
+    }
+
+    #[test]
+    fn figure_a3_is_a_state() {
+        let figure = include_str!("../snapshot/figure_a3.txt");
+        let tree = Tree::of_listing(&mut ListingReader::new(figure.as_bytes()), Some("/mnt")).expect("a listing");
+        let at = |path: &str| tree.find(path).and_then(|inode| Some((inode, tree.node(inode)?.size)));
+        assert_eq!(at("/mnt/src/RCS/logparse.c,v"), Some((53445, 23779)));
+        assert_eq!(at("/mnt/src/include"), Some((21377, 10)));
+        assert_eq!(at("/mnt/bin"), Some((10688, 512)));
+        assert_eq!(at("/mnt/bin/trim.c"), None);
+        assert_eq!(
+            (tree.node(53440).map(|node| node.directory), at("/mnt").map(|(_, size)| size)),
+            (Some(true), Some(512))
+        );
+    }
+
+    #[test]
+    fn listings_that_cannot_be_are_refused() {
+        for (text, expected) in [
+            ("./ 2 512\n~~\n./src/\n", "line 3: there is no such directory"),
+            ("./ 2 512\n5 0 7 src\n~~\n./src/\n", "line 4: there is no such directory"),
+            ("./ 2 512\n5 1 7 src\n~~\n/src/\n", "line 4: there is no such directory"),
+            ("./ 2 512\n5 0 7 a\n6 0 7 a\n", "line 3: the directory has this name"),
+            ("./ 2 512\n5 1 7 a\n5 0 7 b\n", "line 3: this inode number"),
+            ("./ 2 512\n5 0 7 a\n5 1 7 b\n", "line 3: this inode number"),
+        ] {
+            let error = Tree::of_listing(&mut ListingReader::new(text.as_bytes()), None).expect_err(text);
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+        let twice = "./ 2 512\n5 0 7 a\n5 0 7 b\n~~\n";
+        let tree = Tree::of_listing(&mut ListingReader::new(twice.as_bytes()), None).expect("two names");
+        assert_eq!((tree.find("/a"), tree.node(5).map(|node| node.links)), (Some(5), Some(2)));
     }
 
     #[test]

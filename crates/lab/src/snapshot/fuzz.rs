@@ -1,8 +1,11 @@
 //! Fuzz target of snapshots.
 
 use super::format::{Closing, ENTRIES, FORMAT, FREE, FreeRange, HEADER, Header, SnapshotReader};
+use super::listing::tests::{lines, text};
+use super::listing::{Line, Listed, ListingReader};
 use crate::codec::Take;
 use crate::frames::{FrameWriter, RAW_MAX};
+use crate::predict::tree::Tree;
 use crate::sorter::Item;
 use crate::walk::{Entry, Kind};
 use ashlar_env::host::Extent;
@@ -75,8 +78,53 @@ fn decode(bytes: &[u8]) -> (Vec<Entry>, Vec<(u64, u64)>, bool) {
     (entries, free, whole)
 }
 
+/// Lines of a listing, of which no two share a name; directories follow each other and stand in the root.
+fn listing() -> impl Strategy<Value = Vec<Line>> {
+    let name = "[a-c ]{0,6}";
+    let kind = prop::sample::select(vec![Kind::File, Kind::Link]);
+    let entry = (kind, any::<u64>(), name, "[a-c/ ]{1,6}");
+    let directory = (any::<u32>(), prop::collection::vec(entry, 0..5));
+    (any::<(u64, u64)>(), prop::collection::vec(directory, 0..5)).prop_map(|((inode, size), directories)| {
+        let mut lines = vec![Line::Root { name: b"./".to_vec(), inode, size }];
+        let listed = |inode: u64, kind, size, name: String, link| {
+            Line::Entry(Listed { inode, kind, size, name: name.into_bytes(), link })
+        };
+        for (at, (size, _)) in directories.iter().enumerate() {
+            lines.push(listed(at as u64, Kind::Directory, (*size).into(), format!("d {at}"), None));
+        }
+        lines.push(Line::End);
+        for (at, (_, entries)) in directories.into_iter().enumerate() {
+            lines.push(Line::Directory(format!("./d {at}/").into_bytes()));
+            for (number, (kind, size, name, link)) in (100u64..).zip(entries) {
+                let (inode, name) = (number + 100 * at as u64, format!("{number}{name}"));
+                lines.push(match kind {
+                    Kind::Link => listed(inode, kind, link.len() as u64, name, Some(link.into_bytes())),
+                    _ => listed(inode, kind, size, name, None),
+                });
+            }
+            lines.push(Line::End);
+        }
+        lines
+    })
+}
+
 proptest! {
     #![proptest_config(config(300))]
+
+    #[test]
+    fn listings(written in listing(), edits in edits(), noise in noise(600)) {
+        let mut bytes = text(&written);
+        prop_assert_eq!(lines(&bytes), Ok(written));
+        prop_assert!(Tree::of_listing(&mut ListingReader::new(bytes.as_slice()), None).is_ok());
+        edits.iter().for_each(|edit| edit.apply(&mut bytes));
+        for bytes in [bytes, noise] {
+            // What is read comes back as it was.
+            if let Ok(lines) = bounded(1 << 20, || lines(&bytes)) {
+                prop_assert_eq!(text(&lines), bytes.as_slice());
+            }
+            bounded(1 << 20, || drop(Tree::of_listing(&mut ListingReader::new(bytes.as_slice()), None)));
+        }
+    }
 
     #[test]
     fn snapshots((entries, free) in snapshot(), edits in edits(), noise in noise(4096)) {

@@ -13,7 +13,8 @@
 mod format;
 #[cfg(test)]
 pub(crate) mod fuzz;
+pub mod listing;
 mod take;
 
 pub use format::{Closing, Header, SnapshotReader};
-pub use take::{Names, TakeOptions, Taken, take};
+pub use take::{Listed, Names, TakeOptions, Taken, list, take};

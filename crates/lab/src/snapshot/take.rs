@@ -1,15 +1,18 @@
 //! Taking a snapshot.
 
 use super::format::{Closing, ENTRIES, FORMAT, FREE, FreeRange, HEADER, Header};
+use super::listing::{self, Line};
 use crate::frames::FrameWriter;
 use crate::mounts::{Groups, mount_of};
 use crate::partial::Partial;
 use crate::sorter::Sorter;
-use crate::walk::{Entry, WalkError, Walked, walk};
+use crate::walk::{Entry, Kind, WalkError, Walked, walk};
 use ashlar_env::host::space_ranges;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -46,15 +49,8 @@ pub struct Taken {
     pub note: Option<String>,
 }
 
-/// Takes a snapshot of the tree below `root` into the file `to`, which appears when it is whole. `seen` gets the number of
-/// names so far.
-pub fn take(
-    root: &Path,
-    to: &Path,
-    options: &TakeOptions,
-    stop: &AtomicBool,
-    seen: &dyn Fn(u64),
-) -> Result<Taken, WalkError> {
+/// Syncs the file system, and says what it is.
+fn begin(root: &Path, options: &TakeOptions) -> Result<(File, Header), WalkError> {
     let handle = File::open(root).map_err(|error| WalkError::Root(root.to_path_buf(), error))?;
     // What is not written yet lies nowhere yet.
     rustix::fs::syncfs(&handle).map_err(io::Error::from)?;
@@ -70,6 +66,19 @@ pub fn take(
         free_bytes: space.f_bfree.saturating_mul(space.f_frsize),
         names_hashed: options.names != Names::Kept,
     };
+    Ok((handle, header))
+}
+
+/// Takes a snapshot of the tree below `root` into the file `to`, which appears when it is whole. `seen` gets the number of
+/// names so far.
+pub fn take(
+    root: &Path,
+    to: &Path,
+    options: &TakeOptions,
+    stop: &AtomicBool,
+    seen: &dyn Fn(u64),
+) -> Result<Taken, WalkError> {
+    let (handle, header) = begin(root, options)?;
     // An hour of looking would be lost on a place where nothing can be written.
     let file = Partial::buffered(to)?;
     let directory = to.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -101,6 +110,83 @@ pub fn take(
     let note = put_free(&handle, &mut frames, &mut closing)?;
     Partial::finish_buffered(frames.finish(&closing.encode())?)?;
     Ok(Taken { header, closing, walked, note })
+}
+
+/// What came of a snapshot that is a text.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// What came of it. Counts are of names: a file with two is there twice.
+    pub taken: Taken,
+    /// Names that the text cannot have: of sockets, pipes and devices, and those with a line break.
+    pub left_out: u64,
+}
+
+/// Takes a snapshot as the thesis keeps it: see [`listing`](super::listing). As [`take`], with names as they are; nothing
+/// needs sorting. Directories without anything in them have no listing.
+pub fn list(
+    root: &Path,
+    to: &Path,
+    options: &TakeOptions,
+    stop: &AtomicBool,
+    seen: &dyn Fn(u64),
+) -> Result<Listed, WalkError> {
+    let (_, header) = begin(root, options)?;
+    let mut file = Partial::buffered(to)?;
+    let (mut closing, mut left_out, mut text, mut count) = (Closing::default(), 0, Vec::new(), 0);
+    let mut listed = root.to_path_buf();
+    let walked = walk(root, stop, &mut |entry: Entry, directory| {
+        count += 1;
+        if count % 1024 == 0 {
+            seen(count);
+        }
+        text.clear();
+        let below = directory.strip_prefix(root).unwrap_or(directory).as_os_str().as_bytes();
+        if breaks(below) {
+            left_out += 1;
+            return Ok(());
+        }
+        if directory != listed {
+            let path = [b"./", below, b"/"].concat();
+            Line::End.put(&mut text);
+            Line::Directory(path).put(&mut text);
+            listed = directory.to_path_buf();
+        }
+        match line(&entry, directory) {
+            Some(line) => {
+                closing.count(&entry);
+                line.put(&mut text);
+            }
+            None => left_out += 1,
+        }
+        file.write_all(&text)
+    })?;
+    text.clear();
+    Line::End.put(&mut text);
+    file.write_all(&text)?;
+    Partial::finish_buffered(file)?;
+    Ok(Listed { taken: Taken { header, closing, walked, note: None }, left_out })
+}
+
+fn breaks(text: &[u8]) -> bool {
+    text.contains(&b'\n')
+}
+
+/// What a listing says of an entry, if it can.
+fn line(entry: &Entry, directory: &Path) -> Option<Line> {
+    let Entry { inode, kind, size, .. } = *entry;
+    if entry.name.is_empty() {
+        return Some(Line::Root { name: b"./".to_vec(), inode, size });
+    }
+    let link = match kind {
+        // None if it went away since it was found.
+        Kind::Link => Some(std::fs::read_link(directory.join(OsStr::from_bytes(&entry.name))).ok()?),
+        _ => None,
+    };
+    let link = link.map(|link| link.into_os_string().into_vec());
+    if kind == Kind::Other || breaks(&entry.name) || link.as_deref().is_some_and(breaks) {
+        return None;
+    }
+    Some(Line::Entry(listing::Listed { inode, kind, size, name: entry.name.clone(), link }))
 }
 
 /// Writes the free ranges; what is returned says why there are none.

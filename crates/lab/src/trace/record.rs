@@ -216,8 +216,8 @@ pub const CALLS: Table<Record> = Table {
     needed: &["at_ns", "op"],
     example: r#"{"at_ns": 0, "op": "read", "path": "/srv/a", "file": 1, "offset": 0, "len": 4096, "done": 4096}"#,
     columns: &[
-        ("at_ns", Column::Number(|record| record.at_ns)),
-        ("latency_ns", Column::Number(|record| record.latency_ns)),
+        ("at_ns", Column::Distinct(|record| record.at_ns)),
+        ("latency_ns", Column::Distinct(|record| record.latency_ns)),
         ("process", Column::Number(|record| record.process)),
         ("thread", Column::Number(|record| record.thread)),
         ("op", Column::Text(|record| record.op.name())),
