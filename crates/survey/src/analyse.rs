@@ -7,13 +7,13 @@
 
 use crate::chunk::cdc::{Cutter, Params};
 use crate::chunk::fixed::{BLOCK, Block, Joiner, block};
-use crate::chunk::{Chunking, Digests, digest, gear};
+use crate::chunk::{Chunking, Digests, digest, gear, is_zero};
 use crate::compress::{Packed, Packer, Study};
 use crate::sample::mix;
 use std::io;
 
-/// Bytes that are read at once.
-const READ: usize = 1 << 20;
+/// Bytes that are read at once from what is near: they are still in the processor's cache when they are digested.
+pub const READ: u64 = 256 << 10;
 /// Bytes that are read at once beyond the end, for the last chunks.
 const READ_ON: usize = 64 << 10;
 
@@ -26,8 +26,11 @@ const LEAD: u64 = 3;
 pub struct Plan {
     /// The chunkings.
     pub chunkings: Vec<Chunking>,
-    /// One chunk in so many is compressed, by its digest: the same for equal chunks. None if zero.
-    pub pack_every: u64,
+    /// Bytes that are read at once.
+    pub read: u64,
+    /// For each chunking: one chunk in so many is compressed, by its digest: the same for equal chunks. None if zero, or not
+    /// there.
+    pub pack_every: Vec<u64>,
     /// One 64 KiB in so many is compressed at several levels, and its entropy taken. None if zero.
     pub study_every: u64,
 }
@@ -40,6 +43,12 @@ impl Plan {
             Chunking::Cdc(mean) => u64::from(mean),
         };
         LEAD * self.chunkings.iter().map(mean).max().unwrap_or(0)
+    }
+
+    /// Bytes of the largest block that is looked at as a whole: to be compressed, or studied.
+    fn block_max(&self) -> u64 {
+        let bytes = self.chunkings.iter().map(|chunking| u64::from(chunking.bytes()));
+        bytes.max().unwrap_or(0).max(Study::BLOCK as u64)
     }
 }
 
@@ -104,12 +113,69 @@ pub struct Stretch {
 /// Looks at stretches; reused, since its buffers are large.
 pub struct Analyser {
     plan: Plan,
-    window: Vec<u8>,
-    /// Offset of the window's first byte.
-    base: u64,
+    window: Window,
     /// Where reading goes on.
     reached: u64,
     packer: Packer,
+}
+
+/// Bytes of a file that are at hand: from one offset up to another. Its memory is used again without being cleared.
+#[derive(Default)]
+struct Window {
+    memory: Vec<u8>,
+    /// Where in memory the first byte is.
+    begin: usize,
+    /// Behind the last one.
+    end: usize,
+    /// Offset in the file of the first byte.
+    base: u64,
+}
+
+impl Window {
+    /// Empties it; what is appended next is at `base`.
+    fn restart(&mut self, base: u64) {
+        *self = Window { memory: std::mem::take(&mut self.memory), begin: 0, end: 0, base };
+    }
+
+    /// Room for `len` bytes behind the last one. It has them after [`Window::append`].
+    fn room(&mut self, len: usize) -> &mut [u8] {
+        if self.end + len > self.memory.len() {
+            self.memory.copy_within(self.begin..self.end, 0);
+            (self.begin, self.end) = (0, self.end - self.begin);
+            let needed = self.end + len;
+            if needed > self.memory.len() {
+                self.memory.resize(needed.next_multiple_of(READ as usize), 0);
+            }
+        }
+        &mut self.memory[self.end..self.end + len]
+    }
+
+    /// The first so many bytes of the room are there.
+    fn append(&mut self, len: usize) {
+        self.end += len;
+    }
+
+    /// Drops what is before an offset.
+    fn forget(&mut self, offset: u64) {
+        let gone = (offset.saturating_sub(self.base) as usize).min(self.end - self.begin);
+        self.begin += gone;
+        self.base += gone as u64;
+        if self.begin == self.end {
+            // What comes next goes where the processor's cache still is.
+            (self.begin, self.end) = (0, 0);
+        }
+    }
+
+    /// All bytes from an offset on; none if it is not at hand.
+    fn rest(&self, offset: u64) -> &[u8] {
+        let bytes = &self.memory[self.begin..self.end];
+        offset.checked_sub(self.base).and_then(|from| bytes.get(from as usize..)).unwrap_or_default()
+    }
+
+    /// So many bytes from an offset on; none if not all of them are at hand.
+    fn bytes(&self, offset: u64, len: u32) -> &[u8] {
+        self.rest(offset).get(..len as usize).unwrap_or_default()
+    }
 }
 
 struct Fixed {
@@ -134,7 +200,7 @@ struct Defined {
 impl Analyser {
     /// An analyser with empty buffers.
     pub fn new(plan: &Plan) -> Analyser {
-        Analyser { plan: plan.clone(), window: Vec::new(), base: 0, reached: 0, packer: Packer::new() }
+        Analyser { plan: plan.clone(), window: Window::default(), reached: 0, packer: Packer::new() }
     }
 
     /// Looks at a stretch and adds what it finds to `outcome`. Where reading fails it ends, and [`Analyser::reached`] says
@@ -163,7 +229,7 @@ impl Analyser {
         let mut piece_at = self.lead(from, begin, &mut defined, stretch, outcome);
         let (mut next, mut data_end) = (stretch.from, stretch.data_end);
         while next < data_end && (next < stretch.to || defined.iter().any(|chunks| chunks.start < stretch.to)) {
-            let step = if next < stretch.to { (stretch.to - next).min(READ as u64) } else { READ_ON as u64 };
+            let step = if next < stretch.to { (stretch.to - next).min(self.plan.read) } else { READ_ON as u64 };
             self.reached = next;
             let (got, failed) = self.fill(from, next, step.min(data_end - next) as usize);
             if got == 0 && failed.is_none() {
@@ -186,9 +252,9 @@ impl Analyser {
             if !defined.is_empty() {
                 let ends = next == data_end && failed.is_none();
                 piece_at = self.pieces(&mut defined, piece_at, ends, stretch, outcome);
-                self.forget(defined.iter().map(|chunks| chunks.start).min().unwrap_or(next).min(piece_at));
+                self.window.forget(defined.iter().map(|chunks| chunks.start).min().unwrap_or(next).min(piece_at));
             } else {
-                self.forget(own_end - own_end % (1 << 20));
+                self.window.forget(own_end - own_end % self.plan.block_max());
             }
             if let Some(error) = failed {
                 return Err(error);
@@ -210,8 +276,7 @@ impl Analyser {
         stretch: &Stretch,
         outcome: &mut Outcome,
     ) -> u64 {
-        self.window.clear();
-        self.base = begin;
+        self.window.restart(begin);
         let len = (stretch.from - begin) as usize;
         let (got, _) = self.fill(from, begin, len);
         outcome.read += got as u64;
@@ -219,8 +284,7 @@ impl Analyser {
             return self.pieces(defined, begin, false, stretch, outcome);
         }
         // It cannot be read, or is gone: chunks count from the first cut on.
-        self.window.clear();
-        self.base = stretch.from;
+        self.window.restart(stretch.from);
         for defined in defined {
             (defined.start, defined.synchronised) = (stretch.from, false);
         }
@@ -234,11 +298,10 @@ impl Analyser {
 
     /// Appends to the window what is at `offset`. After an error whole blocks of 4 KiB remain of what was before.
     fn fill(&mut self, from: &mut impl ReadAt, offset: u64, len: usize) -> (usize, Option<io::Error>) {
-        let had = self.window.len();
-        self.window.resize(had + len, 0);
+        let room = self.window.room(len);
         let (mut got, mut failed) = (0, None);
         while got < len {
-            match from.read_at(offset + got as u64, &mut self.window[had + got..]) {
+            match from.read_at(offset + got as u64, &mut room[got..]) {
                 Ok(0) => break,
                 Ok(more) => got += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -250,22 +313,8 @@ impl Analyser {
                 }
             }
         }
-        self.window.truncate(had + got);
+        self.window.append(got);
         (got, failed)
-    }
-
-    /// Drops what is before `offset`, unless that is too little to be worth it.
-    fn forget(&mut self, offset: u64) {
-        let gone = (offset.saturating_sub(self.base) as usize).min(self.window.len());
-        if gone >= 1 << 16 || gone == self.window.len() {
-            self.window.drain(..gone);
-            self.base += gone as u64;
-        }
-    }
-
-    fn bytes(&self, start: u64, len: u32) -> &[u8] {
-        let from = start.saturating_sub(self.base) as usize;
-        self.window.get(from..from + len as usize).unwrap_or_default()
     }
 
     fn blocks(&mut self, fixed: &mut [Fixed], from: u64, to: u64, salt: u64, outcome: &mut Outcome) {
@@ -277,7 +326,7 @@ impl Analyser {
                 self.study(at, to, outcome);
             }
             if !fixed.is_empty() {
-                let block = block(self.bytes(at, len as u32));
+                let block = block(self.window.bytes(at, len as u32));
                 for fixed in &mut *fixed {
                     if let Some(block) = fixed.joiner.push(block) {
                         self.add_block(fixed, &block, outcome);
@@ -298,9 +347,7 @@ impl Analyser {
 
     fn study(&mut self, at: u64, to: u64, outcome: &mut Outcome) {
         let len = (to - at).min(Study::BLOCK as u64) as u32;
-        let from = at.saturating_sub(self.base) as usize;
-        let bytes = self.window.get(from..from + len as usize).unwrap_or_default();
-        self.packer.study(bytes, &mut outcome.study);
+        self.packer.study(self.window.bytes(at, len), &mut outcome.study);
     }
 
     fn add_block(&mut self, fixed: &mut Fixed, block: &Block, outcome: &mut Outcome) {
@@ -320,12 +367,12 @@ impl Analyser {
     }
 
     fn pack(&mut self, index: usize, start: u64, value: u64, len: u32, outcome: &mut Outcome) {
-        if self.plan.pack_every == 0 || !(value >> 7).is_multiple_of(self.plan.pack_every) {
+        let every = self.plan.pack_every.get(index).copied().unwrap_or(0);
+        if every == 0 || !(value >> 7).is_multiple_of(every) {
             return;
         }
-        let Some(from) = start.checked_sub(self.base) else { return };
-        let from = from as usize;
-        if let Some(bytes) = self.window.get(from..from + len as usize) {
+        let bytes = self.window.bytes(start, len);
+        if !bytes.is_empty() {
             outcome.packed.push((index, self.packer.pack(value, bytes)));
         }
     }
@@ -334,7 +381,7 @@ impl Analyser {
     fn pieces(&mut self, all: &mut [Defined], at: u64, ends: bool, stretch: &Stretch, outcome: &mut Outcome) -> u64 {
         let mut at = at;
         loop {
-            let rest = self.window.get((at - self.base) as usize..).unwrap_or_default();
+            let rest = self.window.rest(at);
             if rest.is_empty() || rest.len() < gear::PIECE_MAX && !ends {
                 break;
             }
@@ -392,7 +439,8 @@ impl Analyser {
         if !counts || start < stretch.from || start >= stretch.to {
             return;
         }
-        let zero = self.bytes(start, len).first() == Some(&0) && self.bytes(start, len).iter().all(|&byte| byte == 0);
+        let bytes = self.window.bytes(start, len);
+        let zero = bytes.first() == Some(&0) && is_zero(bytes);
         let value = digests.take();
         let chunks = &mut outcome.chunks[defined.index];
         chunks.bytes += u64::from(len);
@@ -421,7 +469,7 @@ mod tests {
     }
 
     fn plan(chunkings: &[Chunking]) -> Plan {
-        Plan { chunkings: chunkings.to_vec(), pack_every: 0, study_every: 0 }
+        Plan { chunkings: chunkings.to_vec(), read: READ, pack_every: Vec::new(), study_every: 0 }
     }
 
     #[test]

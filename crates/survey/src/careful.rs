@@ -132,7 +132,7 @@ impl Direct {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analyse::Plan;
+    use crate::analyse::{Plan, READ};
     use crate::chunk::Chunking;
     use ashlar_fuzz::incompressible;
     use proptest::prelude::*;
@@ -162,7 +162,7 @@ mod tests {
 
     fn plan() -> Plan {
         let chunkings = vec![Chunking::Fixed(4096), Chunking::Fixed(65_536), Chunking::Cdc(8192)];
-        Plan { chunkings, pack_every: 0, study_every: 0 }
+        Plan { chunkings, read: READ, pack_every: Vec::new(), study_every: 0 }
     }
 
     proptest! {

@@ -1,5 +1,6 @@
 //! How well data compress, and how fast.
 
+use crate::chunk::is_zero;
 use std::time::Instant;
 
 /// Bytes of a chunk after compression; never more than before, since a store keeps what does not shrink as it is.
@@ -148,7 +149,7 @@ impl Packer {
         let len = bytes.len() as u64;
         study.blocks += 1;
         study.bytes += len;
-        if bytes.iter().all(|&byte| byte == 0) {
+        if is_zero(bytes) {
             study.zero += len;
         }
         let entropy = entropy(bytes);

@@ -4,14 +4,16 @@ use crate::bucket::{Bucket, BucketError, Object};
 use crate::careful::Damage;
 use crate::sizes::Sizes;
 use rustix::fs::{SeekFrom, seek};
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata};
+use std::fs::{DirEntry, File, Metadata};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Mutex, PoisonError};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Troubles that are named one by one; beyond that they are only counted.
@@ -19,6 +21,14 @@ pub const NAMED_MAX: usize = 1000;
 
 /// Files of this size and more have equal sizes seldom by chance.
 const SIZE_TELLS: u64 = 32 << 10;
+/// Threads that read directories: on a cold cache each waits for the device most of the time.
+const WALKERS: usize = 8;
+/// Directories that are read ahead of the one that is looked at.
+const DIRECTORIES_AHEAD: usize = 64;
+/// Entries of a directory that change hands at once.
+const BATCH: usize = 256;
+/// Batches of a directory that wait to be looked at: with those above a bound for memory, 16 MiB.
+const BATCHES: usize = 4;
 /// Classes of groups by how many sizes they have: 1, 2, up to 4, up to 8, more.
 pub const STRATA: usize = 5;
 
@@ -417,43 +427,62 @@ impl Groups<'_> {
 }
 
 impl Walk<'_> {
+    /// Goes through the tree, level by level: the same tree always gives the same list, whoever reads ahead.
     fn all(&mut self) -> Result<(), WalkError> {
-        let mut ahead = vec![(0u32, 0u32)];
-        while let Some((number, depth)) = ahead.pop() {
-            if self.look.stop.load(Ordering::Acquire) {
-                return Err(WalkError::Interrupted);
+        let (to_readers, jobs) = channel();
+        let jobs = Mutex::new(jobs);
+        std::thread::scope(|scope| {
+            for _ in 0..WALKERS {
+                scope.spawn(|| read_directories(&jobs));
             }
-            let path = self.listing.directory(number);
+            // What is left of the queue goes at the end, and the readers with it.
+            self.through(to_readers)
+        })
+    }
+
+    fn through(&mut self, to_readers: Sender<Job>) -> Result<(), WalkError> {
+        let (mut waiting, mut ahead) = (VecDeque::from([(0u32, 0u32)]), VecDeque::new());
+        loop {
+            while ahead.len() < DIRECTORIES_AHEAD
+                && let Some((number, depth)) = waiting.pop_front()
+            {
+                let path = self.listing.directory(number);
+                let (to_us, batches) = sync_channel(BATCHES);
+                // Readers end only after this does.
+                let _ = to_readers.send(Job { path: path.clone(), to_us });
+                ahead.push_back((number, depth, path, batches));
+            }
+            let Some((number, depth, path, batches)) = ahead.pop_front() else { return Ok(()) };
             self.listing.sizes.directories += 1;
-            let entries = match std::fs::read_dir(&path) {
-                Ok(entries) => entries,
-                Err(error) => {
-                    self.listing.unreadable.add(&path, error);
-                    continue;
-                }
-            };
-            for entry in entries {
-                match entry.and_then(|entry| Ok((entry.file_name(), entry.metadata()?))) {
+            for found in batches.iter().flatten() {
+                match found {
                     Ok((name, metadata)) if metadata.is_dir() => {
                         if let Some(number) = self.directory(number, &path, name, &metadata) {
-                            ahead.push((number, depth + 1));
+                            waiting.push_back((number, depth + 1));
                         }
                     }
                     Ok((name, metadata)) => self.other(number, depth, &path, name, &metadata),
                     Err(error) => self.listing.unreadable.add(&path, error),
                 }
             }
-            let listing = &self.listing;
-            let taken = listing.entries.capacity() * size_of::<Entry>()
-                + listing.directories.capacity() * size_of::<(u32, u64, u16)>()
-                + listing.names.capacity()
-                + (self.linked.capacity() + self.seen.capacity()) * 16;
-            if taken as u64 > self.look.memory {
+            if self.look.stop.load(Ordering::Acquire) {
+                return Err(WalkError::Interrupted);
+            }
+            if self.taken() > self.look.memory {
                 return Err(WalkError::Memory(self.look.memory));
             }
-            (self.look.progress)(listing.sizes.files);
+            (self.look.progress)(self.listing.sizes.files);
         }
-        Ok(())
+    }
+
+    /// Bytes of memory for what was found.
+    fn taken(&self) -> u64 {
+        let listing = &self.listing;
+        let taken = listing.entries.capacity() * size_of::<Entry>()
+            + listing.directories.capacity() * size_of::<(u32, u64, u16)>()
+            + listing.names.capacity()
+            + (self.linked.capacity() + self.seen.capacity()) * 16;
+        taken as u64
     }
 
     /// A subdirectory, unless it is to be passed over.
@@ -527,6 +556,38 @@ impl Walk<'_> {
             stratum: 0,
         };
         self.listing.entries.push(entry);
+    }
+}
+
+/// A directory to be read.
+struct Job {
+    path: PathBuf,
+    to_us: SyncSender<Batch>,
+}
+
+/// A part of what a directory holds.
+type Batch = Vec<io::Result<(OsString, Metadata)>>;
+
+/// Reads directories until there are no more.
+fn read_directories(jobs: &Mutex<Receiver<Job>>) {
+    loop {
+        let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(Job { path, to_us }) = job else { return };
+        let mut entries = match std::fs::read_dir(&path) {
+            Ok(entries) => entries,
+            Err(error) => {
+                // Whoever waits for it may have been stopped.
+                let _ = to_us.send(vec![Err(error)]);
+                continue;
+            }
+        };
+        loop {
+            let look = |entry: io::Result<DirEntry>| entry.and_then(|entry| Ok((entry.file_name(), entry.metadata()?)));
+            let batch: Batch = entries.by_ref().take(BATCH).map(look).collect();
+            if batch.is_empty() || to_us.send(batch).is_err() {
+                break;
+            }
+        }
     }
 }
 

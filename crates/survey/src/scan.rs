@@ -16,8 +16,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Units that are open, at most: enough to keep a disk busy.
-const AHEAD: usize = 64;
+/// Batches of units that are open, at most: enough to keep a disk busy.
+const AHEAD: usize = 32;
+/// Small units that change hands at once: waking a thread for each costs more than looking at it.
+const BATCH: usize = 16;
+/// Bytes of a batch, but for its last unit.
+const BATCH_BYTES: u64 = 256 << 10;
 /// Bytes of a unit of a full scan.
 pub const FULL_UNIT: u64 = 64 << 20;
 /// What the kernel is told to read of a unit beforehand.
@@ -81,10 +85,10 @@ pub struct Done {
     pub cut: bool,
 }
 
-struct Job {
+/// Units that change hands at once, with their files, and the number of the batch.
+struct Batch {
     sequence: u64,
-    unit: Unit,
-    reader: io::Result<(Reader, bool)>,
+    jobs: Vec<(Unit, io::Result<(Reader, bool)>)>,
 }
 
 /// What names a unit for sampling: copies and versions of a file have equal ones.
@@ -131,8 +135,8 @@ impl Scan<'_> {
     pub fn run(&self, units: &[Unit], mut collect: impl FnMut(Done) -> io::Result<bool>) -> io::Result<()> {
         let pace = Pace::new(self.bandwidth);
         let halt = AtomicBool::new(false);
-        let (to_workers, jobs) = sync_channel::<Job>(AHEAD);
-        let (to_us, results) = sync_channel::<(u64, Done)>(AHEAD);
+        let (to_workers, jobs) = sync_channel::<Batch>(AHEAD);
+        let (to_us, results) = sync_channel::<(u64, Vec<Done>)>(AHEAD);
         let jobs = Mutex::new(jobs);
         let (pace, halt, jobs) = (&pace, &halt, &jobs);
         std::thread::scope(|scope| {
@@ -150,38 +154,56 @@ impl Scan<'_> {
         })
     }
 
-    fn open(&self, units: &[Unit], jobs: SyncSender<Job>, halt: &AtomicBool) {
+    fn open(&self, units: &[Unit], to_workers: SyncSender<Batch>, halt: &AtomicBool) {
         self.give_way();
-        for (sequence, unit) in units.iter().enumerate() {
-            if halt.load(Ordering::Acquire) {
-                return;
+        // Who asks a bucket waits for each answer; more of them do so side by side.
+        let most = if self.source.kind == Kind::Bucket { 1 } else { BATCH };
+        let mut rest = units.iter();
+        for sequence in 0.. {
+            let (mut jobs, mut bytes) = (Vec::new(), 0);
+            while jobs.len() < most
+                && bytes < BATCH_BYTES
+                && let Some(unit) = rest.next()
+            {
+                bytes += self.data_bytes(*unit);
+                jobs.push((*unit, self.open_unit(*unit)));
             }
-            let Some(entry) = self.source.listing.entries.get(unit.entry as usize) else { continue };
-            let reader = self.source.reader(entry);
-            if let Ok((reader, _)) = &reader {
-                let from = u64::from(unit.number) * self.unit_bytes;
-                let begin = from.saturating_sub(self.plan.lead());
-                let len = self.unit_bytes.min(ANNOUNCED).min(entry.size.saturating_sub(from));
-                reader.announce(begin, from - begin + len);
-            }
-            if jobs.send(Job { sequence: sequence as u64, unit: *unit, reader }).is_err() {
+            if jobs.is_empty() || halt.load(Ordering::Acquire) || to_workers.send(Batch { sequence, jobs }).is_err() {
                 return;
             }
         }
     }
 
-    fn work(&self, jobs: &Mutex<Receiver<Job>>, pace: &Pace, halt: &AtomicBool, results: SyncSender<(u64, Done)>) {
+    fn open_unit(&self, unit: Unit) -> io::Result<(Reader, bool)> {
+        let entry = &self.source.listing.entries[unit.entry as usize];
+        let opened = self.source.reader(entry);
+        if let Ok((reader, _)) = &opened {
+            let from = u64::from(unit.number) * self.unit_bytes;
+            let begin = from.saturating_sub(self.plan.lead());
+            let len = self.unit_bytes.min(ANNOUNCED).min(entry.size.saturating_sub(from));
+            reader.announce(begin, from - begin + len);
+        }
+        opened
+    }
+
+    fn work(
+        &self,
+        batches: &Mutex<Receiver<Batch>>,
+        pace: &Pace,
+        halt: &AtomicBool,
+        results: SyncSender<(u64, Vec<Done>)>,
+    ) {
         self.give_way();
         let mut analyser = Analyser::new(self.plan);
         loop {
-            let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let Ok(job) = job else { return };
+            let batch = batches.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let Ok(Batch { sequence, jobs }) = batch else { return };
             if halt.load(Ordering::Acquire) {
                 // Taken all the same, so that nobody waits to hand over more.
                 continue;
             }
-            let done = self.unit(&mut analyser, job.unit, job.reader, pace);
-            if results.send((job.sequence, done)).is_err() {
+            let done = jobs.into_iter().map(|(unit, reader)| self.unit(&mut analyser, unit, reader, pace)).collect();
+            if results.send((sequence, done)).is_err() {
                 return;
             }
         }
@@ -276,18 +298,20 @@ impl Scan<'_> {
 }
 
 fn in_order(
-    results: &Receiver<(u64, Done)>,
+    results: &Receiver<(u64, Vec<Done>)>,
     collect: &mut impl FnMut(Done) -> io::Result<bool>,
     halt: &AtomicBool,
 ) -> io::Result<()> {
     let (mut next, mut early) = (0, BTreeMap::new());
-    while let Ok((sequence, done)) = results.recv() {
-        early.insert(sequence, done);
-        while let Some(done) = early.remove(&next) {
+    while let Ok((sequence, batch)) = results.recv() {
+        early.insert(sequence, batch);
+        while let Some(batch) = early.remove(&next) {
             next += 1;
-            if !collect(done)? {
-                halt.store(true, Ordering::Release);
-                return Ok(());
+            for done in batch {
+                if !collect(done)? {
+                    halt.store(true, Ordering::Release);
+                    return Ok(());
+                }
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A survey from beginning to end: which shares are read, what is kept, and what is answered.
 
-use crate::analyse::Plan;
-use crate::answer::{Answer, CodecAnswer, CompressionAnswer, DedupAnswer, Origin, RatioAnswer};
+use crate::analyse::{Plan, READ};
+use crate::answer::{Answer, CodecAnswer, CompressionAnswer, DedupAnswer, LayoutAnswer, Origin, RatioAnswer};
 use crate::bucket::{Access, is_bucket};
 use crate::chunk::Chunking;
 use crate::compress::{Codec, Study};
@@ -23,15 +23,23 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const SMALL: u64 = 256 << 20;
 /// Shares after which a survey without a budget looks whether its ranges are narrow enough; the paper needs 15 % at most.
 const STEPS: [f64; 8] = [0.01, 0.02, 0.03, 0.05, 0.07, 0.10, 0.15, 0.20];
-/// Bytes of chunks that are compressed for each chunking.
+/// Bytes of chunks that are compressed for each chunking, at most; all chunks of data of less than twice as many.
 const PACKED_BYTES: u64 = 12 << 20;
-/// Blocks that are compressed at all levels.
-const STUDIED: u64 = 128;
+/// The same, at least: enough small chunks for their mean ratio.
+const PACKED_BYTES_MIN: u64 = 2 << 20;
+/// Chunks that are compressed for each chunking, at least: enough large ones.
+const PACKED_CHUNKS_MIN: u64 = 64;
+/// Blocks that are compressed at all levels, at least and at most.
+const STUDIED: [u64; 2] = [64, 128];
+/// Between these, one byte in so many that are read is compressed: compressing takes some 20 times as long as the rest.
+const PACKED_PART: u64 = 64;
 /// Saving a state takes at most this share of the time.
 const SAVING: u32 = 20;
 /// States are saved so often at most.
 const SAVE_EVERY: Duration = Duration::from_secs(30);
 
+/// Bytes that a bucket is asked for at once: a request costs as much as some hundred kilobytes.
+const REQUEST: u64 = 1 << 20;
 /// Threads that ask a bucket: most of the time they wait for answers.
 const REQUESTS: usize = 16;
 
@@ -172,8 +180,9 @@ pub fn survey(
     let expected = if full { total } else { (total as f64 * expected_share(options.budget, total)) as u64 };
     let plan = Plan {
         chunkings: options.chunkings.clone(),
-        pack_every: (expected / PACKED_BYTES).max(1),
-        study_every: (expected / (Study::BLOCK as u64 * STUDIED)).max(1),
+        read: if source.kind == Kind::Bucket { REQUEST } else { READ },
+        pack_every: options.chunkings.iter().map(|chunking| pack_every(*chunking, expected)).collect(),
+        study_every: study_every(expected),
     };
     let mode = if full { Mode::Full } else { options.mode };
     // Smaller chunks are more.
@@ -205,8 +214,36 @@ pub fn survey(
         stop,
     };
     let notes = survey.resume()?;
-    let evaluations = survey.read()?;
-    survey.answer(path, now, mode, evaluations, notes)
+    // Where files lie is looked at meanwhile: it waits for other parts of the device than reading does.
+    let (evaluations, layout) = std::thread::scope(|scope| {
+        let layout = scope.spawn(|| {
+            if options.idle {
+                // Where it is refused, requests are as those of others.
+                let _ = ashlar_env::host::be_idle();
+            }
+            layout(&source, full, options.seed, stop)
+        });
+        let evaluations = survey.read()?;
+        status(Status::Layout);
+        let layout = layout.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok::<_, SurveyError>((evaluations, layout))
+    })?;
+    survey.answer(path, now, mode, evaluations, layout, notes)
+}
+
+/// One chunk in so many is compressed, of so many bytes that will be read.
+fn pack_every(chunking: Chunking, expected: u64) -> u64 {
+    let least = PACKED_BYTES_MIN.max(PACKED_CHUNKS_MIN * u64::from(chunking.bytes())).min(PACKED_BYTES);
+    let packed =
+        if expected < 2 * PACKED_BYTES { expected } else { (expected / PACKED_PART).clamp(least, PACKED_BYTES) };
+    expected.checked_div(packed).unwrap_or(1)
+}
+
+/// One block in so many is compressed at all levels.
+fn study_every(expected: u64) -> u64 {
+    let blocks = expected / Study::BLOCK as u64;
+    let [least, most] = STUDIED;
+    (blocks / (blocks / PACKED_PART).clamp(least, most)).max(1)
 }
 
 fn expected_share(budget: Option<Budget>, total: u64) -> f64 {
@@ -443,10 +480,9 @@ impl Survey<'_> {
         time: u64,
         mode: Mode,
         evaluations: Vec<Evaluation>,
+        layout: LayoutAnswer,
         mut notes: Vec<String>,
     ) -> Result<Answer, SurveyError> {
-        (self.status)(Status::Layout);
-        let layout = layout(self.source, self.full, self.options.seed, self.stop);
         let listing = &self.source.listing;
         let mut unreadable = listing.unreadable.clone();
         unreadable.count += self.at.unreadable.count;

@@ -1,6 +1,6 @@
 //! Blocks of fixed sizes, as runs of 4 KiB blocks.
 
-use super::{Digests, digest};
+use super::{Digests, digest, is_zero};
 
 /// The smallest block.
 pub const BLOCK: usize = 4096;
@@ -28,7 +28,7 @@ pub struct Block {
 
 /// A block of at most 4 KiB.
 pub fn block(bytes: &[u8]) -> Block {
-    let zero = bytes.iter().all(|&byte| byte == 0);
+    let zero = is_zero(bytes);
     Block { digest: if zero { 0 } else { digest(bytes) }, len: bytes.len() as u32, zero }
 }
 

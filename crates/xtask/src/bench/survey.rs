@@ -1,12 +1,17 @@
 //! `ashlar survey` on real sets: whether its ranges hold the truth, how wide they are, and what they cost; and how fast a
-//! full scan is beside backup programs that read the same set.
+//! full scan is beside backup programs that read the same set, and beside BLAKE3 alone on what is in memory.
 
 use crate::bench::table::align;
 use crate::bench::{catch_signals, check_interrupt, find_program, machine, median, quiet, said};
+use ashlar_survey::chunk::{Chunking, gear};
 use serde_json::{Value, json};
 use std::fs;
+use std::hint::black_box;
+use std::io::Read;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// What to measure.
@@ -15,7 +20,7 @@ pub struct Options {
     /// A set: a directory or an image. Can be given several times. Default: /usr, and the registry of cargo.
     #[arg(long = "set", value_name = "PATH")]
     sets: Vec<PathBuf>,
-    /// Seeds for each set.
+    /// Seeds for each set; 0 measures no ranges.
     #[arg(long, default_value_t = 20)]
     seeds: u64,
     /// Share that is read.
@@ -31,6 +36,12 @@ pub struct Options {
     /// root.
     #[arg(long)]
     rates: bool,
+    /// Rates are medians of so many runs.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// What the full scan looks for that is compared with other programs and with BLAKE3 alone.
+    #[arg(long, default_value = "fixed:4KiB")]
+    rate_chunking: Chunking,
     /// One JSON document instead of the table.
     #[arg(long)]
     json: bool,
@@ -53,16 +64,24 @@ impl Ranges {
     }
 }
 
-/// Rates of one set.
+/// Rates of one set, in seconds: medians.
 struct Rates {
     set: String,
     logical: u64,
+    /// All chunkings: everything, and a sample.
     full_cold_s: f64,
     sample_cold_s: f64,
-    full_warm_s: f64,
+    /// One chunking, without and with everything in the page cache.
+    one_cold_s: f64,
+    one_warm_s: f64,
+    /// BLAKE3 and chunking of as many bytes in memory, by as many threads as there are processors.
+    ceiling_s: f64,
     memory: u64,
     others: Vec<(String, f64)>,
 }
+
+/// Bytes of a set that are held in memory for the ceiling.
+const HELD: u64 = 1 << 30;
 
 struct Bench<'a> {
     ashlar: PathBuf,
@@ -82,7 +101,9 @@ pub fn survey(options: &Options) -> Result<(), String> {
     }
     let (mut ranges, mut rates) = (Vec::new(), Vec::new());
     for set in &sets {
-        ranges.extend(bench.ranges(set)?);
+        if options.seeds > 0 {
+            ranges.extend(bench.ranges(set)?);
+        }
         if options.rates {
             rates.push(bench.rates(set)?);
         }
@@ -95,7 +116,12 @@ pub fn survey(options: &Options) -> Result<(), String> {
         });
         println!("{}", serde_json::to_string_pretty(&document).unwrap_or_default());
     } else {
-        println!("{}\n\n{}\n{}", machine::heading(&facts), ranges_table(&ranges, options), rates_table(&rates));
+        println!(
+            "{}\n\n{}\n{}",
+            machine::heading(&facts),
+            ranges_table(&ranges, options),
+            rates_table(&rates, options)
+        );
     }
     Ok(())
 }
@@ -121,10 +147,10 @@ impl Bench<'_> {
         serde_json::from_slice(&output.stdout).map_err(|error| format!("{command:?}: {error}"))
     }
 
-    fn full(&self, set: &Path) -> Result<Value, String> {
+    fn full(&self, set: &Path, chunking: Option<&str>) -> Result<Value, String> {
         let mut command = Command::new(&self.ashlar);
         command.arg("survey").arg(set).args(["--json", "--no-ledger", "--full", "--impolite"]);
-        if let Some(chunking) = &self.options.chunking {
+        if let Some(chunking) = chunking {
             command.args(["--chunking", chunking]);
         }
         let output = command.output().map_err(|error| format!("{}: {error}", self.ashlar.display()))?;
@@ -133,7 +159,7 @@ impl Bench<'_> {
 
     fn ranges(&self, set: &Path) -> Result<Vec<Ranges>, String> {
         eprintln!("{}: full scan", set.display());
-        let full = self.full(set)?;
+        let full = self.full(set, self.options.chunking.as_deref())?;
         let mut all: Vec<Ranges> = Vec::new();
         for dedup in full["dedup"].as_array().into_iter().flatten() {
             let what = dedup["chunking"].as_str().unwrap_or_default().to_string();
@@ -154,39 +180,122 @@ impl Bench<'_> {
     }
 
     fn rates(&self, set: &Path) -> Result<Rates, String> {
-        let cold = || {
-            quiet(&mut Command::new("sync"))?;
-            fs::write("/proc/sys/vm/drop_caches", "3").map_err(|error| format!("/proc/sys/vm/drop_caches: {error}"))
-        };
-        let timed = |work: &dyn Fn() -> Result<Value, String>| -> Result<(f64, Value), String> {
-            let began = Instant::now();
-            let answer = work()?;
-            Ok((began.elapsed().as_secs_f64(), answer))
-        };
-        eprintln!("{}: rates", set.display());
-        cold()?;
-        let (sample_cold_s, _) =
-            timed(&|| self.run(set, &["--budget", &self.options.budget, "--seed", "1", "--impolite"]))?;
-        cold()?;
-        let (full_cold_s, answer) = timed(&|| self.full(set))?;
-        let (full_warm_s, _) = timed(&|| self.full(set))?;
-        let logical = answer["logical_bytes"].as_u64().unwrap_or(0);
-        let mut others = Vec::new();
-        for name in ["restic", "kopia"] {
-            if find_program(name).is_some() {
-                cold()?;
-                others.push((name.to_string(), backup(name, set)?));
+        let one = self.options.rate_chunking.to_string();
+        let all = self.options.chunking.as_deref();
+        let sample = || self.run(set, &["--budget", &self.options.budget, "--seed", "1", "--impolite"]);
+        let others: Vec<&str> = ["restic", "kopia"].into_iter().filter(|name| find_program(name).is_some()).collect();
+        let held = Held::read(set, self.options.rate_chunking)?;
+        let mut seconds = vec![Vec::new(); 5 + others.len()];
+        let (mut logical, mut memory) = (0, 0);
+        for run in 1..=self.options.runs {
+            eprintln!("{}: rates, run {run} of {}", set.display(), self.options.runs);
+            let mut found = vec![cold(sample)?.0, cold(|| self.full(set, all))?.0];
+            let (one_cold_s, answer) = cold(|| self.full(set, Some(&one)))?;
+            let (one_warm_s, _) = timed(|| self.full(set, Some(&one)))?;
+            found.extend([one_cold_s, one_warm_s, held.seconds()]);
+            for name in &others {
+                drop_caches()?;
+                found.push(backup(name, set)?);
             }
+            seconds.iter_mut().zip(found).for_each(|(all, found)| all.push(found));
+            logical = answer["logical_bytes"].as_u64().unwrap_or(0);
+            memory = answer["memory_peak_bytes"].as_u64().unwrap_or(0).max(memory);
         }
+        let medians: Vec<f64> = seconds.iter().map(|all| median(all)).collect();
         Ok(Rates {
             set: set.display().to_string(),
             logical,
-            full_cold_s,
-            sample_cold_s,
-            full_warm_s,
-            memory: answer["memory_peak_bytes"].as_u64().unwrap_or(0),
-            others,
+            sample_cold_s: medians[0],
+            full_cold_s: medians[1],
+            one_cold_s: medians[2],
+            one_warm_s: medians[3],
+            ceiling_s: medians[4] * logical as f64 / held.bytes() as f64,
+            memory,
+            others: others.iter().map(|name| name.to_string()).zip(medians[5..].iter().copied()).collect(),
         })
+    }
+}
+
+fn drop_caches() -> Result<(), String> {
+    quiet(&mut Command::new("sync"))?;
+    fs::write("/proc/sys/vm/drop_caches", "3").map_err(|error| format!("/proc/sys/vm/drop_caches: {error}"))
+}
+
+/// Does it, and says how many seconds it took.
+fn timed<T>(work: impl Fn() -> Result<T, String>) -> Result<(f64, T), String> {
+    check_interrupt()?;
+    let began = Instant::now();
+    let answer = work()?;
+    Ok((began.elapsed().as_secs_f64(), answer))
+}
+
+/// The same with nothing in the page cache.
+fn cold<T>(work: impl Fn() -> Result<T, String>) -> Result<(f64, T), String> {
+    drop_caches()?;
+    timed(work)
+}
+
+/// Content of a set in memory.
+struct Held {
+    files: Vec<Vec<u8>>,
+    chunking: Chunking,
+}
+
+impl Held {
+    /// The first so many bytes of a set.
+    fn read(set: &Path, chunking: Chunking) -> Result<Held, String> {
+        let (mut files, mut room) = (Vec::new(), HELD);
+        let mut ahead = vec![set.to_path_buf()];
+        while let Some(path) = ahead.pop().filter(|_| room > 0) {
+            let fail = |error| format!("{}: {error}", path.display());
+            let kind = fs::symlink_metadata(&path).map_err(fail)?;
+            if kind.is_dir() {
+                for entry in fs::read_dir(&path).map_err(fail)? {
+                    ahead.push(entry.map_err(fail)?.path());
+                }
+            } else if !kind.is_symlink() {
+                let mut bytes = Vec::new();
+                fs::File::open(&path).and_then(|file| file.take(room).read_to_end(&mut bytes)).map_err(fail)?;
+                room -= bytes.len() as u64;
+                files.push(bytes);
+            }
+        }
+        Ok(Held { files, chunking })
+    }
+
+    fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.len() as u64).sum()
+    }
+
+    /// Seconds for cutting and hashing all of it, by all processors.
+    fn seconds(&self) -> f64 {
+        let next = AtomicUsize::new(0);
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..std::thread::available_parallelism().map_or(1, NonZero::get) {
+                scope.spawn(|| {
+                    while let Some(file) = self.files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        self.hash(file);
+                    }
+                });
+            }
+        });
+        began.elapsed().as_secs_f64()
+    }
+
+    fn hash(&self, mut file: &[u8]) {
+        match self.chunking {
+            Chunking::Fixed(bytes) => file.chunks(bytes as usize).for_each(|block| {
+                black_box(blake3::hash(block));
+            }),
+            Chunking::Cdc(_) => {
+                while !file.is_empty() {
+                    let (piece, rest) = file.split_at(gear::first_piece(file).0);
+                    black_box(blake3::hash(piece));
+                    file = rest;
+                }
+            }
+        }
     }
 }
 
@@ -234,8 +343,8 @@ fn ranges_json(ranges: &Ranges) -> Value {
 fn rates_json(rates: &Rates) -> Value {
     json!({
         "set": rates.set, "logical_bytes": rates.logical, "full_cold_s": rates.full_cold_s,
-        "sample_cold_s": rates.sample_cold_s, "full_warm_s": rates.full_warm_s,
-        "memory_peak_bytes": rates.memory, "backups_cold_s": rates.others,
+        "sample_cold_s": rates.sample_cold_s, "one_cold_s": rates.one_cold_s, "one_warm_s": rates.one_warm_s,
+        "ceiling_s": rates.ceiling_s, "memory_peak_bytes": rates.memory, "backups_cold_s": rates.others,
     })
 }
 
@@ -257,29 +366,34 @@ fn ranges_table(all: &[Ranges], options: &Options) -> String {
     format!("{} read; truth from a full scan, ranges from {} seeds\n\n{}", options.budget, options.seeds, align(&rows))
 }
 
-fn rates_table(all: &[Rates]) -> String {
+fn rates_table(all: &[Rates], options: &Options) -> String {
     if all.is_empty() {
         return String::new();
     }
     let rate = |rates: &Rates, seconds: f64| format!("{:.0} MB/s", rates.logical as f64 / 1e6 / seconds);
-    let mut rows = vec![
-        ["set", "bytes", "full, cold", "full, cached", "sample / full, cold", "peak memory", "others, cold"]
-            .map(String::from)
-            .to_vec(),
-    ];
+    let heads =
+        ["set", "bytes", "sample / full, cold", "one, cold", "one, cached", "BLAKE3 alone", "peak", "others, cold"];
+    let mut rows = vec![heads.map(String::from).to_vec()];
     for rates in all {
         let others = rates.others.iter().map(|(name, seconds)| format!("{name} {}", rate(rates, *seconds)));
         rows.push(vec![
             rates.set.clone(),
             format!("{:.2} GB", rates.logical as f64 / 1e9),
-            rate(rates, rates.full_cold_s),
-            rate(rates, rates.full_warm_s),
-            format!("{:.1} %", 100.0 * rates.sample_cold_s / rates.full_cold_s),
+            format!(
+                "{:.2} s / {:.2} s = {:.1} %",
+                rates.sample_cold_s,
+                rates.full_cold_s,
+                100.0 * rates.sample_cold_s / rates.full_cold_s
+            ),
+            rate(rates, rates.one_cold_s),
+            rate(rates, rates.one_warm_s),
+            rate(rates, rates.ceiling_s),
             format!("{} MiB", rates.memory >> 20),
             others.collect::<Vec<_>>().join(", "),
         ]);
     }
-    align(&rows)
+    let what = format!("medians of {}; one chunking: {}", options.runs, options.rate_chunking);
+    format!("{what}\n\n{}", align(&rows))
 }
 
 #[cfg(test)]
