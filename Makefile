@@ -11,13 +11,13 @@ SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 # Where rustup or the distribution put cargo.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: run test compiler lints fuse
+.PHONY: run test compiler lints tools fuse
 
 run: compiler fuse
 	cargo build --release --locked -p ashlar
 	$(SUDO) $(ASHLAR) up --pool $(POOL) --mount $(MOUNT)
 
-test: compiler lints
+test: compiler lints tools
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo test --workspace --locked
@@ -31,6 +31,14 @@ compiler:
 lints:
 	@cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
 	@cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
+
+# File systems that tests compare with. A test whose tools are missing says so and is passed over.
+TOOLS := mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs
+
+tools:
+	@PATH="$$PATH:/usr/sbin:/sbin"; need=; for tool in $(TOOLS); do command -v $${tool%:*} >/dev/null || need="$$need $${tool#*:}"; done; \
+	[ -z "$$need" ] || { $(SUDO) apt-get update && $(SUDO) apt-get install -y --no-install-recommends $$need; } || \
+		echo "not installed:$$need; tests that need them are passed over" >&2
 
 fuse:
 	@test -c /dev/fuse || $(SUDO) modprobe fuse 2>/dev/null || true

@@ -140,14 +140,14 @@ fn a_directory_and_ffs_age() {
     assert!(ledger.contains("layout.score") && ledger.contains("emulated"), "{ledger}");
 }
 
-/// Why images cannot be made here.
-fn obstacle() -> Option<&'static str> {
-    let there = |program: &str| Command::new(program).arg("-V").output().is_ok();
-    match () {
-        () if !rustix::process::geteuid().is_root() => Some("it needs root"),
-        () if !std::path::Path::new("/dev/loop-control").exists() => Some("there is no /dev/loop-control"),
-        () if !there("mkfs.ext4") || !there("mount") => Some("mkfs.ext4 or mount is missing"),
-        () => None,
+/// Why images cannot be made here by this program.
+fn obstacle(mkfs: &str) -> Option<String> {
+    let missing = [mkfs, "mount"].into_iter().find(|program| Command::new(program).arg("-V").output().is_err());
+    match missing {
+        _ if !rustix::process::geteuid().is_root() => Some("it needs root".into()),
+        _ if !std::path::Path::new("/dev/loop-control").exists() => Some("there is no /dev/loop-control".into()),
+        Some(program) => Some(format!("{program} is missing")),
+        None => None,
     }
 }
 
@@ -223,7 +223,7 @@ fn extents_are_those_of(scratch: &Scratch, image: &str, program: fn(&std::path::
 
 #[test]
 fn an_image_ages_and_goes_on_after_a_kill() {
-    if let Some(obstacle) = obstacle() {
+    if let Some(obstacle) = obstacle("mkfs.ext4") {
         eprintln!("SKIPPED: {obstacle}");
         return;
     }
@@ -255,7 +255,7 @@ fn an_image_ages_and_goes_on_after_a_kill() {
 
 #[test]
 fn extents_of_xfs_are_those_of_xfs_db() {
-    if let Some(obstacle) = obstacle() {
+    if let Some(obstacle) = obstacle("mkfs.xfs") {
         eprintln!("SKIPPED: {obstacle}");
         return;
     }
