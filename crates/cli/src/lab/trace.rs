@@ -132,9 +132,9 @@ pub fn run(arguments: &TraceArguments, pool: Option<&Path>, output: &Output) -> 
         memory: arguments.memory.0 as usize,
         ring_len: arguments.buffer.0,
         stop: &stop,
-        progress: &|counts| {
+        progress: &|counts, waiting| {
             bar.set_position(counts.records);
-            bar.set_message(counts.of(Cause::Lost).to_string());
+            bar.set_message(format!("{waiting} put aside, {} lost", counts.of(Cause::Lost)));
         },
     };
     let traced = match (&subject, origin, &arguments.strace) {
@@ -241,8 +241,8 @@ fn absolute(path: &Path) -> Result<String, Failure> {
 
 fn progress(output: &Output) -> ProgressBar {
     let bar = if output.json { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
-    let style = ProgressStyle::with_template("{spinner} {human_pos} calls, {per_sec}, {msg} lost, {elapsed}");
-    bar.set_message("0");
+    let style = ProgressStyle::with_template("{spinner} {human_pos} calls, {msg}, {elapsed}");
+    bar.set_message("0 lost");
     bar.enable_steady_tick(Duration::from_millis(200));
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
 }

@@ -11,6 +11,7 @@ use super::live::{Drained, Source, Started};
 use super::tracker::Tracker;
 use super::{Op, Record};
 use ashlar_fuse::{Heard, Logged, What};
+use ashlar_units::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::Path;
@@ -189,7 +190,7 @@ impl Files {
 impl<F: FnMut(bool) -> io::Result<Heard>> Source for Door<F> {
     fn drain(&mut self, tracker: &mut Tracker<Started>) -> io::Result<Drained> {
         if self.over {
-            return Ok(Drained { busy: false, settled_ns: None });
+            return Ok(Drained { busy: false, settled_ns: None, waiting: Bytes(0) });
         }
         let heard = (self.heard)(self.stop)?;
         self.over = heard.over;
@@ -206,7 +207,7 @@ impl<F: FnMut(bool) -> io::Result<Heard>> Source for Door<F> {
         {
             self.request(logged, tracker);
         }
-        Ok(Drained { busy, settled_ns: Some(self.settled_ns) })
+        Ok(Drained { busy, settled_ns: Some(self.settled_ns), waiting: Bytes(0) })
     }
     fn is_over(&mut self) -> io::Result<bool> {
         Ok(self.over)

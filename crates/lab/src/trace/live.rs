@@ -9,6 +9,7 @@ use super::host::{Host, Past, Proc, Seen, State};
 use super::strace::{self, Live};
 use super::tracker::Tracker;
 use crate::sorter::nameless;
+use ashlar_units::Bytes;
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
 use std::io::{self, BufReader};
@@ -73,8 +74,8 @@ pub struct Options<'a> {
     pub ring_len: u64,
     /// Becomes true when the trace is to end.
     pub stop: &'a AtomicBool,
-    /// Is told the counts so far, a few times a second.
-    pub progress: &'a dyn Fn(&Counts),
+    /// Is told the counts so far, and how much waits to be made into records, a few times a second.
+    pub progress: &'a dyn Fn(&Counts, Bytes),
 }
 
 /// The processes of this machine; the first that is asked for may have begun in a state that is known.
@@ -112,6 +113,8 @@ pub(super) struct Drained {
     pub busy: bool,
     /// No record begins before this time that is made from now on, if that is known.
     pub settled_ns: Option<u64>,
+    /// What was put aside, of which records are still to be made.
+    pub waiting: Bytes,
 }
 
 /// Where events come from.
@@ -185,13 +188,13 @@ fn run(
     loop {
         // Asked before the last look, so that nothing is left behind.
         let over = source.is_over()?;
-        let Drained { busy, settled_ns } = source.drain(&mut tracker)?;
+        let Drained { busy, settled_ns, waiting } = source.drain(&mut tracker)?;
         put(&mut tracker, &mut file)?;
         settled_ns.map_or(Ok(()), |at_ns| file.settle(at_ns))?;
         let now = Instant::now();
         if now - word >= WORD {
             word = now;
-            (options.progress)(tracker.counts());
+            (options.progress)(tracker.counts(), waiting);
         }
         if over && !busy {
             break;
@@ -230,7 +233,7 @@ pub fn recorded(from: &Path, directory: PathBuf, options: &Options) -> io::Resul
         put(tracker, &mut file)?;
         if tracker.counts().records % 1024 == 0 && word.elapsed() >= WORD {
             word = Instant::now();
-            (options.progress)(tracker.counts());
+            (options.progress)(tracker.counts(), Bytes(0));
         }
         if options.stop.load(Ordering::Relaxed) { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
     })

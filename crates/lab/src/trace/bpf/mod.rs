@@ -14,6 +14,7 @@ use super::host::{Proc, State, processes, threads};
 use super::live::{Drained, Source, Started};
 use super::tracker::Tracker;
 use ashlar_env::bpf::Ring;
+use ashlar_units::Bytes;
 use decode::{Told, by_number, decode};
 use programs::{Programs, Whom, Within, within};
 use rustix::process::{Pid, Signal, kill_process};
@@ -118,7 +119,7 @@ impl Bpf {
         // The command's process is a copy of this one.
         tracker.adopt(std::process::id(), &[starter]);
         bpf.subject = Subject::Child(command.spawn()?);
-        bpf.backlog.wait_for_others();
+        bpf.backlog.wait_for_the_end();
         Ok(bpf)
     }
 
@@ -212,7 +213,7 @@ impl Source for Bpf {
         if self.counted.elapsed() >= COUNTING {
             self.count_lost(tracker)?;
         }
-        Ok(Drained { busy, settled_ns })
+        Ok(Drained { busy, settled_ns, waiting: Bytes(self.backlog.waiting()) })
     }
 
     fn is_over(&mut self) -> io::Result<bool> {

@@ -1,6 +1,7 @@
 //! Takes what programs in the kernel tell before the ring is full, and puts it aside, into a file without a name: copying is all
 //! that must be done at once. Records are made of it by a thread that runs when no other wants to ([`Backlog`] is its end), so
-//! that the processors are left to what is traced.
+//! that the processors are left to what is traced. Two processors are often one core with two threads: then even work in idle
+//! moments takes from what is traced, so that of a command it begins only when half of [`WAITING_MAX`] waits, or at the end.
 //!
 //! Promises  order; nothing is lost but what the ring had no room for. If the file grows over [`WAITING_MAX`], records are
 //!           made at once, as fast as anybody else's work is done.
@@ -151,6 +152,8 @@ pub struct Backlog {
     piece: Vec<u8>,
     at: u64,
     hole_to: u64,
+    /// Fewer bytes are left alone until the end.
+    least: u64,
 }
 
 impl Backlog {
@@ -161,13 +164,24 @@ impl Backlog {
         let shared = Arc::new(Shared { file, written, read, stop: AtomicBool::new(false), reader });
         let taker = Taker { ring, threads, shared: shared.clone(), hurried: false };
         let taker = std::thread::Builder::new().name("taker".into()).spawn(|| taker.run())?;
-        Ok(Backlog { shared, taker: Some(taker), piece: Vec::new(), at: 0, hole_to: 0 })
+        Ok(Backlog { shared, taker: Some(taker), piece: Vec::new(), at: 0, hole_to: 0, least: 0 })
     }
 
     /// This thread runs when no other wants to from now on, until [`stop`](Self::stop).
     pub fn wait_for_others(&self) {
         // Where it may not, what is traced is only slower.
         let _ = run_when_idle(self.shared.reader, true);
+    }
+
+    /// The same, and until much is there nothing is given away before [`stop`](Self::stop).
+    pub fn wait_for_the_end(&mut self) {
+        self.least = WAITING_ENOUGH;
+        self.wait_for_others();
+    }
+
+    /// Bytes that were put aside, and are still there.
+    pub fn waiting(&self) -> u64 {
+        self.shared.written.load(Ordering::Acquire) - self.at
     }
 
     /// Nothing is taken any more, once all that is there was taken. This thread runs as usual from now on.
@@ -185,7 +199,10 @@ impl Backlog {
         if self.taker.as_ref().is_some_and(JoinHandle::is_finished) {
             self.stop()?;
         }
-        let there = self.shared.written.load(Ordering::Acquire) - self.at;
+        let there = self.waiting();
+        if self.taker.is_some() && there < self.least {
+            return Ok(false);
+        }
         self.piece.resize(there.min(PIECE) as usize, 0);
         self.shared.file.read_exact_at(&mut self.piece, self.at)?;
         let mut records = Records::new(&self.piece);

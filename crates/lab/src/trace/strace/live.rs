@@ -4,6 +4,7 @@ use super::{Reader, options};
 use crate::trace::host::threads;
 use crate::trace::live::{Drained, PATIENCE, Source, Started, Subject, fresh_directory};
 use crate::trace::tracker::Tracker;
+use ashlar_units::Bytes;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{File, OpenOptions};
@@ -85,7 +86,7 @@ impl Source for Live {
             rest = &rest[end + 1..];
         }
         self.line.extend_from_slice(rest);
-        Ok(Drained { busy: len > 0, settled_ns: None })
+        Ok(Drained { busy: len > 0, settled_ns: None, waiting: Bytes(0) })
     }
 
     fn is_over(&mut self) -> io::Result<bool> {
