@@ -10,6 +10,7 @@ use super::step::Chain;
 use super::summary::{Class, Share, Summary, Use, causes, uses};
 use super::tree::Tree;
 use crate::trace::Record;
+use crate::trace::after::{After, Done};
 use crate::trace::lanes::Lanes;
 use crate::vector::{Source, Vector};
 use schemars::JsonSchema;
@@ -98,9 +99,10 @@ impl System {
         System { order: Order::default(), caches, pattern: Pattern::default(), price, summary: Summary::default() }
     }
 
-    /// Takes a chain that has its names, the next of the trace. It is annotated when its turn comes.
-    pub fn queue(&mut self, chain: Chain) {
-        self.order.push(chain);
+    /// Takes a chain that has its names, the next of the trace, and what must be done before. It is annotated when its turn
+    /// comes.
+    pub fn queue(&mut self, chain: Chain, after: &[Done]) {
+        self.order.push(chain, after);
         if self.order.is_full() {
             self.next();
         }
@@ -113,8 +115,12 @@ impl System {
 
     fn next(&mut self) -> bool {
         let price = &self.price;
-        let Some(mut chain) = self.order.pop(|chain| price.now(chain)) else { return false };
+        let Some((mut chain, ready_ns)) = self.order.pop(|chain| price.now(chain)) else { return false };
+        self.price.wait_until(ready_ns);
         self.apply(&mut chain);
+        if let Some(call) = chain.last() {
+            self.order.ended(call.thread, self.price.end(call.thread));
+        }
         true
     }
 
@@ -178,6 +184,8 @@ pub struct FirstPass {
     pub calls: u64,
     /// Which threads follow each other.
     lanes: Lanes<(u64, u64)>,
+    /// What calls wait for.
+    after: After,
 }
 
 impl FirstPass {
@@ -185,6 +193,7 @@ impl FirstPass {
     pub fn see(&mut self, record: &Record) {
         self.sizes.see(record);
         self.lanes.see((record.process, record.thread));
+        self.after.see(record.into());
         self.calls += 1;
     }
 }
@@ -194,6 +203,7 @@ impl FirstPass {
 pub struct Engine {
     names: Preprocess,
     lanes: Lanes<(u64, u64)>,
+    after: After,
     calls: u64,
     /// The systems, in the order in which they were given.
     pub systems: Vec<System>,
@@ -203,7 +213,8 @@ impl Engine {
     /// Over the names of a tree, for a trace that was seen before.
     pub fn new(tree: Tree, first: FirstPass, vectors: Vec<Vector>, options: Options) -> Engine {
         let systems = vectors.into_iter().map(|vector| System::new(vector, options)).collect();
-        Engine { names: Preprocess::new(tree, first.sizes), lanes: first.lanes, calls: 0, systems }
+        let FirstPass { sizes, lanes, after, .. } = first;
+        Engine { names: Preprocess::new(tree, sizes), lanes, after, calls: 0, systems }
     }
 
     /// A call before the trace: what it makes is there, and takes no time.
@@ -211,15 +222,17 @@ impl Engine {
         self.names.apply(&mut parse(0, record));
     }
 
-    /// The next call of the trace. A thread that begins when another has ended goes on in its place, as when the trace is run.
+    /// The next call of the trace. A thread that begins when another has ended goes on in its place, and waits for what others
+    /// do, as when the trace is run.
     pub fn call(&mut self, record: &Record) {
         let mut chain = parse(self.calls, record);
         self.calls += 1;
         let lane = self.lanes.deal((record.process, record.thread));
         chain.iter_mut().for_each(|step| step.thread = u64::from(lane));
+        let (after, _) = self.after.next(lane, record.into());
         self.names.apply(&mut chain);
         for system in &mut self.systems {
-            system.queue(chain.clone());
+            system.queue(chain.clone(), after);
         }
     }
 

@@ -1,28 +1,56 @@
 //! Calls of several threads, by the clocks of the predicted system.
 //!
 //! In a trace they lie as they came where it was made. Where they take other times, threads come apart; who is in a call at the
-//! same time as another, and so waits for it, is seen only if the thread that is least far goes first.
+//! same time as another, and so waits for it, is seen only if the thread that is least far goes first. Who waits for what
+//! another makes ([`After`](crate::trace::after::After)) goes when that is done, as when the trace is run.
 //!
-//! Costs    at most [`HELD`] chains: a thread whose next call is further away in the trace is not waited for.
+//! Costs    at most [`HELD`] chains: a thread whose next call is further away in the trace is not waited for. The ends of as
+//!          many calls of each thread; what waits for one before those waits for the first of them.
 
 use super::step::Chain;
+use crate::trace::after::Done;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Chains that are held back.
 pub const HELD: usize = 4096;
 
+/// A chain that is held back.
+#[derive(Debug)]
+struct Held {
+    chain: Chain,
+    after: Box<[Done]>,
+}
+
+/// What a thread has done, and has to do.
+#[derive(Debug, Default)]
+struct Thread {
+    held: VecDeque<Held>,
+    done: u32,
+    /// When the last of those ended.
+    ends: VecDeque<u64>,
+}
+
+impl Thread {
+    /// When its call at this position ended; `None` if it did not yet.
+    fn ended(&self, position: u32) -> Option<u64> {
+        let back = self.done.checked_sub(position)? as usize;
+        let end = self.ends.len().checked_sub(1 + back).and_then(|index| self.ends.get(index));
+        end.or(self.ends.front()).copied()
+    }
+}
+
 /// Chains by thread.
 #[derive(Debug, Default)]
 pub struct Order {
-    threads: BTreeMap<u64, VecDeque<Chain>>,
+    threads: BTreeMap<u64, Thread>,
     held: usize,
 }
 
 impl Order {
-    /// The next chain of the trace.
-    pub fn push(&mut self, chain: Chain) {
+    /// The next chain of the trace, and what must be done before: calls of threads, each from 1 on.
+    pub fn push(&mut self, chain: Chain, after: &[Done]) {
         let Some(call) = chain.last() else { return };
-        self.threads.entry(call.thread).or_default().push_back(chain);
+        self.threads.entry(call.thread).or_default().held.push_back(Held { chain, after: after.into() });
         self.held += 1;
     }
 
@@ -31,20 +59,37 @@ impl Order {
         self.held > HELD
     }
 
-    /// The first chain of the thread that is least far: `clock` tells when a chain comes.
-    pub fn pop(&mut self, clock: impl Fn(&Chain) -> u64) -> Option<Chain> {
-        let far = |(thread, chains): (&u64, &VecDeque<Chain>)| {
-            let first = chains.front()?;
-            Some((clock(first), first.last()?.at_ns, *thread))
+    /// When all that a chain waits for is done; `None` if some of it is not yet.
+    fn ready(&self, after: &[Done]) -> Option<u64> {
+        let ended =
+            |(thread, position): &Done| self.threads.get(&u64::from(*thread)).map(|thread| thread.ended(*position));
+        // Who is not known has no calls.
+        after.iter().filter_map(ended).try_fold(0, |latest, ended| Some(ended?.max(latest)))
+    }
+
+    /// The first chain of the thread that is least far, and when what it waits for is done: `clock` tells when a chain comes.
+    /// Its end must be told before the next one is asked for.
+    pub fn pop(&mut self, clock: impl Fn(&Chain) -> u64) -> Option<(Chain, u64)> {
+        let far = |(number, thread): (&u64, &Thread)| {
+            let first = thread.held.front()?;
+            let ready = self.ready(&first.after)?;
+            Some((clock(&first.chain).max(ready), first.chain.last()?.at_ns, *number, ready))
         };
-        let (_, _, thread) = self.threads.iter().filter_map(far).min()?;
-        let chains = self.threads.get_mut(&thread)?;
-        let chain = chains.pop_front();
-        if chains.is_empty() {
-            self.threads.remove(&thread);
-        }
+        // Of what is held, the first of the trace waits for nothing that is held.
+        let (_, _, number, ready) = self.threads.iter().filter_map(far).min()?;
+        let held = self.threads.get_mut(&number)?.held.pop_front()?;
         self.held -= 1;
-        chain
+        Some((held.chain, ready))
+    }
+
+    /// The next call of a thread ended.
+    pub fn ended(&mut self, thread: u64, end_ns: u64) {
+        let thread = self.threads.entry(thread).or_default();
+        thread.done += 1;
+        thread.ends.push_back(end_ns);
+        if thread.ends.len() > HELD {
+            thread.ends.pop_front();
+        }
     }
 }
 
@@ -54,19 +99,47 @@ mod tests {
     use crate::predict::step::Step;
     use std::collections::HashMap;
 
-    #[test]
-    fn the_thread_that_is_least_far_goes_first() {
+    /// Calls of thread 1 take `slow`, others 1. Returns calls with when they begin.
+    fn run(calls: &[(u64, &[Done])], slow: u64) -> Vec<(u64, u64)> {
         let mut order = Order::default();
-        for (call, thread) in [(0, 1), (1, 2), (2, 1), (3, 2), (4, 2)] {
-            order.push(vec![Step { call, thread, at_ns: call, ..Step::default() }]);
+        for (call, (thread, after)) in (0..).zip(calls) {
+            order.push(vec![Step { call, thread: *thread, at_ns: call, ..Step::default() }], after);
         }
         let mut clocks: HashMap<u64, u64> = HashMap::new();
-        let mut calls = Vec::new();
-        while let Some(chain) = order.pop(|chain| clocks.get(&chain[0].thread).copied().unwrap_or(0)) {
-            // A call of thread 1 takes three times as long.
-            *clocks.entry(chain[0].thread).or_default() += if chain[0].thread == 1 { 3 } else { 1 };
-            calls.push(chain[0].call);
+        let mut begins = Vec::new();
+        while let Some((chain, ready)) = order.pop(|chain| clocks.get(&chain[0].thread).copied().unwrap_or(0)) {
+            let Step { thread, call, .. } = chain[0];
+            let clock = clocks.entry(thread).or_default();
+            let begin = ready.max(*clock);
+            *clock = begin + if thread == 1 { slow } else { 1 };
+            order.ended(thread, *clock);
+            begins.push((call, begin));
         }
-        assert_eq!(calls, [0, 1, 3, 4, 2]);
+        begins
+    }
+
+    #[test]
+    fn the_thread_that_is_least_far_goes_first() {
+        let calls: [(u64, &[Done]); 5] = [(1, &[]), (2, &[]), (1, &[]), (2, &[]), (2, &[])];
+        assert_eq!(run(&calls, 3), [(0, 0), (1, 0), (3, 1), (4, 2), (2, 3)]);
+    }
+
+    #[test]
+    fn what_is_waited_for_goes_before() {
+        let calls: [(u64, &[Done]); 4] = [(1, &[]), (1, &[]), (2, &[(1, 2)]), (3, &[(2, 1), (1, 1)])];
+        assert_eq!(run(&calls, 5), [(0, 0), (1, 5), (2, 10), (3, 11)]);
+    }
+
+    #[test]
+    fn ends_of_long_ago_are_those_of_later() {
+        let mut order = Order::default();
+        let last = 2 * HELD as u64;
+        (1..=last).for_each(|end| order.ended(7, end));
+        let ready = |position| order.ready(&[(7, position)]);
+        assert_eq!(ready(2 * HELD as u32), Some(last));
+        assert_eq!(ready(2 * HELD as u32 - 1), Some(last - 1));
+        assert_eq!(ready(1), Some(last - HELD as u64 + 1));
+        assert_eq!(ready(2 * HELD as u32 + 1), None);
+        assert_eq!(order.ready(&[(8, 1)]), Some(0), "nobody");
     }
 }

@@ -3,7 +3,7 @@
 use super::bench::{BUFFER, Bench, Clock, fill, in_memory, make};
 use super::names::close;
 use crate::vector::{Family as F, Value};
-use ashlar_env::host::{map_file, touch_pages};
+use ashlar_env::host::map_file;
 use rustix::io::{pread, pwrite};
 use std::io;
 
@@ -120,12 +120,12 @@ fn line(
 fn mappings(bench: &mut Bench, file: &std::os::fd::OwnedFd) -> io::Result<()> {
     for _ in 0..8 {
         let clock = Clock::start();
-        drop(map_file(file, FILE as usize)?);
+        drop(map_file(file, 0, FILE as usize)?);
         bench.keep(F::MAP, 0, clock.stop());
         let empty = bench.value(F::MAP, 0).map_or(0.0, |value| value.mean);
         let clock = Clock::start();
-        let map = map_file(file, FILE as usize)?;
-        touch_pages(&map);
+        let map = map_file(file, 0, FILE as usize)?;
+        map.populate(FILE as usize)?;
         drop(map);
         bench.keep(F::FAULT, 0, clock.stop().map(|all| (all - empty) / (FILE / 4096) as f64));
     }

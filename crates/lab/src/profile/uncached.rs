@@ -3,7 +3,7 @@
 use super::bench::{Bench, Clock, DIRECTORIES, make, open};
 use super::names::close;
 use crate::vector::{Family as F, Value};
-use ashlar_env::host::{map_file, touch_pages};
+use ashlar_env::host::map_file;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, linkat, statat};
 use rustix::io::{pread, pwrite};
 use std::io;
@@ -44,9 +44,9 @@ pub fn data(bench: &mut Bench) -> io::Result<()> {
                     bench.keep(F::RD, kb, clock.stop().map(|all| all * part));
                 }
                 3 if index == 3 => {
-                    let map = map_file(&file, file_bytes as usize)?;
+                    let map = map_file(&file, 0, file_bytes as usize)?;
                     let clock = Clock::start();
-                    touch_pages(&map);
+                    map.populate(file_bytes as usize)?;
                     bench.keep(F::MRD, 1024, clock.stop().map(|all| all * (1 << 20) as f64 / file_bytes as f64));
                 }
                 _ => {

@@ -5,6 +5,7 @@ use super::root::Root;
 use super::script::{Call, Script};
 use crate::noise::{Noise, PIECE_MAX};
 use crate::trace::Op;
+use ashlar_env::host::map_file;
 use rustix::fs::{
     Access, Advice, AtFlags, FallocateFlags, FileType, Mode, OFlags, RawDir, RenameFlags, Timespec, Timestamps,
     UTIME_NOW, XattrFlags,
@@ -19,6 +20,8 @@ use std::time::Instant;
 const READ_MAX: u64 = 16 << 20;
 /// Memory of all lanes for what is read.
 const READ_ALL: u64 = 512 << 20;
+/// Where a mapping begins is a multiple of this.
+const PAGE: u64 = 4096;
 /// Pieces of a write at once, by the kernel's bound.
 const PIECES_MAX: usize = 1024;
 /// The name of all extended attributes.
@@ -130,7 +133,8 @@ impl Ground<'_> {
     fn on_file(&self, call: &Call, file: &OwnedFd, buffers: &mut Buffers) -> Result<u64, Errno> {
         let nothing = |()| 0;
         match call.op {
-            Op::Read | Op::Mmap => read(file, call.offset, call.len, &mut buffers.read),
+            Op::Read => read(file, call.offset, call.len, &mut buffers.read),
+            Op::Mmap => map(file, call.offset, call.len),
             Op::Write => self.write(call, file),
             Op::Fsync => rustix::fs::fsync(file).map(nothing),
             Op::Fdatasync | Op::Msync => rustix::fs::fdatasync(file).map(nothing),
@@ -297,6 +301,15 @@ fn read(file: &OwnedFd, offset: u64, len: u64, buffer: &mut [u8]) -> Result<u64,
             return Ok(done);
         }
     }
+}
+
+/// Maps, and has each page that the file has there; returns how many bytes these are.
+fn map(file: &OwnedFd, offset: u64, len: u64) -> Result<u64, Errno> {
+    let errno = |error: std::io::Error| error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
+    let offset = offset - offset % PAGE;
+    let there = len.min((rustix::fs::fstat(file)?.st_size as u64).saturating_sub(offset));
+    map_file(file, offset, len.max(1) as usize).and_then(|map| map.populate(there as usize)).map_err(errno)?;
+    Ok(there)
 }
 
 /// One call of `getdents`; entries are not counted in bytes, so what is done is 0 at the end, else 1.

@@ -95,29 +95,42 @@ impl Played {
 }
 
 /// How far a lane is.
-#[derive(Default)]
 struct Progress {
     done: AtomicU32,
-    waiting: AtomicU32,
+    /// The least position that somebody waits for; the largest number if nobody does.
+    wanted: AtomicU32,
     lock: Mutex<()>,
     advanced: Condvar,
+}
+
+impl Default for Progress {
+    fn default() -> Progress {
+        let [done, wanted] = [0, u32::MAX].map(AtomicU32::new);
+        Progress { done, wanted, lock: Mutex::default(), advanced: Condvar::new() }
+    }
 }
 
 impl Progress {
     fn advance(&self) {
         // Sequentially consistent with what `wait` does: either we see who waits, or they see that we are done.
-        self.done.fetch_add(1, Ordering::SeqCst);
-        if self.waiting.load(Ordering::SeqCst) > 0 {
-            let _held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-            self.advanced.notify_all();
+        let done = self.done.fetch_add(1, Ordering::SeqCst) + 1;
+        // Who waits for more is not woken: that would cost more than most calls.
+        if self.wanted.load(Ordering::SeqCst) <= done {
+            self.wake();
         }
+    }
+
+    fn wake(&self) {
+        let _held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that go on waiting say so again.
+        self.wanted.store(u32::MAX, Ordering::SeqCst);
+        self.advanced.notify_all();
     }
 
     /// Nobody waits for this lane any more.
     fn end(&self) {
         self.done.store(u32::MAX, Ordering::SeqCst);
-        let _held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        self.advanced.notify_all();
+        self.wake();
     }
 
     /// Returns since when it had to wait, if it had to.
@@ -126,13 +139,14 @@ impl Progress {
             return None;
         }
         let began = Instant::now();
-        self.waiting.fetch_add(1, Ordering::SeqCst);
         let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        while self.done.load(Ordering::SeqCst) < position && !stop.load(Ordering::Relaxed) {
+        loop {
+            self.wanted.fetch_min(position, Ordering::SeqCst);
+            if self.done.load(Ordering::SeqCst) >= position || stop.load(Ordering::Relaxed) {
+                return Some(began);
+            }
             held = self.advanced.wait_timeout(held, TICK).unwrap_or_else(PoisonError::into_inner).0;
         }
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
-        Some(began)
     }
 }
 

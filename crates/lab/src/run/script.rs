@@ -1,10 +1,10 @@
 //! What is to be done, by whom, and after what.
 
 use super::root::below;
+use crate::trace::after::{After, Asked};
 use crate::trace::lanes::Lanes;
 use crate::trace::{Op, Record};
 use ashlar_units::Bytes;
-use rustix::fs::OFlags;
 use std::collections::{BTreeMap, HashMap};
 
 /// Calls of a trace that are held in memory, about 100 bytes each.
@@ -59,8 +59,6 @@ pub struct Call {
     pub lane: u32,
     /// Process and thread of the trace.
     pub caller: u32,
-    /// Its place among those of its lane, from 1 on.
-    position: u32,
     waits: (u32, u32),
 }
 
@@ -158,7 +156,7 @@ impl ScriptBuilder {
             script.written = script.written.saturating_add(record.len);
         }
         script.links |= matches!(record.op, Op::Symlink | Op::Readlink);
-        if matches!(record.op, Op::Read | Op::Mmap) {
+        if record.op == Op::Read {
             script.read_max = script.read_max.max(record.len);
         }
         let path2 = if record.op == Op::Symlink { &record.path2 } else { path2.unwrap_or(".") };
@@ -175,7 +173,6 @@ impl ScriptBuilder {
             error: record.error.min(u64::from(u16::MAX)) as u16,
             lane: 0,
             caller,
-            position: 0,
             waits: (0, 0),
         });
         Ok(())
@@ -220,121 +217,28 @@ impl Script {
                 self.lanes.push(Vec::new());
             }
             self.lanes[lane].push(index as u32);
-            call.position = self.lanes[lane].len() as u32;
         }
         Ok(())
     }
 
     /// Finds what each call waits for.
     fn depend(&mut self) {
-        let parents = self.parents();
-        let lanes = self.lanes.len();
-        let mut paths = vec![Resource::default(); parents.len()];
-        // Directories that are removed or renamed: who does that waits for whatever happens below.
-        let mut goes = vec![false; parents.len()];
-        for call in self.calls.iter().filter(|call| matches!(call.op, Op::Rmdir | Op::Rename)) {
-            goes[call.path as usize] = true;
-            goes[call.path2 as usize] |= call.op == Op::Rename;
+        let mut after = After::default();
+        let Script { calls, paths, waits, file_numbers, .. } = self;
+        let asked = |call: &Call| Asked {
+            op: call.op,
+            path: &paths[call.path as usize],
+            path2: &paths[call.path2 as usize],
+            file: call.file.checked_sub(1).map_or(0, |file| file_numbers[file as usize]),
+            flags: call.flags.into(),
+        };
+        calls.iter().for_each(|call| after.see(asked(call)));
+        for call in calls.iter_mut() {
+            let from = waits.len() as u32;
+            let (wanted, _) = after.next(call.lane, asked(call));
+            waits.extend(wanted);
+            call.waits = (from, waits.len() as u32);
         }
-        let mut files = vec![(Resource::default(), false); self.files as usize + 1];
-        // What each lane knows to be done of each other one.
-        let mut known = vec![0u32; lanes * lanes];
-        let mut wanted: Vec<(u32, u32)> = Vec::new();
-        for call in &mut self.calls {
-            let me = (call.lane, call.position);
-            wanted.clear();
-            let flags = OFlags::from_bits_retain(call.flags);
-            if call.file != 0 {
-                let (file, writable) = &mut files[call.file as usize];
-                match call.op {
-                    Op::Open => *writable = flags.intersects(OFlags::WRONLY | OFlags::RDWR),
-                    Op::Close => file.all(&mut wanted),
-                    _ => wanted.extend(file.change),
-                }
-                if call.op == Op::Open { file.changed(me) } else { file.used(me) }
-            }
-            let by_name = call.file == 0 || call.op == Op::Open;
-            let changes = by_name
-                && (matches!(call.op, Op::Mkdir | Op::Rmdir | Op::Unlink | Op::Rename | Op::Symlink | Op::Mknod)
-                    || call.op == Op::Open && flags.contains(OFlags::CREATE));
-            let second = matches!(call.op, Op::Rename | Op::Link | Op::Copy).then_some(call.path2);
-            for (path, changes) in [(Some(call.path), changes), (second, call.op != Op::Copy)]
-                .into_iter()
-                .filter_map(|(p, c)| Some((p?, c)))
-            {
-                if by_name {
-                    if changes {
-                        paths[path as usize].all(&mut wanted)
-                    } else {
-                        wanted.extend(paths[path as usize].change)
-                    }
-                    let mut at = path;
-                    for _ in 0..PATH_DEPTH {
-                        at = parents[at as usize];
-                        wanted.extend(paths[at as usize].change);
-                        if goes[at as usize] {
-                            paths[at as usize].used(me);
-                        }
-                        if at == parents[at as usize] {
-                            break;
-                        }
-                    }
-                }
-                if changes { paths[path as usize].changed(me) } else { paths[path as usize].used(me) }
-            }
-            // What was written is found by those who open it later.
-            if call.op == Op::Close && files[call.file as usize].1 {
-                paths[call.path as usize].change = Some(me);
-            }
-            let from = self.waits.len() as u32;
-            for (lane, position) in wanted.iter().copied().filter(|(lane, _)| *lane != me.0) {
-                let known = &mut known[me.0 as usize * lanes + lane as usize];
-                if position > *known {
-                    *known = position;
-                    self.waits.push((lane, position));
-                }
-            }
-            call.waits = (from, self.waits.len() as u32);
-        }
-    }
-
-    /// The number of the directory of each path; directories that no call names get numbers behind. The root is its own.
-    fn parents(&self) -> Vec<u32> {
-        /// A place for what has no path yet.
-        const UNNAMED: u32 = u32::MAX;
-        // Names below directories as a tree, so that a long path costs no more than its length. A node's number is that of
-        // its path, if it is a path of a call.
-        let mut nodes: HashMap<(u32, &str), u32> = HashMap::new();
-        let mut above: Vec<(u32, u32)> = vec![(0, UNNAMED)];
-        let mut at_node = Vec::with_capacity(self.paths.len());
-        for (path_number, path) in self.paths.iter().enumerate() {
-            let mut node = 0;
-            for name in path.split('/').filter(|name| *name != ".") {
-                let next = above.len() as u32;
-                let found = *nodes.entry((node, name)).or_insert(next);
-                if found == next {
-                    above.push((node, UNNAMED));
-                }
-                node = found;
-            }
-            at_node.push(node);
-            above[node as usize].1 = path_number as u32;
-        }
-        let mut count = self.paths.len() as u32;
-        for (_, path) in &mut above {
-            if *path == UNNAMED {
-                (*path, count) = (count, count + 1);
-            }
-        }
-        let mut parents = vec![0; count as usize];
-        for (parent, path) in &above {
-            parents[*path as usize] = above[*parent as usize].1;
-        }
-        // Targets of symbolic links may be any text, two of which may lead to one node.
-        for (path, node) in at_node.iter().enumerate() {
-            parents[path] = above[above[*node as usize].0 as usize].1;
-        }
-        parents
     }
 
     /// Calls, and threads that do them.
@@ -350,32 +254,5 @@ impl Script {
     /// The path of a call.
     pub(super) fn path(&self, number: u32) -> &str {
         &self.paths[number as usize]
-    }
-}
-
-/// No path has more names.
-const PATH_DEPTH: usize = super::root::NAMES_MAX + 1;
-
-/// Who changed a path or file last, and who used it since: for each lane the last position.
-#[derive(Clone, Default)]
-struct Resource {
-    change: Option<(u32, u32)>,
-    users: Vec<(u32, u32)>,
-}
-
-impl Resource {
-    fn all(&self, wanted: &mut Vec<(u32, u32)>) {
-        wanted.extend(self.change);
-        wanted.extend(&self.users);
-    }
-    fn used(&mut self, (lane, position): (u32, u32)) {
-        match self.users.iter_mut().find(|(user, _)| *user == lane) {
-            Some((_, last)) => *last = position,
-            None => self.users.push((lane, position)),
-        }
-    }
-    fn changed(&mut self, by: (u32, u32)) {
-        self.change = Some(by);
-        self.users.clear();
     }
 }

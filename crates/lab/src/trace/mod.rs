@@ -7,6 +7,7 @@
 //! What captures: a source of [`event`]s ([`strace`], [`bpf`]), which know nothing but descriptors and texts, and a [`tracker`]
 //! that makes records of them.
 
+pub mod after;
 pub mod bpf;
 pub mod calls;
 pub mod counts;

@@ -8,7 +8,7 @@ pub mod thesis;
 
 pub use bill::{Bill, Cause};
 
-use super::step::{Chain, Kind};
+use super::step::Chain;
 use crate::trace::Op;
 use crate::vector::{Family, Vector};
 use jobs::Jobs;
@@ -79,8 +79,8 @@ pub struct Price {
     ends: BTreeSet<(u64, u64)>,
     bill: Bill,
     shared: Shared,
-    /// When files were made by which others may go on.
-    made: HashMap<u64, u64>,
+    /// The next call comes no sooner: then is done what it waits for.
+    ready_ns: u64,
     written_bytes: u64,
     traced_ns: (u64, u64),
     latency_ns: u64,
@@ -100,7 +100,7 @@ impl Price {
             ends: BTreeSet::new(),
             bill,
             shared: Shared::default(),
-            made: HashMap::new(),
+            ready_ns: 0,
             written_bytes: 0,
             traced_ns,
             latency_ns: 0,
@@ -108,17 +108,25 @@ impl Price {
         }
     }
 
-    /// When the call of a chain comes, on the clock of the system: when its thread is ready, and the files that it uses are
-    /// made.
+    /// What the next call waits for is done at this time.
+    pub fn wait_until(&mut self, ready_ns: u64) {
+        self.ready_ns = ready_ns;
+    }
+
+    /// When the last call of a thread returns.
+    pub fn end(&self, thread: u64) -> u64 {
+        self.threads.get(&thread).map_or(0, |thread| thread.end_ns)
+    }
+
+    /// When the call of a chain comes, on the clock of the system: when its thread is there, and what it waits for is done.
     pub fn now(&self, chain: &Chain) -> u64 {
         let Some(call) = chain.last() else { return 0 };
-        let now = match (self.options.pace, self.threads.get(&call.thread)) {
+        let comes = match (self.options.pace, self.threads.get(&call.thread)) {
             (Pace::Fast, thread) => thread.map_or(0, |thread| thread.end_ns),
             (Pace::Trace, None) => call.at_ns,
             (Pace::Trace, Some(thread)) => thread.end_ns.saturating_add(call.at_ns.saturating_sub(thread.traced_ns)),
         };
-        let made = chain.iter().filter_map(|step| self.made.get(&step.inode)).max();
-        made.map_or(now, |made| now.max(*made))
+        comes.max(self.ready_ns)
     }
 
     /// Annotates a chain.
@@ -128,7 +136,6 @@ impl Price {
         let syncs = call.durable || matches!(call.op, Some(Op::Fsync | Op::Fdatasync | Op::Msync | Op::Sync));
         let written = if call.is_done() && call.op == Some(Op::Write) { call.done } else { 0 };
         let now = self.now(chain);
-        let makes = makes(chain);
         if self.options.thesis {
             let fragment_bytes = self.vector.number(Family::FS).unwrap_or(4096.0);
             thesis::price(&self.vector, &mut self.bill, fragment_bytes, chain);
@@ -152,7 +159,7 @@ impl Price {
             call.drawn_ns = drawn;
         }
         let end_ns = now.saturating_add(predicted);
-        self.made(makes, now, end_ns);
+        self.ready_ns = 0;
         let traced_ns = at_ns.saturating_add(measured_ns);
         if let Some(before) = self.threads.insert(thread, Thread { end_ns, traced_ns, directory, syncs }) {
             self.ends.remove(&(before.end_ns, thread));
@@ -174,19 +181,6 @@ impl Price {
         if let Some(call) = chain.last_mut().filter(|_| wait > 0.0) {
             self.bill.time(call, Cause::Crowds, wait, wait);
         }
-    }
-
-    /// A call that comes now makes a file, or ends to write it, until a time: who uses it comes later. Nobody who is to come
-    /// is much behind now, since threads come by their clocks; so what was made before is forgotten, when there is much of it.
-    fn made(&mut self, inode: Option<u64>, now: u64, end_ns: u64) {
-        let Some(inode) = inode else { return };
-        if self.made.len() >= MADE_MAX {
-            self.made.retain(|_, made| *made > now);
-            if self.made.len() > MADE_MAX / 2 {
-                self.made.clear();
-            }
-        }
-        self.made.insert(inode, end_ns);
     }
 
     /// The system.
@@ -214,18 +208,6 @@ impl Price {
         let rate = if run > 0.0 { self.written_bytes as f64 / 1024.0 / run } else { 0.0 };
         thesis::slowdown(&self.vector, rate).map_or(0.0, |slowdown| thesis::overhead(slowdown, latency, run))
     }
-}
-
-/// Files of which it is remembered when they were made.
-const MADE_MAX: usize = 1 << 16;
-
-/// Which file a call makes, or ends to write: others use it after that.
-fn makes(chain: &Chain) -> Option<u64> {
-    let call = chain.last().filter(|call| call.is_done() && call.inode != 0)?;
-    let makes = call.kind == Kind::Create
-        || call.op == Some(Op::Close) && call.dirty > 0
-        || matches!(call.op, Some(Op::Mkdir | Op::Rename | Op::Link | Op::Symlink));
-    makes.then_some(call.inode)
 }
 
 #[cfg(test)]

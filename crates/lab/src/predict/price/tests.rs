@@ -1,5 +1,5 @@
 use super::*;
-use crate::predict::step::Step;
+use crate::predict::step::{Kind, Step};
 use crate::vector::Value;
 
 const MS: u64 = 1_000_000;
@@ -39,21 +39,12 @@ fn what_another_makes_is_waited_for() {
     let vector = vector(&[(Family::CR, 0, 5.0), (Family::STAT, 0, 1.0)]);
     let mut price = Price::new(vector, PriceOptions::default());
     price.apply(&mut call(1, Op::Open, Kind::Create, 7));
-    assert_eq!(price.now(&call(2, Op::Stat, Kind::Call, 7)), 5 * MS);
-    assert_eq!(price.now(&call(2, Op::Stat, Kind::Call, 8)), 0);
-    price.apply(&mut call(2, Op::Stat, Kind::Call, 7));
+    assert_eq!((price.end(1), price.end(2)), (5 * MS, 0));
+    let stat = call(2, Op::Stat, Kind::Call, 7);
+    assert_eq!(price.now(&stat), 0);
+    price.wait_until(5 * MS);
+    assert_eq!(price.now(&stat), 5 * MS);
+    price.apply(&mut stat.clone());
     assert_eq!(price.elapsed(), 0.006);
-}
-
-/// One thread stopped long ago; what another makes is forgotten all the same, and as soon as it is of no use.
-#[test]
-fn what_is_made_is_bounded() {
-    let mut price = Price::new(vector(&[(Family::CR, 0, 1.0)]), PriceOptions::default());
-    price.apply(&mut call(1, Op::Open, Kind::Create, 1));
-    for inode in 2..3 * MADE_MAX as u64 {
-        price.apply(&mut call(2, Op::Open, Kind::Create, inode));
-        assert!(price.made.len() <= MADE_MAX);
-    }
-    let newest = 3 * MADE_MAX as u64 - 1;
-    assert_eq!(price.now(&call(3, Op::Stat, Kind::Call, newest)), (newest - 1) * MS);
+    assert_eq!(price.now(&stat), 6 * MS, "it waited once");
 }
