@@ -253,3 +253,30 @@ fn pause(until: Instant, stop: &AtomicBool) {
         std::thread::sleep(left.min(TICK));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who waits for the thousandth call sleeps through those before.
+    #[test]
+    fn who_waits_is_woken_once() {
+        let (progress, stop) = (Progress::default(), AtomicBool::new(false));
+        let wanted = || progress.wanted.load(Ordering::SeqCst);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| progress.wait(1000, &stop));
+            while wanted() == u32::MAX {
+                std::thread::yield_now();
+            }
+            for _ in 1..1000 {
+                progress.advance();
+                assert_eq!(wanted(), 1000, "nobody was woken");
+            }
+            progress.advance();
+            assert!(waiter.join().is_ok_and(|since| since.is_some()));
+        });
+        assert!(progress.wait(1000, &stop).is_none());
+        progress.end();
+        assert!(progress.wait(5000, &stop).is_none(), "a lane that has ended is waited for by nobody");
+    }
+}
