@@ -1,7 +1,7 @@
 //! Takes what programs in the kernel tell before the ring is full, and puts it aside, into a file without a name: copying is all
 //! that must be done at once. Records are made of it by a thread that runs when no other wants to ([`Backlog`] is its end), so
-//! that the processors are left to what is traced. Two processors are often one core with two threads: then even work in idle
-//! moments takes from what is traced, so that of a command it begins only when half of [`WAITING_MAX`] waits, or at the end.
+//! that the processors are left to what is traced. Even work in idle moments was seen to slow down what is traced
+//! (docs/lab.md), so that of a command it begins only when half of [`WAITING_MAX`] waits, or at the end.
 //!
 //! Promises  order; nothing is lost but what the ring had no room for. If the file grows over [`WAITING_MAX`], records are
 //!           made at once, as fast as anybody else's work is done.
