@@ -268,9 +268,14 @@ impl Map {
         const POPULATE_READ: libc::c_int = 22;
         // SAFETY: the place is within the mapping, which lives as long as `self`; contents stay as they are.
         let done = unsafe { libc::madvise(self.at.cast_mut().cast(), len.min(self.len), POPULATE_READ) };
-        match io::Error::last_os_error() {
-            error if done < 0 && error.raw_os_error() != Some(libc::EFAULT) => Err(error),
-            _ => Ok(()),
+        if done == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EFAULT) => Ok(()),
+            Some(libc::EINVAL) => Err(io::Error::new(io::ErrorKind::Unsupported, "mappings need Linux 5.14")),
+            _ => Err(error),
         }
     }
 }

@@ -134,7 +134,8 @@ pub fn run(arguments: &TraceArguments, pool: Option<&Path>, output: &Output) -> 
         stop: &stop,
         progress: &|counts, waiting| {
             bar.set_position(counts.records);
-            bar.set_message(format!("{waiting} put aside, {} lost", counts.of(Cause::Lost)));
+            let aside = if waiting.0 > 0 { format!("{waiting} put aside, ") } else { String::new() };
+            bar.set_message(format!("{aside}{} lost", counts.of(Cause::Lost)));
         },
     };
     let traced = match (&subject, origin, &arguments.strace) {

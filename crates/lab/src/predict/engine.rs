@@ -229,7 +229,7 @@ impl Engine {
         self.calls += 1;
         let lane = self.lanes.deal((record.process, record.thread));
         chain.iter_mut().for_each(|step| step.thread = u64::from(lane));
-        let (after, _) = self.after.next(lane, record.into());
+        let after = self.after.next(lane, record.into());
         self.names.apply(&mut chain);
         for system in &mut self.systems {
             system.queue(chain.clone(), after);

@@ -142,4 +142,37 @@ mod tests {
         assert_eq!(ready(2 * HELD as u32 + 1), None);
         assert_eq!(order.ready(&[(8, 1)]), Some(0), "nobody");
     }
+
+    proptest::proptest! {
+        /// Whoever waits for whom: every call comes, those of a thread in their order, and after all that it waits for.
+        #[test]
+        fn everybody_comes(
+            calls in proptest::collection::vec((0..5u32, proptest::collection::vec(0..100usize, 0..4)), 1..100),
+            slow in 0..5u64,
+        ) {
+            let (mut places, mut counts): (Vec<Done>, [u32; 5]) = (Vec::new(), [0; 5]);
+            let mut asked: Vec<(u64, Vec<Done>)> = Vec::new();
+            for (thread, before) in &calls {
+                let after = before.iter().filter_map(|call| places.get(*call).copied()).filter(|(lane, _)| lane != thread);
+                asked.push(((*thread).into(), after.collect()));
+                counts[*thread as usize] += 1;
+                places.push((*thread, counts[*thread as usize]));
+            }
+            let given: Vec<(u64, &[Done])> = asked.iter().map(|(thread, after)| (*thread, after.as_slice())).collect();
+            let begins = run(&given, slow);
+            proptest::prop_assert_eq!(begins.len(), calls.len());
+            let took = |call: usize| if calls[call].0 == 1 { slow } else { 1 };
+            let begin: HashMap<u64, u64> = begins.iter().copied().collect();
+            for (call, (thread, after)) in asked.iter().enumerate() {
+                for done in after {
+                    let before = places.iter().position(|place| place == done).unwrap_or(0);
+                    proptest::prop_assert!(begin[&(before as u64)] + took(before) <= begin[&(call as u64)]);
+                }
+                let next = (call + 1..calls.len()).find(|next| asked[*next].0 == *thread);
+                if let Some(next) = next {
+                    proptest::prop_assert!(begin[&(call as u64)] + took(call) <= begin[&(next as u64)]);
+                }
+            }
+        }
+    }
 }

@@ -13,7 +13,7 @@
 //! A trace is anybody's: its paths lead nowhere but below the directory ([`Root`]), its sizes are bounded, and what it asks
 //! that cannot be done is counted, with examples.
 //!
-//! Departs  threads of a trace that do not overlap in time share a thread here. All pages of a mapping are touched at once. Owners
+//! Departs  threads of a trace that do not overlap in time share a thread here. All pages of a mapping are made to be there by one call. Owners
 //!          are set to what they are. Names of extended attributes are not in traces, so all are `user.ashlar`.
 
 mod bench;

@@ -20,8 +20,6 @@ use std::time::Instant;
 const READ_MAX: u64 = 16 << 20;
 /// Memory of all lanes for what is read.
 const READ_ALL: u64 = 512 << 20;
-/// Where a mapping begins is a multiple of this.
-const PAGE: u64 = 4096;
 /// Pieces of a write at once, by the kernel's bound.
 const PIECES_MAX: usize = 1024;
 /// The name of all extended attributes.
@@ -303,10 +301,10 @@ fn read(file: &OwnedFd, offset: u64, len: u64, buffer: &mut [u8]) -> Result<u64,
     }
 }
 
-/// Maps, and has each page that the file has there; returns how many bytes these are.
+/// Maps, and has each page that the file has there; returns how many bytes these are. Who maps from within a page is refused, as
+/// by the kernel.
 fn map(file: &OwnedFd, offset: u64, len: u64) -> Result<u64, Errno> {
     let errno = |error: std::io::Error| error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
-    let offset = offset - offset % PAGE;
     let there = len.min((rustix::fs::fstat(file)?.st_size as u64).saturating_sub(offset));
     map_file(file, offset, len.max(1) as usize).and_then(|map| map.populate(there as usize)).map_err(errno)?;
     Ok(there)

@@ -235,8 +235,7 @@ impl Script {
         calls.iter().for_each(|call| after.see(asked(call)));
         for call in calls.iter_mut() {
             let from = waits.len() as u32;
-            let (wanted, _) = after.next(call.lane, asked(call));
-            waits.extend(wanted);
+            waits.extend(after.next(call.lane, asked(call)));
             call.waits = (from, waits.len() as u32);
         }
     }

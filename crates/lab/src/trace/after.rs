@@ -8,16 +8,11 @@
 //! Costs    a node for each name, and for each of those the last use by each lane; an entry for each open file.
 
 use super::Op;
-use super::flags::CREATE;
+use super::flags::{CREATE, READ_WRITE, WRITE};
 use std::collections::HashMap;
 
 /// A lane, and how many of its calls must be done.
 pub type Done = (u32, u32);
-
-/// Whether a file was opened for writing: `O_WRONLY` or `O_RDWR`.
-const WRITING: u64 = 3;
-/// No path has more names that count.
-const DEPTH_MAX: usize = 129;
 
 /// What of a call decides.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +69,9 @@ impl Resource {
     }
 }
 
+/// The node that is above all others.
+const ROOT: usize = 0;
+
 /// A name below another.
 #[derive(Debug, Default)]
 struct Node {
@@ -93,7 +91,7 @@ struct Open {
 /// Tells it, call by call. Two passes: [`see`](After::see) all calls, then [`next`](After::next) the same ones.
 #[derive(Debug)]
 pub struct After {
-    /// The root, which is above itself, and what is below.
+    /// The root, and what is below.
     nodes: Vec<Node>,
     files: HashMap<u64, Open>,
     /// Calls of each lane so far.
@@ -112,7 +110,7 @@ impl Default for After {
 
 impl After {
     fn node(&mut self, path: &str) -> usize {
-        let mut at = 0;
+        let mut at = ROOT;
         for name in path.split('/').filter(|name| !matches!(*name, "" | ".")) {
             at = match self.nodes[at].below.get(name) {
                 Some(node) => *node as usize,
@@ -139,18 +137,16 @@ impl After {
         }
     }
 
-    /// Second pass: the next call, of this lane. Returns what it waits for beyond what its lane has waited for before, and its
-    /// position among those of its lane, from 1 on.
-    pub fn next(&mut self, lane: u32, asked: Asked) -> (&[Done], u32) {
+    /// Second pass: the next call, of this lane. Returns what it waits for beyond what its lane has waited for before.
+    pub fn next(&mut self, lane: u32, asked: Asked) -> &[Done] {
         let index = lane as usize;
         if index >= self.positions.len() {
             self.positions.resize(index + 1, 0);
         }
         self.positions[index] += 1;
-        let position = self.positions[index];
         let mut wanted = std::mem::take(&mut self.wanted);
         wanted.clear();
-        self.ask((lane, position), asked, &mut wanted);
+        self.ask((lane, self.positions[index]), asked, &mut wanted);
         // Of each lane the last, what is before it goes without saying.
         wanted.sort_unstable_by(|one, other| other.cmp(one));
         let known = &mut self.known;
@@ -164,7 +160,7 @@ impl After {
             new
         });
         self.wanted = wanted;
-        (&self.wanted, position)
+        &self.wanted
     }
 
     fn ask(&mut self, me: Done, asked: Asked, wanted: &mut Vec<Done>) {
@@ -174,7 +170,7 @@ impl After {
             let open = self.files.entry(file).or_default();
             match op {
                 Op::Open => {
-                    open.writable = flags & WRITING != 0;
+                    open.writable = flags & (WRITE | READ_WRITE) != 0;
                     open.resource.changed(me);
                 }
                 Op::Close => {
@@ -214,17 +210,13 @@ impl After {
 
     fn ask_above(&mut self, me: Done, node: usize, wanted: &mut Vec<Done>) {
         let mut at = node;
-        for _ in 0..DEPTH_MAX {
-            let above = self.nodes[at].above as usize;
-            let directory = &mut self.nodes[above];
+        while at != ROOT {
+            at = self.nodes[at].above as usize;
+            let directory = &mut self.nodes[at];
             wanted.extend(directory.resource.change);
             if directory.goes {
                 directory.resource.used(me);
             }
-            if above == at {
-                return;
-            }
-            at = above;
         }
     }
 }
@@ -238,7 +230,7 @@ mod tests {
     fn waits(calls: &[(u32, Record)]) -> Vec<Vec<Done>> {
         let mut after = After::default();
         calls.iter().for_each(|(_, record)| after.see(record.into()));
-        calls.iter().map(|(lane, record)| after.next(*lane, record.into()).0.to_vec()).collect()
+        calls.iter().map(|(lane, record)| after.next(*lane, record.into()).to_vec()).collect()
     }
 
     #[test]
