@@ -134,8 +134,8 @@ families! {
     DIRE "DIRE" Milliseconds false "Reading one entry of a cached directory.";
     DIRU "DIRU" Milliseconds false "The first read of a directory that is not cached.";
     MAP "MAP" Milliseconds false "Mapping a file and unmapping it.";
-    FAULT "FAULT" Milliseconds false "A page of a mapping, cached.";
-    MRD "MRD" Rate true "Pages of a mapping, not cached, in order, by KB.";
+    FAULT "FAULT" Milliseconds false "A page of a mapping, cached, when all are asked for by one call.";
+    MRD "MRD" Rate true "Pages of a mapping, not cached, in order, all asked for by one call, by KB.";
     RFS "RFS" Milliseconds true "The first read of a file that is not cached, and what the rest waits for, by its KB.";
     HRD "HRD" Rate false "Reading where the file has no block.";
     LINK "LINK" Milliseconds false "Giving a file a further name.";
