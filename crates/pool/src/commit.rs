@@ -20,6 +20,9 @@ const SYNC: IoContext = IoContext::foreground("pool-sync");
 
 /// Unwritten batches may take this share of the memory budget before writers wait.
 pub(crate) const IN_FLIGHT_SHARE: usize = 8;
+/// Memtables that take this share of the memory budget are pushed into the tree; with half more, commits wait for that. As much
+/// again may be on its way there. A larger share costs nodes in memory, a smaller one more writing: see docs/index.md.
+const MEMTABLES_SHARE: usize = 8;
 /// Operations of one transaction, in bytes; it must fit a batch's body.
 pub const OPERATIONS_BYTES_MAX: usize = 512 << 10;
 
@@ -522,9 +525,10 @@ impl Shared {
         self.space.note_pending(nodes, pending)
     }
     fn memtables_full(&self) -> bool {
-        self.memtable_bytes() > self.config.memory.0 as usize / 16 || self.log.lock().bytes > self.config.log_bytes.0
+        let full = self.config.memory.0 as usize / MEMTABLES_SHARE;
+        self.memtable_bytes() > full || self.log.lock().bytes > self.config.log_bytes.0
     }
     fn memtables_overfull(&self) -> bool {
-        self.memtable_bytes() > self.config.memory.0 as usize / 8
+        self.memtable_bytes() > self.config.memory.0 as usize / MEMTABLES_SHARE * 3 / 2
     }
 }
