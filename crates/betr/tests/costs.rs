@@ -186,23 +186,28 @@ async fn scan(betr: &Betr) -> u64 {
     seen
 }
 
+/// Directories in one of the root's, with files of 4,000 bytes, which are made by turns.
+async fn fill_directories(betr: &Betr, directories: usize, files: usize) {
+    let top = betr.mkdir(ROOT, b"top", node(FileKind::Directory)).await.expect("made").ino;
+    let mut made = Vec::new();
+    for directory in 0..directories {
+        let name = format!("directory {directory}");
+        made.push(betr.mkdir(top, name.as_bytes(), node(FileKind::Directory)).await.expect("made").ino);
+    }
+    for file in 0..files {
+        for directory in &made {
+            make(betr, *directory, &format!("file {file}"), 4000).await;
+        }
+    }
+}
+
 /// Cost of a scan, and of the dearest of some renames, of 100 directories with 20 files each, which were made by turns.
 fn scan_and_rename(zone: u64) -> (Cost, Cost) {
     simulate(4, move |env| async move {
         let zones = Zones { smallest: Bytes(zone), largest: Bytes(zone), inline: Bytes(4 << 10) };
         let house = House::build(&env, 1 << 30, zones).await;
         let open = house.open().await;
-        let top = open.1.mkdir(ROOT, b"top", node(FileKind::Directory)).await.expect("made").ino;
-        let mut directories = Vec::new();
-        for directory in 0..100 {
-            let name = format!("directory {directory}");
-            directories.push(open.1.mkdir(top, name.as_bytes(), node(FileKind::Directory)).await.expect("made").ino);
-        }
-        for file in 0..20 {
-            for directory in &directories {
-                make(&open.1, *directory, &format!("file {file}"), 4000).await;
-            }
-        }
+        fill_directories(&open.1, 100, 20).await;
         assert_eq!(open.1.audit().await.expect("audited").wrong, Vec::<String>::new());
         house.close(open).await;
         let open = house.open().await;
@@ -229,6 +234,24 @@ fn scan_and_rename(zone: u64) -> (Cost, Cost) {
         }
         (scan, dearest)
     })
+}
+
+#[test]
+fn a_scan_of_many_directories_reads_much_at_once() {
+    let cost = simulate(4, async |env| {
+        let house = House::build(&env, 1 << 30, Zones::default()).await;
+        let open = house.open().await;
+        fill_directories(&open.1, 400, 50).await;
+        house.close(open).await;
+        let open = house.open().await;
+        let before = house.cost();
+        assert_eq!(scan(&open.1).await, 20_000);
+        let cost = house.since(before);
+        house.close(open).await;
+        cost
+    });
+    // All that there is, once, in requests of 400 KiB and more: reading ahead does not end with a node's children.
+    assert!(cost.read < 90 * MIB && cost.read / cost.reads > 400 << 10, "{cost:?}");
 }
 
 #[test]

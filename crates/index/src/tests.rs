@@ -397,6 +397,30 @@ fn a_scan_reads_ahead_and_a_lookup_does_not() {
 }
 
 #[test]
+fn a_scan_reads_ahead_over_parents() {
+    let sim = Sim::new(1, Schedule::Fifo);
+    let run = async {
+        let nodes = Nodes::default();
+        let (tree, root) = grown(&nodes, 400, 4).await;
+        assert!(root.level() >= 4, "{}", root.level());
+        let store = Warming(&nodes, Mutex::default(), AtomicU64::new(0));
+        assert_eq!(everything(&tree, &store, &[], None, 10).await.expect("pages").len(), 4000);
+        let (waits, count) = (store.2.load(Ordering::Relaxed) as usize, store.1.lock().len());
+        // Within one parent it would be three times for four leaves, and once for each parent.
+        assert!(waits * 5 < count * 2, "{waits} times for {count} nodes");
+        // Lookups of keys far apart bring in what is on their way.
+        let store = Warming(&nodes, Mutex::default(), AtomicU64::new(0));
+        for key in [3500u16, 2500, 1500, 500] {
+            let (low, high) = (key.to_be_bytes(), (key + 1).to_be_bytes());
+            let before = store.1.lock().len();
+            assert_eq!(everything(&tree, &store, &low, Some(&high), 10).await.expect("page").len(), 1);
+            assert!(store.1.lock().len() <= before + 1 + usize::from(root.level()), "at {key}");
+        }
+    };
+    sim.run(run).expect("no deadlock");
+}
+
+#[test]
 fn below_a_range_delete_that_waits_far_above_nothing_is_read() {
     let sim = Sim::new(1, Schedule::Fifo);
     let run = async {

@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
-/// Leaves that a scan reads at once, at most: 4 MiB before compression.
+/// Nodes that a scan reads at once, at most, and their bytes before compression.
 const AHEAD_MAX: usize = 64;
+const AHEAD_BYTES_MAX: usize = 4 << 20;
 /// Who came through so many leaves just before goes on behind the end of its range: a walk of a tree of directories is many
 /// short ranges, one behind the other.
 const WALK_MIN: usize = 2;
@@ -322,8 +323,8 @@ impl View {
                 let covers = |node: &Node| node.deleted.covers(low, bound.as_deref());
                 let deleted = covers(&node) || path.iter().any(|(_, above)| covers(above));
                 next = (!deleted).then_some(node.children[index].ptr);
-                if !deleted && node.level() == 1 {
-                    let ahead = ahead(store, &node, index, high);
+                if !deleted {
+                    let ahead = ahead(store, path.last().map(|(_, above)| &**above), &node, low, high);
                     if ahead.len() > 1 {
                         store.load_ahead(&ahead).await;
                     }
@@ -362,19 +363,33 @@ impl View {
     }
 }
 
-/// The leaves that a scan which needs this one wants next, if it must be read: as many as it came through just before, which
-/// are in memory. So a lookup reads no more than it needs, and a scan twice as far each time; it does not end with its range,
-/// unless it just began.
-fn ahead(store: &impl NodeStore, parent: &Node, index: usize, high: Option<&[u8]>) -> Vec<NodePtr> {
+/// The nodes that a scan wants next which needs the child of `parent` for `low`, if that must be read: as many as it came through
+/// just before, which are in memory, also below nodes beside the parent. So a lookup reads no more than it needs, and a scan
+/// twice as far each time; it does not end with its range, unless it just began.
+fn ahead(store: &impl NodeStore, above: Option<&Node>, parent: &Node, low: &[u8], high: Option<&[u8]>) -> Vec<NodePtr> {
     let is_cached = |child: &&Child| store.cached(&child.ptr).is_some();
-    let (before, from) = parent.children.split_at(index);
+    let (before, from) = parent.children.split_at(parent.child_for(low));
     if from.first().as_ref().is_none_or(is_cached) {
         return Vec::new();
     }
-    let behind = before.iter().rev().take(AHEAD_MAX - 1).take_while(is_cached).count();
+    let (left, right) = above.map_or((&[][..], &[][..]), |above| {
+        let (left, rest) = above.children.split_at(above.child_for(low));
+        (left, rest.get(1..).unwrap_or_default())
+    });
+    let cousin = |child: &Child| store.cached(&child.ptr).filter(|node| node.level() == parent.level());
+    let left = left.iter().rev().map_while(cousin).flat_map(|node| node.children.clone().into_iter().rev());
+    let right = right.iter().map_while(cousin).flat_map(|node| node.children.clone());
+    let before = before.iter().rev().cloned().chain(left).take(AHEAD_MAX - 1);
+    let behind = before.take_while(|child| is_cached(&child)).count();
     let walk = behind >= WALK_MIN;
-    let wanted = from.iter().take(1 + behind).take_while(|child| walk || high.is_none_or(|high| &child.low[..] < high));
-    wanted.filter(|child| !is_cached(child)).map(|child| child.ptr).collect()
+    let mut bytes = 0;
+    let from = from.iter().cloned().chain(right).take(1 + behind);
+    let wanted = from.take_while(|child| walk || high.is_none_or(|high| &child.low[..] < high));
+    let wanted = wanted.filter(|child| !is_cached(&child)).take_while(|child| {
+        bytes += child.ptr.raw_len as usize;
+        bytes <= AHEAD_BYTES_MAX
+    });
+    wanted.map(|child| child.ptr).collect()
 }
 
 /// Up to `limit` messages of a node from `low` on and below `bound`, which comes down to the next if there are more.
