@@ -36,7 +36,7 @@ const STEPS: usize = 6;
 const ROUNDS: u64 = 8;
 const NAMES: u64 = 3;
 /// So little that nodes are read again and again, and operations interleave.
-const MEMORY: Size = Size(32 << 10);
+const MEMORY: Size = Size(16 << 10);
 
 /// About how many polls a history has, and how many of them change a priority: some in each round.
 const HISTORY_STEPS: u64 = 20_000;
