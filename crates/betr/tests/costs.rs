@@ -58,6 +58,16 @@ impl House {
         let betr = Betr::open(pool.volume("v").expect("the volume"), Options::default()).await.expect("a file system");
         (pool, betr)
     }
+    /// What a scan of so many files takes when nothing is in memory.
+    async fn scan_cold(&self, open: (Pool, Arc<Betr>), files: u64) -> Cost {
+        self.close(open).await;
+        let open = self.open().await;
+        let before = self.cost();
+        assert_eq!(scan(&open.1).await, files);
+        let cost = self.since(before);
+        self.close(open).await;
+        cost
+    }
     async fn close(&self, (pool, betr): (Pool, Arc<Betr>)) {
         betr.close().await.expect("closed");
         drop(betr);
@@ -209,12 +219,7 @@ fn scan_and_rename(zone: u64) -> (Cost, Cost) {
         let open = house.open().await;
         fill_directories(&open.1, 100, 20).await;
         assert_eq!(open.1.audit().await.expect("audited").wrong, Vec::<String>::new());
-        house.close(open).await;
-        let open = house.open().await;
-        let before = house.cost();
-        assert_eq!(scan(&open.1).await, 2000);
-        let scan = house.since(before);
-        house.close(open).await;
+        let scan = house.scan_cold(open, 2000).await;
         let mut dearest = Cost::default();
         for (parent, name) in [(None, "top"), (Some("top, moved"), "directory 7"), (Some("top, moved"), "directory 70")]
         {
@@ -242,13 +247,7 @@ fn a_scan_of_many_directories_reads_much_at_once() {
         let house = House::build(&env, 1 << 30, Zones::default()).await;
         let open = house.open().await;
         fill_directories(&open.1, 400, 50).await;
-        house.close(open).await;
-        let open = house.open().await;
-        let before = house.cost();
-        assert_eq!(scan(&open.1).await, 20_000);
-        let cost = house.since(before);
-        house.close(open).await;
-        cost
+        house.scan_cold(open, 20_000).await
     });
     // All that there is, once, in requests of 400 KiB and more: reading ahead does not end with a node's children.
     assert!(cost.read < 90 * MIB && cost.read / cost.reads > 400 << 10, "{cost:?}");
