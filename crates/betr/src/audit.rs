@@ -6,6 +6,7 @@
 use crate::Betr;
 use crate::keys::{self, Place};
 use crate::record::{Entry, Record, Stored};
+use crate::salvage::{RANGES_PER_PASS, Strays};
 use ashlar_inodes::InodeStore;
 use ashlar_pool::{Txn, Volume, patches};
 use ashlar_vfs::{FileKind, ROOT, Result};
@@ -41,7 +42,6 @@ pub struct Audit {
 pub(crate) enum Fix {
     Put(Vec<u8>, Bytes),
     Delete(Vec<u8>),
-    DeleteRange(Vec<u8>, Vec<u8>),
 }
 
 impl Fix {
@@ -49,7 +49,6 @@ impl Fix {
         match self {
             Fix::Put(key, value) => volume.put(txn, &key, value),
             Fix::Delete(key) => volume.delete(txn, &key),
-            Fix::DeleteRange(low, high) => volume.delete_range(txn, &low, &high),
         }
     }
 }
@@ -60,6 +59,7 @@ pub(crate) struct Findings {
     wrong: Vec<String>,
     more: u64,
     pub(crate) fixes: Vec<Fix>,
+    pub(crate) strays: Strays,
 }
 
 impl Findings {
@@ -155,6 +155,11 @@ impl Betr {
             next = pass.high;
         }
         self.audit_contents(&building, &mut audit, &mut findings).await?;
+        self.stray_ranges(RANGES_PER_PASS, |range| {
+            findings.note(format!("block range {range} is nobody's"));
+            findings.strays.range(range);
+        })
+        .await?;
         Ok((audit, findings))
     }
 
@@ -259,16 +264,26 @@ impl Betr {
         let mut parent = None;
         if pass.holds(above) {
             match pass.seen.get_mut(above.bytes()) {
-                None => findings.note(format!("{name:?} lies in a directory of zone {} that is gone", place.zone())),
+                None => {
+                    findings.note(format!("{name:?} lies in a directory of zone {} that is gone", place.zone()));
+                    let ino = match &entry.stored {
+                        Stored::Record(record) if record.is_directory() => Some(record.parent),
+                        _ => None,
+                    };
+                    findings.strays.directory(above.clone(), ino);
+                }
                 Some(directory) => {
                     directory.subdirectories += u32::from(entry.stored.kind() == FileKind::Directory);
                     parent = Some(directory.record.ino);
                 }
             }
-            if let Stored::Record(Record { kind: FileKind::Directory, ino, parent: noted, .. }) = entry.stored
-                && let Some(parent) = parent.filter(|parent| *parent != noted)
+            if let Stored::Record(record @ Record { kind: FileKind::Directory, ino, parent: noted, .. }) = &entry.stored
+                && let Some(parent) = parent.filter(|parent| parent != noted)
             {
-                findings.note(format!("directory {ino} lies in {parent}, not in {noted}"));
+                let stored = Stored::Record(Record { parent, ..record.clone() });
+                let fixed = Entry { name: entry.name.clone(), stored };
+                let fix = Fix::Put(keys::of(keys::META, place), fixed.encode());
+                findings.fix(format!("directory {ino} lies in {parent}, not in {noted}"), fix);
             }
         }
         let Stored::Zone { zone, ino, kind } = entry.stored else { return Ok(()) };
@@ -283,13 +298,15 @@ impl Betr {
         }
         let Some(seen) = pass.seen.get_mut(root.bytes()) else {
             let what = format!("{name:?} names zone {zone}, which is gone");
-            // A directory gets a new root, for what lies in it has kept its place; of a file nobody knows what it was.
-            let fix = match (kind, parent) {
-                (FileKind::Directory, Some(parent)) => {
-                    let record = Record { ino, parent, ..Record::root(self.now(), 0, 0) };
-                    Fix::Put(keys::of(keys::META, &root), Entry::nameless(record).encode())
-                }
-                _ => Fix::Delete(keys::of(keys::META, place)),
+            // A directory gets a new root, for what lies in it has kept its place, and so does a file of which there are contents.
+            let record = match (kind, parent) {
+                (FileKind::Directory, Some(parent)) => Some(Record { ino, parent, ..Record::root(self.now(), 0, 0) }),
+                (FileKind::File, _) => self.file_of(ino, Some(&root), ino).await?,
+                _ => None,
+            };
+            let fix = match record {
+                Some(record) => Fix::Put(keys::of(keys::META, &root), Entry::nameless(record).encode()),
+                None => Fix::Delete(keys::of(keys::META, place)),
             };
             findings.fix(what, fix);
             return Ok(());
@@ -300,7 +317,9 @@ impl Betr {
             findings.note(format!("a name takes the root of zone {zone} for inode {ino}, not {found}"));
         }
         if let Some(parent) = parent.filter(|parent| kind == FileKind::Directory && *parent != noted) {
-            findings.note(format!("directory {ino} lies in {parent}, not in {noted}"));
+            let fixed = Entry::nameless(Record { parent, ..seen.record.clone() });
+            let fix = Fix::Put(keys::of(keys::META, &root), fixed.encode());
+            findings.fix(format!("directory {ino} lies in {parent}, not in {noted}"), fix);
         }
         Ok(())
     }
@@ -374,9 +393,8 @@ impl Betr {
                 || building.contains(&place)
                 || is_below_any(&place, building);
             if !known {
-                let what = format!("contents of inode {ino} in zone {} are nobody's", place.zone());
-                let (low, high) = keys::contents(&place, ino);
-                findings.fix(what, Fix::DeleteRange(low, high));
+                findings.note(format!("contents of inode {ino} in zone {} are nobody's", place.zone()));
+                findings.strays.contents(ino, place.clone());
             }
             last = Some((place, ino));
         }
@@ -399,9 +417,14 @@ impl Seen {
             let expected = if is_directory { 1 } else { links };
             if *names != expected {
                 let what = format!("the zone of inode {ino} has {names} names, not {expected}");
-                match is_directory || *names == 0 {
-                    true => findings.note(what),
-                    false => findings.fix(what, self.with_links(place, *names)),
+                match *names {
+                    0 => {
+                        findings.note(what);
+                        let zone = place.try_into().map_or(0, u64::from_be_bytes);
+                        findings.strays.zone(zone, record.clone());
+                    }
+                    _ if is_directory => findings.note(what),
+                    names => findings.fix(what, self.with_links(place, names)),
                 }
             }
         }

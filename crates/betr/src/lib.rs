@@ -30,6 +30,7 @@ mod open;
 mod record;
 mod rename;
 mod repair;
+mod salvage;
 mod shift;
 mod zones;
 

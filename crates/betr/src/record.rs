@@ -76,7 +76,7 @@ pub(crate) fn weight_of(record: &Record, inline: u64) -> [i64; 2] {
 /// Bytes of metadata that an inode counts for, about what it has.
 const RECORD_WEIGHT: i64 = 160;
 /// Bytes that the name of a zone counts for.
-const ZONE_WEIGHT: [i64; 2] = [0, 64];
+pub(crate) const ZONE_WEIGHT: [i64; 2] = [0, 64];
 
 /// What a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use ashlar_pool::{Txn, Volume};
 use ashlar_units::Lba;
 use ashlar_vfs::{Result, Time};
 
-/// Audits after each of which something more may follow from what was mended.
-const ROUNDS_MAX: usize = 8;
+/// Audits after each of which something more may follow from what was mended; each finds only so much.
+const ROUNDS_MAX: usize = 256;
 /// Changes in one transaction.
 const FIXES_PER_COMMIT: usize = 1024;
 /// Keys below this one are the pool's own; in front of it no engine has any.
@@ -24,8 +24,8 @@ pub type Lost = (Vec<u8>, Option<Vec<u8>>);
 
 impl Betr {
     /// Forgets `lost` keys, and mends what follows from the rest: the copy of the format, the counter, the root directory (its
-    /// owner and mode are lost), sums, links, roots of zones that names lead to, contents that are nobody's. Names whose directory
-    /// is lost stay as they are, and stay wrong. Nobody may have the file system open. Gives sentences for people.
+    /// owner and mode are lost), sums, links, roots of zones that names lead to. What no name leads to any more is brought to
+    /// `lost+found`. Nobody may have the file system open. Gives sentences for people.
     ///
     /// # Errors
     /// Where both copies of the format are lost, nothing can be mended.
@@ -114,12 +114,19 @@ impl Betr {
 
     /// Audits, and does what the audit finds to be done, until there is nothing more.
     async fn mend_findings(volume: &Volume, told: &mut Vec<String>) -> Result<()> {
-        let mut mended = 0;
+        let (mut mended, mut brought) = (0, 0);
         for _ in 0..ROUNDS_MAX {
             let betr = Betr::open(volume.clone(), Options { read_only: true, ..Options::default() }).await?;
             let (_, findings) = betr.audit_by(crate::audit::SEEN_PER_PASS).await?;
+            // What a fix gives its place again is no stray.
             if findings.fixes.is_empty() {
-                break;
+                if findings.strays.len() == 0 {
+                    break;
+                }
+                let betr = Betr::open(volume.clone(), Options::default()).await?;
+                brought += betr.salvage(findings.strays).await?;
+                betr.close().await?;
+                continue;
             }
             mended += findings.fixes.len();
             let mut fixes = findings.fixes.into_iter().peekable();
@@ -130,7 +137,10 @@ impl Betr {
             }
         }
         if mended > 0 {
-            told.push(format!("mended {mended} sums, links, names and contents that did not fit together"));
+            told.push(format!("mended {mended} sums, links and names that did not fit together"));
+        }
+        if brought > 0 {
+            told.push(format!("brought {brought} files and directories that had lost their names to /lost+found"));
         }
         Ok(())
     }

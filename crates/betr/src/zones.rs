@@ -19,13 +19,17 @@ use std::sync::atomic::Ordering;
 /// that nothing that is no zone's root is ever larger.
 const SLACK: u64 = 8;
 
-/// A move in the making: transactions of copies, and what the last one deletes.
-struct Move<'a> {
+/// A move in the making: transactions of copies.
+pub(crate) struct Move<'a> {
     betr: &'a Betr,
     parts: Vec<Txn>,
 }
 
 impl Move<'_> {
+    pub(crate) fn new(betr: &Betr) -> Move<'_> {
+        Move { betr, parts: Vec::new() }
+    }
+
     fn put(&mut self, key: &[u8], value: Bytes) {
         let full = |part: &Txn| part.operations_len() >= self.betr.options.part_len_max;
         if self.parts.last().is_none_or(full) {
@@ -37,7 +41,7 @@ impl Move<'_> {
     }
 
     /// Copies the keys of a range, with what `name` makes of each.
-    async fn copy(&mut self, range: &Range, name: impl Fn(&[u8]) -> Vec<u8>) -> Result<()> {
+    pub(crate) async fn copy(&mut self, range: &Range, name: impl Fn(&[u8]) -> Vec<u8>) -> Result<()> {
         let (mut low, high) = range.clone();
         loop {
             let page = self.betr.volume.page(&low, Some(&high), ashlar_inodes::PAGE).await?;
@@ -50,6 +54,47 @@ impl Move<'_> {
                 None => return Ok(()),
             }
         }
+    }
+
+    /// Copies what lies below a place to another, and deletes it in `last`. Sums of the place itself stay.
+    pub(crate) async fn copy_below(&mut self, from: &Place, to: &Place, last: &mut Txn) -> Result<()> {
+        for range in [keys::META, keys::DATA, keys::SUMS].map(|prefix| keys::below(prefix, from)) {
+            let moved = |key: &[u8]| [&key[..1], &Place::moved(&key[1..], from, to)].concat();
+            self.copy(&range, moved).await?;
+            self.betr.volume.delete_range(last, &range.0, &range.1);
+        }
+        Ok(())
+    }
+
+    /// Commits the copies: a single part as part of the last transaction, several before it, after a note of the place.
+    /// Whether there is a note.
+    pub(crate) async fn build(mut self, last: &mut Txn, target: &Place) -> Result<bool> {
+        let betr = self.betr;
+        if self.parts.len() == 1
+            && let Some(part) = self.parts.pop()
+        {
+            let mut whole = part;
+            whole.append(std::mem::take(last));
+            *last = whole;
+            return Ok(false);
+        }
+        if self.parts.is_empty() {
+            return Ok(false);
+        }
+        let note = keys::of(keys::BUILDING, target);
+        if betr.keeps(Rule::NoteBeforeBuilding) {
+            let mut txn = Txn::new();
+            betr.volume.put(&mut txn, &note, Bytes::new());
+            betr.volume.commit(txn).await?;
+        }
+        for part in self.parts {
+            if let Err(error) = betr.volume.commit(part).await {
+                drop(betr.forget_built(target).await);
+                return Err(error.into());
+            }
+        }
+        betr.volume.delete(last, &note);
+        Ok(true)
     }
 }
 
@@ -218,16 +263,11 @@ impl Betr {
         let mut inside = [0, 0];
         let mut noted = false;
         if target != from {
-            let mut moving = Move { betr: self, parts: Vec::new() };
+            let mut moving = Move::new(self);
             if record.is_directory() {
                 self.evacuate(&from).await?;
                 inside = self.sums(&from).await?;
-                let below = [keys::META, keys::DATA, keys::SUMS].map(|prefix| keys::below(prefix, &from));
-                for range in &below {
-                    let moved = |key: &[u8]| [&key[..1], &Place::moved(&key[1..], &from, &target)].concat();
-                    moving.copy(range, moved).await?;
-                    self.volume.delete_range(&mut last, &range.0, &range.1);
-                }
+                moving.copy_below(&from, &target, &mut last).await?;
                 self.volume.delete(&mut last, &keys::of(keys::SUMS, &from));
                 if inside != [0, 0] {
                     self.volume.put(&mut last, &keys::of(keys::SUMS, &target), patches::sums(inside));
@@ -239,7 +279,7 @@ impl Betr {
                 moving.copy(&contents, tail).await?;
                 self.volume.delete_range(&mut last, &contents.0, &contents.1);
             }
-            noted = self.build(moving.parts, &mut last, &target).await?;
+            noted = moving.build(&mut last, &target).await?;
         }
         // The old name, and the new one.
         match &from_spot {
@@ -280,36 +320,6 @@ impl Betr {
         state.own.spot = to;
         state.adopt(record, seq);
         Ok(())
-    }
-
-    /// Commits the copies of a move: a single part as part of the last transaction, several before it, after a note of the place.
-    /// Whether there is a note.
-    async fn build(&self, mut parts: Vec<Txn>, last: &mut Txn, target: &Place) -> Result<bool> {
-        if parts.len() == 1
-            && let Some(part) = parts.pop()
-        {
-            let mut whole = part;
-            whole.append(std::mem::take(last));
-            *last = whole;
-            return Ok(false);
-        }
-        if parts.is_empty() {
-            return Ok(false);
-        }
-        let note = keys::of(keys::BUILDING, target);
-        if self.keeps(Rule::NoteBeforeBuilding) {
-            let mut txn = Txn::new();
-            self.volume.put(&mut txn, &note, Bytes::new());
-            self.volume.commit(txn).await?;
-        }
-        for part in parts {
-            if let Err(error) = self.volume.commit(part).await {
-                drop(self.forget_built(target).await);
-                return Err(error.into());
-            }
-        }
-        self.volume.delete(last, &note);
-        Ok(true)
     }
 
     /// Forgets what was built below a place to which nothing leads yet.

@@ -9,7 +9,7 @@ use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
 use ashlar_pool::{Config, Creation, Damaged, Holds, Part, Pool};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes as Size, Lba};
-use ashlar_vfs::{FileSystem, NewNode, WriteMode};
+use ashlar_vfs::{DirEntry, FileSystem, NewNode, WriteMode};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,9 +81,34 @@ fn with_tree<F: Future<Output = ()> + Send + 'static>(
     sim.run(run).expect("no deadlock");
 }
 
-/// What a repair leaves behind: names of which nobody knows where they lay.
-fn unreachable(what: &str) -> bool {
-    what.contains("that is gone") || what.contains("names, not")
+/// All inodes that names lead to from the root, with their paths.
+async fn walk(betr: &Betr) -> BTreeMap<u64, String> {
+    let mut found = BTreeMap::from([(ROOT, String::new())]);
+    let mut ahead = vec![ROOT];
+    while let Some(directory) = ahead.pop() {
+        let mut names: Vec<(Vec<u8>, FileKind)> = Vec::new();
+        let mut add = |entry: DirEntry<'_>| {
+            names.push((entry.name.to_vec(), entry.kind));
+            true
+        };
+        betr.readdir(directory, 0, false, &mut add).await.expect("listed");
+        for (name, kind) in names.into_iter().filter(|(name, _)| name != b"." && name != b"..") {
+            let ino = betr.lookup(directory, &name).await.expect("what is listed is there").ino;
+            let path = format!("{}/{}", found[&directory], String::from_utf8_lossy(&name));
+            assert!(found.insert(ino, path).is_none() || kind != FileKind::Directory, "a directory has one name");
+            ahead.extend(Some(ino).filter(|_| kind == FileKind::Directory));
+        }
+    }
+    found
+}
+
+/// Nothing is wrong, and names lead to all that is there.
+async fn assert_whole(betr: &Betr) -> BTreeMap<u64, String> {
+    let audit = audited(betr, usize::MAX).await;
+    assert_eq!(audit.wrong, Vec::<String>::new());
+    let found = walk(betr).await;
+    assert_eq!(found.len() as u64, audit.inodes, "{found:?}");
+    found
 }
 
 async fn audited(betr: &Betr, seen_per_pass: usize) -> Audit {
@@ -142,7 +167,6 @@ fn what_follows_from_the_rest_is_mended() {
                 volume.delete(txn, key);
             }
             volume.overlay(txn, &keys::of(keys::SUMS, &root), patches::sums([5, -5]));
-            volume.put(txn, &keys::data(&root, 77, 3), patches::piece(0, b"nobody's"));
         })
         .await;
         // It can be looked at meanwhile, and not changed.
@@ -187,8 +211,98 @@ fn lost_keys_are_forgotten_and_the_rest_fits_together() {
         let told = Betr::repair(&volume, &[(low, Some(high))]).await.expect("mended");
         assert!(told.len() >= 2, "{told:?}");
         let betr = Betr::open(volume.clone(), Options::default()).await.expect("opened");
-        let left = audited(&betr, usize::MAX).await;
-        assert!(left.wrong.iter().all(|what| unreachable(what)), "{:?}", left.wrong);
+        assert_whole(&betr).await;
+    });
+}
+
+/// Whatever leaf is lost, the repair ends, and nothing is wrong or out of reach behind it.
+#[test]
+fn any_names_may_be_lost() {
+    for part in 0..12 {
+        with_tree(30, move |house, betr| async move {
+            let volume = house.volume();
+            betr.close().await.expect("closed");
+            drop(betr);
+            let page = volume.page(&[keys::META], Some(&[keys::META + 1]), 1 << 20).await.expect("a page");
+            let all: Vec<Vec<u8>> = page.entries.iter().map(|(key, _)| key.to_vec()).collect();
+            let (low, high) = (all[all.len() * part / 12].clone(), all.get(all.len() * (part + 1) / 12).cloned());
+            let high = high.unwrap_or_else(|| vec![keys::META + 1]);
+            Betr::repair(&volume, &[(low, Some(high))]).await.expect("mended");
+            let betr = Betr::open(volume.clone(), Options::default()).await.expect("opened");
+            assert_whole(&betr).await;
+            assert_eq!(Betr::repair(&volume, &[]).await.expect("nothing to do"), Vec::<String>::new());
+        });
+    }
+}
+
+#[test]
+fn what_lost_its_name_is_brought_to_lost_and_found() {
+    with_tree(12, |house, betr| async move {
+        let volume = house.volume();
+        let look = async |parent: u64, name: &str| betr.lookup(parent, name.as_bytes()).await.expect("there").ino;
+        let [plain, deep] = ["plain", "deep"];
+        let mut made = Vec::new();
+        for name in [plain, deep] {
+            made.push(betr.mkdir(ROOT, name.as_bytes(), node(FileKind::Directory)).await.expect("made").ino);
+        }
+        let below = betr.mkdir(made[1], b"below", node(FileKind::Directory)).await.expect("made").ino;
+        let bottom = betr.mkdir(below, b"bottom", node(FileKind::Directory)).await.expect("made").ino;
+        for (parent, name, len) in
+            [(made[0], "small", 300), (made[0], "large", 40_000), (bottom, "small", 301), (below, "kept", 302)]
+        {
+            let file = betr.create(parent, name.as_bytes(), node(FileKind::File)).await.expect("made").ino;
+            let data: Vec<u8> = (0..len).map(|at| (at % 251) as u8 + 1).collect();
+            betr.write(file, 0, data.into(), WriteMode::default()).await.expect("written");
+        }
+        betr.syncfs().await.expect("synced");
+        let (small, large) = (look(made[0], "small").await, look(made[0], "large").await);
+        let twice = look(ROOT, "link 3").await;
+        let place = |ino: u64| betr.inode(ino).expect("in memory").place();
+        let zone = place(twice);
+        assert_eq!(zone.depth(), 0, "a file with two names has a zone");
+        // Names of two files, a directory and one below it, and the root of a zone.
+        let gone: Vec<Vec<u8>> = [place(small), place(large), place(made[1]), place(below), zone]
+            .iter()
+            .map(|at| keys::of(keys::META, at))
+            .collect();
+        betr.close().await.expect("closed");
+        drop(betr);
+        change(&volume, |txn| gone.iter().for_each(|key| volume.delete(txn, key))).await;
+        let told = Betr::repair(&volume, &[]).await.expect("mended");
+        assert!(told.iter().any(|told| told.contains("brought 3 files and directories")), "{told:?}");
+        let betr = Betr::open(volume.clone(), Options::default()).await.expect("opened");
+        let found = assert_whole(&betr).await;
+        let read = async |ino: u64| betr.read(ino, 0, 1 << 20).await.expect("read").concat();
+        let data = |len: usize| (0..len).map(|at| (at % 251) as u8 + 1).collect::<Vec<u8>>();
+        assert_eq!(found[&small], format!("/lost+found/#{small}"));
+        assert_eq!(read(small).await, data(300), "to the byte, as its last piece says");
+        assert_eq!(found[&large], format!("/lost+found/#{large}"));
+        let bytes = read(large).await;
+        assert_eq!((&bytes[..40_000], bytes.len() - 40_000), (&data(40_000)[..], 960), "to its last block");
+        let paths: Vec<&String> = found.values().collect();
+        assert!(paths.contains(&&format!("/lost+found/#{below}/kept")), "{paths:?}");
+        assert!(paths.contains(&&format!("/lost+found/#{below}/bottom/small")), "{paths:?}");
+        assert_eq!(read(twice).await, vec![7; 10], "a name led to its zone, so it keeps its place");
+        assert!(!found[&twice].contains("lost+found"));
+        assert_eq!(Betr::repair(&volume, &[]).await.expect("nothing to do"), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn ranges_of_nobody_are_found_in_several_passes() {
+    with_tree(12, |house, betr| async move {
+        let volume = house.volume();
+        change(&volume, |txn| {
+            for range in [900, 901, 905] {
+                volume.write(txn, keys::range_base(range) + Blocks(3), &vec![9; 8192].into());
+            }
+        })
+        .await;
+        for per_pass in [1, 2, 5, 1000] {
+            let mut found = Vec::new();
+            betr.stray_ranges(per_pass, |range| found.push(range)).await.expect("looked");
+            assert_eq!(found, [900, 901, 905], "{per_pass} at a time");
+        }
     });
 }
 
@@ -229,9 +343,8 @@ fn damaged_leaves_lose_what_they_held_and_the_rest_is_mended() {
             assert_eq!(damaged.len(), chosen.len(), "{told:?}");
             let betr = house.betr().await;
             assert!(betr.damage().is_none());
-            let left = audited(&betr, usize::MAX).await;
-            assert!(left.wrong.iter().all(|what| unreachable(what)), "{:?}", left.wrong);
-            assert!(left.entries > 300, "most of it is still there: {}", left.entries);
+            let left = assert_whole(&betr).await;
+            assert!(left.len() > 300, "most of it is still there: {}", left.len());
             betr.mkdir(ROOT, b"new", node(FileKind::Directory)).await.expect("it takes changes");
             betr.close().await.expect("closed");
         });
