@@ -4,11 +4,12 @@
 use crate::bench::contender::{self, Contender, Mounted};
 use crate::bench::rows::{Measure, OPEN_FILES, PEAK_MEMORY, ROWS, choose};
 use crate::bench::scratch::Scratch;
-use crate::bench::steps::Place;
+use crate::bench::steps::{History, Place};
 use crate::bench::table::Results;
 use crate::bench::{catch_signals, check_interrupt, find_program, machine, quiet};
 use ashlar_vfs::Engine;
 use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -45,6 +46,12 @@ pub struct Options {
         default_value = "ashlar,ext4,xfs,btrfs,passthrough_hp,fuse-overlayfs,gocryptfs,zfs-fuse"
     )]
     peers: Vec<String>,
+    /// The file system is old: somebody followed this git repository there from its beginning, pulling now and then.
+    #[arg(long, value_name = "REPOSITORY")]
+    aged: Option<PathBuf>,
+    /// How often.
+    #[arg(long, default_value_t = NonZero::<usize>::new(100).expect("not 0"), requires = "aged")]
+    pulls: NonZero<usize>,
     /// Only rows with one of these in their names.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
@@ -58,7 +65,8 @@ pub struct Options {
 
 /// `cargo xtask bench files`.
 pub fn files(options: &Options) -> Result<(), String> {
-    let (shown, done) = choose(&options.only)?;
+    let (shown, done) = choose(&options.only, options.aged.is_some())?;
+    let history = options.aged.as_deref().map(|aged| History::of(aged, options.pulls)).transpose()?;
     let tree = match &options.tree {
         Some(tree) => Some(std::fs::canonicalize(tree).map_err(|error| format!("{}: {error}", tree.display()))?),
         None => None,
@@ -77,11 +85,12 @@ pub fn files(options: &Options) -> Result<(), String> {
     }
     let mut facts = machine::facts(Some(&options.at));
     facts["emulated"] = options.device.clone().into();
+    facts["aged"] = history.as_ref().map(History::said).into();
     let scratch = Scratch::new(&options.at, options.device.as_deref().map(|model| (ashlar.as_path(), model)))?;
     for contender in &mut contenders {
         contender.keep(&scratch)?;
     }
-    let place = inputs(&scratch, tree.as_deref(), &options.parts)?;
+    let place = inputs(&scratch, tree.as_deref(), &options.parts, history.as_ref())?;
     let (figures, failures) = (BTreeMap::new(), BTreeMap::new());
     let mut results = Results { facts, subject, contenders: contenders.clone(), missing, shown, figures, failures };
     let mut outcome = Ok(());
@@ -108,12 +117,18 @@ pub fn files(options: &Options) -> Result<(), String> {
 }
 
 /// Puts the tree, and a repository with the same in it, into memory.
-fn inputs<'a>(scratch: &'a Scratch, tree: Option<&Path>, parts: &[String]) -> Result<Place<'a>, String> {
+fn inputs<'a>(
+    scratch: &'a Scratch,
+    tree: Option<&Path>,
+    parts: &[String],
+    history: Option<&'a History>,
+) -> Result<Place<'a>, String> {
     let ram = scratch.ram();
     let place = Place {
         mount: scratch.mount_point(),
         tree: ram.join("tree.tar"),
         repository: ram.join("repository.git"),
+        history,
         data: &scratch.data,
     };
     let shell = |script: &str, source: &Path| {

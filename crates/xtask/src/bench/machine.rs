@@ -41,8 +41,9 @@ pub fn heading(facts: &Value) -> String {
             "\nthe disk is emulated: {model}, in real time; its times are the model's, those of processors are measured"
         )
     });
+    let aged = facts["aged"].as_str().map_or(String::new(), |history| format!("\nfile systems are aged: {history}"));
     format!(
-        "measured {}, commit {}; load before it: {}\n{} cores, {}, {}, Linux {}{disk}{emulated}",
+        "measured {}, commit {}; load before it: {}\n{} cores, {}, {}, Linux {}{disk}{emulated}{aged}",
         text("date"),
         text("commit"),
         text("load"),

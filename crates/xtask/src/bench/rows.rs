@@ -104,6 +104,9 @@ pub struct Row {
 pub const PEAK_MEMORY: &str = "server: peak memory";
 /// See [`PEAK_MEMORY`].
 pub const OPEN_FILES: &str = "server: open files";
+/// What makes a file system old, before all other rows.
+const HISTORY: &str = "pull a history";
+const COPY: &str = "copy of what was pulled";
 
 const fn ext4(times: f64) -> Option<Bar> {
     Some(Bar { reference: Reference::Ext4, times })
@@ -131,6 +134,10 @@ impl Row {
     pub fn uses_fio(&self) -> bool {
         self.name.starts_with("fio")
     }
+    /// Whether it is about a file system that grew old with a history, and a repository must be given.
+    pub fn uses_history(&self) -> bool {
+        self.name == HISTORY || self.needs.contains(&HISTORY)
+    }
     const fn cold(mut self) -> Row {
         self.cold = true;
         self
@@ -146,11 +153,17 @@ const APPEND_TIME: Duration = Duration::from_secs(2);
 
 /// All rows. Trees go, and servers are started anew, before more files come: one that keeps a file open for each inode is
 /// near its limit. The bars are those that the project set itself, from what the best peer of each row reached.
-pub static ROWS: [Row; 33] = [
+pub static ROWS: [Row; 39] = [
+    time(HISTORY, None, steps::pull_history),
+    time("find cold, aged", None, |place| steps::find(place, "aged")).cold().needs(&[HISTORY]),
+    time("grep -r cold, aged", None, |place| steps::grep(place, "aged")).cold().needs(&[HISTORY]),
+    time(COPY, None, steps::copy_history).needs(&[HISTORY]),
+    time("find cold, copied", None, |place| steps::find(place, "copy")).cold().needs(&[HISTORY, COPY]),
+    time("grep -r cold, copied", None, |place| steps::grep(place, "copy")).cold().needs(&[HISTORY, COPY]),
     time("untar", ext4(3.0), |place| place.shell("mkdir $M/t && tar xf $TREE -C $M/t && sync -f $M")),
-    time("find cold", ext4(2.4), steps::find).cold().needs(&["untar"]),
+    time("find cold", ext4(2.4), |place| steps::find(place, "t")).cold().needs(&["untar"]),
     figure("find warm", None, steps::find_warm).needs(&["find cold"]),
-    time("grep -r cold", ext4(1.4), steps::grep).cold().needs(&["untar"]),
+    time("grep -r cold", ext4(1.4), |place| steps::grep(place, "t")).cold().needs(&["untar"]),
     figure("grep -r warm", ext4(3.0), steps::grep_warm).needs(&["grep -r cold"]),
     figure("rename tree", None, |place| steps::rename(place, "t", "t2")).needs(&["untar"]),
     time("rm -rf", ext4(3.0), |place| place.shell("rm -rf $M/t && sync -f $M")).needs(&["untar"]),
@@ -194,16 +207,22 @@ pub static ROWS: [Row; 33] = [
     server(OPEN_FILES, Unit::Files),
 ];
 
-/// Which rows are shown and which are only done, for a choice of names; all for none.
-pub fn choose(only: &[String]) -> Result<(Vec<bool>, Vec<bool>), String> {
+/// Which rows are shown and which are only done, for a choice of names; all for none. With `aged` there is a history, which
+/// is pulled in any case.
+pub fn choose(only: &[String], aged: bool) -> Result<(Vec<bool>, Vec<bool>), String> {
     let matches = |row: &Row, name: &String| row.name.contains(name.as_str());
+    let needs_history = |name: &&String| ROWS.iter().filter(|row| matches(row, name)).all(Row::uses_history);
     if let Some(unknown) = only.iter().find(|name| ROWS.iter().all(|row| !matches(row, name))) {
         let names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
         return Err(format!("no row has {unknown:?} in its name; there are: {}", names.join("; ")));
     }
-    let shown: Vec<bool> =
-        ROWS.iter().map(|row| only.is_empty() || only.iter().any(|name| matches(row, name))).collect();
+    if let Some(name) = only.iter().find(needs_history).filter(|_| !aged) {
+        return Err(format!("{name:?} needs the history of a git repository: give one with --aged PATH"));
+    }
+    let wanted = |row: &Row| only.is_empty() || only.iter().any(|name| matches(row, name));
+    let shown: Vec<bool> = ROWS.iter().map(|row| wanted(row) && (aged || !row.uses_history())).collect();
     let mut done = shown.clone();
+    done[0] |= aged;
     for index in (0..ROWS.len()).rev() {
         if done[index] {
             for (earlier, row) in ROWS.iter().enumerate() {
@@ -229,12 +248,30 @@ mod tests {
 
     #[test]
     fn a_chosen_row_brings_what_it_needs() {
-        let (shown, done) = choose(&["grep -r warm".into()]).expect("a row");
+        let (shown, done) = choose(&["grep -r warm".into()], false).expect("a row");
         let names = |chosen: &[bool]| -> Vec<&str> {
             ROWS.iter().zip(chosen).filter(|(_, chosen)| **chosen).map(|(row, _)| row.name).collect()
         };
         assert_eq!(names(&shown), ["grep -r warm"]);
         assert_eq!(names(&done), ["untar", "grep -r cold", "grep -r warm"]);
-        assert!(choose(&["no such row".into()]).is_err());
+        assert!(choose(&["no such row".into()], false).is_err());
+    }
+
+    #[test]
+    fn an_aged_file_system_pulls_a_history_first() {
+        assert_eq!(ROWS[0].name, HISTORY);
+        let names = |chosen: &[bool]| -> Vec<&str> {
+            ROWS.iter().zip(chosen).filter(|(_, chosen)| **chosen).map(|(row, _)| row.name).collect()
+        };
+        let (shown, done) = choose(&["untar".into(), "find cold, copied".into()], true).expect("rows");
+        assert_eq!(names(&shown), ["find cold, copied", "untar"]);
+        assert_eq!(names(&done), [HISTORY, COPY, "find cold, copied", "untar"]);
+        let (shown, done) = choose(&[], false).expect("rows");
+        assert!(
+            ROWS.iter()
+                .zip(shown.iter().zip(done))
+                .all(|(row, (shown, done))| *shown == done && done != row.uses_history())
+        );
+        assert!(choose(&["aged".into()], false).is_err());
     }
 }

@@ -1,9 +1,10 @@
 //! What the rows do to a mounted file system.
 
 use crate::bench::scratch::{read_data, write_data};
-use crate::bench::{check_interrupt, quiet};
+use crate::bench::{check_interrupt, quiet, said};
 use std::fs::{self, File};
 use std::io::Write;
+use std::num::NonZero;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,6 +20,30 @@ const SCRIPT_SECONDS_MAX: &str = "300";
 /// How often something is renamed there and back.
 const RENAMES: u32 = 10;
 
+/// A git repository, and some of its commits, oldest first.
+pub struct History {
+    repository: PathBuf,
+    commits: Vec<String>,
+}
+
+impl History {
+    /// So many commits of the first line of a repository, evenly spaced, the newest last.
+    pub fn of(repository: &Path, pulls: NonZero<usize>) -> Result<History, String> {
+        let mut list = Command::new("git");
+        let all = said(list.arg("-C").arg(repository).args(["rev-list", "--first-parent", "--reverse", "HEAD"]))?;
+        let repository = fs::canonicalize(repository).map_err(fail(repository))?;
+        let all: Vec<&str> = all.lines().collect();
+        let pulls = pulls.get().min(all.len());
+        let commits = (1..=pulls).map(|pull| all[all.len() * pull / pulls - 1].to_string()).collect();
+        Ok(History { repository, commits })
+    }
+
+    /// What it is, for people.
+    pub fn said(&self) -> String {
+        format!("{} pulls of {}", self.commits.len(), self.repository.display())
+    }
+}
+
 /// Where rows happen, and from what.
 pub struct Place<'a> {
     /// The mount point.
@@ -27,6 +52,8 @@ pub struct Place<'a> {
     pub tree: PathBuf,
     /// A bare git repository with the same tree.
     pub repository: PathBuf,
+    /// What makes a file system old.
+    pub history: Option<&'a History>,
     /// Bytes that do not compress.
     pub data: &'a [u8],
 }
@@ -70,14 +97,36 @@ fn fail(path: &Path) -> impl Fn(std::io::Error) -> String {
     move |error| format!("{}: {error}", path.display())
 }
 
-/// Visits every file and its attributes.
-pub fn find(place: &Place) -> Result<(), String> {
-    place.shell("find $M/t -type f -size +0 > /dev/null")
+/// Pulls one commit after the other, as somebody who follows a project each day.
+pub fn pull_history(place: &Place) -> Result<(), String> {
+    let History { repository, commits } = place.history.ok_or("there is no history")?;
+    place.shell("git init -q $M/aged && git -C $M/aged config gc.auto 0")?;
+    for commit in commits {
+        check_interrupt()?;
+        let mut fetch = Command::new("git");
+        fetch.arg("-C").arg(place.at("aged")).args(["fetch", "-q"]);
+        // Any commit may be asked for, not only those that have names.
+        fetch.arg("--upload-pack=git -c uploadpack.allowAnySHA1InWant=true upload-pack").arg(repository).arg(commit);
+        quiet(&mut fetch)?;
+        place.shell("git -C $M/aged reset -q --hard FETCH_HEAD && sync -f $M")?;
+    }
+    Ok(())
 }
 
-/// Reads every file. What it looks for is nowhere, so that it cannot stop early.
-pub fn grep(place: &Place) -> Result<(), String> {
-    place.shell("code=0; grep -rq no-such-text-anywhere $M/t || code=$?; test $code -eq 1")
+/// Copies the files that were pulled last, in the order in which they are listed.
+pub fn copy_history(place: &Place) -> Result<(), String> {
+    place.shell("mkdir $M/copy && tar -C $M/aged --exclude=./.git -cf - . | tar -C $M/copy -xf - && sync -f $M")
+}
+
+/// Visits every file and its attributes, but for those of git.
+pub fn find(place: &Place, tree: &str) -> Result<(), String> {
+    place.shell(&format!("find $M/{tree} -name .git -prune -o -type f -size +0 > /dev/null"))
+}
+
+/// Reads every file but for those of git. What it looks for is nowhere, so that it cannot stop early.
+pub fn grep(place: &Place, tree: &str) -> Result<(), String> {
+    let grep = format!("grep -rq --exclude-dir=.git no-such-text-anywhere $M/{tree}");
+    place.shell(&format!("code=0; {grep} || code=$?; test $code -eq 1"))
 }
 
 /// Seconds of the second of two: the first may leave work behind, such as times of access to be written.
@@ -91,12 +140,12 @@ fn again(place: &Place, act: fn(&Place) -> Result<(), String>) -> Result<f64, St
 
 /// Seconds of [`find`] with everything in memory.
 pub fn find_warm(place: &Place) -> Result<f64, String> {
-    again(place, find)
+    again(place, |place| find(place, "t"))
 }
 
 /// Seconds of [`grep`] with everything in memory.
 pub fn grep_warm(place: &Place) -> Result<f64, String> {
-    again(place, grep)
+    again(place, |place| grep(place, "t"))
 }
 
 /// Seconds of one rename, there or back.
