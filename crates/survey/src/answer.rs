@@ -174,9 +174,9 @@ pub struct Answer {
     pub time: u64,
     /// Bytes of data: without holes, each file once.
     pub logical_bytes: u64,
-    /// Bytes that were looked at.
+    /// Bytes that were read, also those around the sample without which it is not known where its chunks begin and end.
     pub read_bytes: u64,
-    /// Share of the logical bytes that was.
+    /// Share of the logical bytes that is in the sample.
     pub read_fraction: f64,
     /// Bytes that were to be read and could not be. Ratios are of the rest.
     pub missing_bytes: u64,
@@ -216,4 +216,18 @@ pub struct Answer {
     pub passed_over: Troubles,
     /// What else a reader should know.
     pub notes: Vec<String>,
+}
+
+impl Answer {
+    /// How much of the data the answer comes from, and how it was come by, for people.
+    pub fn extent(&self) -> String {
+        let sampled = 100.0 * self.read_fraction;
+        match self.origin {
+            Origin::Measured => format!("{sampled:.1} % read (measured)"),
+            _ => {
+                let read = 100.0 * self.read_bytes as f64 / self.logical_bytes.max(1) as f64;
+                format!("{sampled:.1} % sampled, for which {read:.1} % were read,")
+            }
+        }
+    }
 }

@@ -87,14 +87,13 @@ fn percent(ratio: f64) -> String {
 }
 
 fn summary(answer: &Answer, body: &mut String) {
-    let word = if answer.origin == Origin::Measured { "measured" } else { "sampled" };
     let _ = write!(
         body,
-        "<style>td{{white-space:nowrap}}p{{overflow-wrap:anywhere}}</style><p>{}: {} of data; {} was read ({word}, in {} s).</p>\
+        "<style>td{{white-space:nowrap}}p{{overflow-wrap:anywhere}}</style><p>{}: {} of data, {} in {} s.</p>\
          <ul>",
         escape(&answer.path),
         Bytes(answer.logical_bytes),
-        percent(answer.read_fraction),
+        answer.extent(),
         number(answer.seconds)
     );
     let best = answer.dedup.iter().min_by(|a, b| a.with_zstd_3.range().1.total_cmp(&b.with_zstd_3.range().1));

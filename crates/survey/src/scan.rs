@@ -181,6 +181,9 @@ impl Scan<'_> {
             let from = u64::from(unit.number) * self.unit_bytes;
             let begin = from.saturating_sub(self.plan.lead());
             let len = self.unit_bytes.min(ANNOUNCED).min(entry.size.saturating_sub(from));
+            if !self.full && entry.size > self.unit_bytes {
+                reader.read_no_more();
+            }
             reader.announce(begin, from - begin + len);
         }
         opened

@@ -203,6 +203,13 @@ impl Reader {
         }
     }
 
+    /// Tells the kernel to read nothing but what is asked for or announced: of a sample, what lies behind is of no use.
+    pub fn read_no_more(&self) {
+        if let Reader::Plain(file) = self {
+            let _ = fadvise(file, 0, None, Advice::Random);
+        }
+    }
+
     /// Whether the file changed since it was listed.
     pub fn changed(&self, entry: &Entry) -> bool {
         match self {

@@ -20,13 +20,12 @@ pub struct Text(pub Answer);
 impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Text(answer) = self;
-        let word = if answer.origin == Origin::Measured { "measured" } else { "sampled" };
         writeln!(
             f,
-            "{}: {} of data, {:.1} % read ({word}) in {} s",
+            "{}: {} of data, {} in {} s",
             answer.path,
             Bytes(answer.logical_bytes),
-            100.0 * answer.read_fraction,
+            answer.extent(),
             number(answer.seconds)
         )?;
         match &answer.trace {
