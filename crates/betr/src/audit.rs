@@ -7,7 +7,7 @@ use crate::Betr;
 use crate::keys::{self, Place};
 use crate::record::{Entry, Record, Stored};
 use crate::salvage::{RANGES_PER_PASS, Strays};
-use ashlar_inodes::InodeStore;
+use ashlar_inodes::{FIXES_MAX, InodeStore};
 use ashlar_pool::{Txn, Volume, patches};
 use ashlar_vfs::{FileKind, ROOT, Result};
 use bytes::Bytes;
@@ -17,8 +17,6 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 pub(crate) const SEEN_PER_PASS: usize = 1 << 18;
 /// Sentences that are kept; the rest is counted.
 const WRONG_MAX: usize = 1000;
-/// Repairs that are noted in one audit. What is left is found by the next.
-const FIXES_MAX: usize = 1 << 16;
 
 /// What an audit found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

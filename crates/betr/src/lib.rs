@@ -35,7 +35,6 @@ mod shift;
 mod zones;
 
 pub use audit::Audit;
-pub use repair::Lost;
 
 use crate::inode::{Inode, Placed, Spot, Table};
 use crate::keys::Place;

@@ -5,22 +5,10 @@ use crate::keys::{self, Place, RANGE_BLOCKS};
 use crate::open::{read_counter, read_format, read_root};
 use crate::record::{Entry, Record, Stored};
 use crate::{Betr, Options};
-use ashlar_inodes::{NUMBER_LOT, number_value};
+use ashlar_inodes::{FIXES_PER_COMMIT, Lost, NUMBER_LOT, ROUNDS_MAX, Told, forget_lost, number_value};
 use ashlar_pool::{Txn, Volume};
 use ashlar_units::Lba;
 use ashlar_vfs::{Result, Time};
-
-/// Audits after each of which something more may follow from what was mended; each finds only so much.
-const ROUNDS_MAX: usize = 256;
-/// Changes in one transaction.
-const FIXES_PER_COMMIT: usize = 1024;
-/// Keys below this one are the pool's own; in front of it no engine has any.
-const LOWEST: &[u8] = &[keys::DATA];
-/// No key is behind this one.
-const BEHIND: &[u8] = &[0xff];
-
-/// Keys that cannot be read: from the first on, and below the second, if there is one.
-pub type Lost = (Vec<u8>, Option<Vec<u8>>);
 
 impl Betr {
     /// Forgets `lost` keys, and mends what follows from the rest: the copy of the format, the counter, the root directory (its
@@ -30,40 +18,27 @@ impl Betr {
     /// # Errors
     /// Where both copies of the format are lost, nothing can be mended.
     pub async fn repair(volume: &Volume, lost: &[Lost]) -> Result<Vec<String>> {
-        let mut told = Vec::new();
-        for (low, high) in lost {
-            let low = low.as_slice().max(LOWEST);
-            let high = high.as_deref().unwrap_or(BEHIND);
-            if low < high {
-                let mut txn = Txn::new().deleting();
-                volume.delete_range(&mut txn, low, high);
-                volume.commit(txn).await?;
-                told.push("forgot names and small files that could not be read".to_string());
-            }
-        }
-        if !lost.is_empty() {
-            // With the range deletes above them in the index, nodes that cannot be read are not looked for any more.
-            volume.pool().checkpoint().await?;
-        }
+        let mut told = Told::default();
+        forget_lost(volume, lost, &mut told).await?;
         Betr::mend_format(volume, &mut told).await?;
         let mut txn = Txn::new();
         if read_counter(volume).await.is_err() {
             let next = Betr::numbers_in_use(volume).await?;
             volume.put(&mut txn, keys::NEXT_NUMBER, number_value(next));
-            told.push(format!("numbers go on from {next}"));
+            told.say(format!("numbers go on from {next}"));
         }
         if read_root(volume).await.is_err() {
             let root = Entry::nameless(Record::root(Time::from(volume.pool().env().wall()), 0, 0));
             volume.put(&mut txn, &keys::of(keys::META, &Place::root_of(keys::ROOT_ZONE)), root.encode());
-            told.push("made the root directory anew, owned by root".into());
+            told.say("made the root directory anew, owned by root");
         }
         volume.commit(txn).await?;
         Betr::mend_findings(volume, &mut told).await?;
         volume.pool().sync_all().await?;
-        Ok(told)
+        Ok(told.finish())
     }
 
-    async fn mend_format(volume: &Volume, told: &mut Vec<String>) -> Result<()> {
+    async fn mend_format(volume: &Volume, told: &mut Told) -> Result<()> {
         let good = read_format(volume).await.ok().flatten();
         let good = good.ok_or_else(|| keys::damaged("both copies of the format are lost"))?;
         for key in [keys::FORMAT, keys::FORMAT_COPY] {
@@ -71,7 +46,7 @@ impl Betr {
                 let mut txn = Txn::new();
                 volume.put(&mut txn, key, good.clone());
                 volume.commit(txn).await?;
-                told.push("wrote the other copy of the format anew".into());
+                told.say("wrote the other copy of the format anew");
             }
         }
         Ok(())
@@ -113,8 +88,7 @@ impl Betr {
     }
 
     /// Audits, and does what the audit finds to be done, until there is nothing more.
-    async fn mend_findings(volume: &Volume, told: &mut Vec<String>) -> Result<()> {
-        let (mut mended, mut brought) = (0, 0);
+    async fn mend_findings(volume: &Volume, told: &mut Told) -> Result<()> {
         for _ in 0..ROUNDS_MAX {
             let betr = Betr::open(volume.clone(), Options { read_only: true, ..Options::default() }).await?;
             let (_, findings) = betr.audit_by(crate::audit::SEEN_PER_PASS).await?;
@@ -124,23 +98,17 @@ impl Betr {
                     break;
                 }
                 let betr = Betr::open(volume.clone(), Options::default()).await?;
-                brought += betr.salvage(findings.strays).await?;
+                told.brought += betr.salvage(findings.strays).await?;
                 betr.close().await?;
                 continue;
             }
-            mended += findings.fixes.len();
+            told.mended += findings.fixes.len();
             let mut fixes = findings.fixes.into_iter().peekable();
             while fixes.peek().is_some() {
                 let mut txn = Txn::new().deleting();
                 fixes.by_ref().take(FIXES_PER_COMMIT).for_each(|fix: Fix| fix.apply(volume, &mut txn));
                 volume.commit(txn).await?;
             }
-        }
-        if mended > 0 {
-            told.push(format!("mended {mended} sums, links and names that did not fit together"));
-        }
-        if brought > 0 {
-            told.push(format!("brought {brought} files and directories that had lost their names to /lost+found"));
         }
         Ok(())
     }

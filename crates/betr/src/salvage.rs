@@ -8,19 +8,17 @@ use crate::inode::{Above, Inode, Placed, Spot};
 use crate::keys::{self, Place, RANGE_ALL, RANGE_BLOCKS};
 use crate::record::{Contents, Entry, Record, Stored, ZONE_WEIGHT};
 use crate::zones::Move;
-use ashlar_inodes::{BLOCK, InodeStore, is_damage, visit};
+use ashlar_inodes::{
+    BLOCK, FIXES_MAX, InodeStore, found_names, found_node, lost_and_found, stored_end, next_range, visit,
+};
 use ashlar_pool::{Txn, patches};
 use ashlar_units::Lba;
-use ashlar_vfs::{Errno, FileKind, FileSystem, Ino, NewNode, ROOT, Result};
+use ashlar_vfs::{Errno, FileKind, Ino, Result};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Where it is brought to; with a number behind it if a file has this name.
-const HOME: &str = "lost+found";
-/// What is noted in one audit. What is left is found by the next.
-const STRAYS_MAX: usize = 1 << 16;
 /// Block ranges that are compared with all names in one pass: 16 MiB.
 pub(crate) const RANGES_PER_PASS: usize = 1 << 20;
 
@@ -40,23 +38,23 @@ impl Strays {
         self.files.len() + self.directories.len() + self.zones.len()
     }
     pub(crate) fn contents(&mut self, ino: Ino, place: Place) {
-        if self.len() < STRAYS_MAX {
+        if self.len() < FIXES_MAX {
             self.files.entry(ino).or_default().0.get_or_insert(place);
         }
     }
     pub(crate) fn range(&mut self, range: u64) {
-        if self.len() < STRAYS_MAX {
+        if self.len() < FIXES_MAX {
             self.files.entry(range).or_default().1 = true;
         }
     }
     pub(crate) fn directory(&mut self, place: Place, ino: Option<Ino>) {
-        if self.len() < STRAYS_MAX {
+        if self.len() < FIXES_MAX {
             let known = self.directories.entry(place).or_default();
             *known = known.or(ino);
         }
     }
     pub(crate) fn zone(&mut self, zone: u64, record: Record) {
-        if self.len() < STRAYS_MAX {
+        if self.len() < FIXES_MAX {
             self.zones.insert(zone, record);
         }
     }
@@ -69,18 +67,17 @@ impl Betr {
         let filling =
             filling.iter().map(|(key, _)| keys::last_number(key)).collect::<ashlar_block::Result<HashSet<_>>>()?;
         let end = keys::range_base(keys::NUMBER_MAX); // nothing has the last one
-        let mut at = Some(Lba(0));
-        while at.is_some() {
+        let mut next = Some(Lba(0));
+        while let Some(from) = next.take() {
             let mut ranges = BTreeSet::new();
-            while let Some(from) = at.filter(|_| ranges.len() < per_pass) {
-                let stored = match self.volume.seek(from, end, false).await {
-                    // The check of the pool tells of it, and what cannot be read is nobody's to bring back.
-                    Err(error) if is_damage(&error) => return Ok(()),
-                    stored => stored?,
-                };
-                let range = stored.map(|stored| stored.0 / RANGE_BLOCKS);
-                ranges.extend(range.filter(|range| !filling.contains(range)));
-                at = range.map(|range| keys::range_base(range + 1));
+            let mut at = from;
+            while let Some(range) = next_range(&self.volume, at, end, RANGE_BLOCKS).await? {
+                if ranges.len() == per_pass {
+                    next = Some(keys::range_base(range));
+                    break;
+                }
+                ranges.extend(Some(range).filter(|range| !filling.contains(range)));
+                at = keys::range_base(range + 1);
             }
             if ranges.is_empty() {
                 continue;
@@ -111,14 +108,8 @@ impl Betr {
     /// Attributes of a file of which only contents are left, owned by root; `None` if there are none. It ends with the last
     /// piece of them, or with the last block: where zeros were behind it, they are gone.
     pub(crate) async fn file_of(&self, number: u64, place: Option<&Place>, ino: Ino) -> Result<Option<Record>> {
-        let mut contents = Contents::default();
-        let mut size = 0;
-        let (mut at, end) = (keys::range_base(number), keys::range_base(number) + RANGE_ALL);
-        while let Some(stored) = self.volume.seek(at, end, false).await? {
-            at = self.volume.seek(stored, end, true).await?.unwrap_or(end);
-            size = (at.0 % RANGE_BLOCKS * BLOCK).max(size);
-            contents.range = number;
-        }
+        let mut size = stored_end(&self.volume, keys::range_base(number), RANGE_ALL).await?;
+        let mut contents = Contents { range: if size > 0 { number } else { 0 }, overlaid: false };
         if let Some(place) = place {
             let (low, high) = keys::contents(place, number);
             let note = |key: &[u8], value: &Bytes| {
@@ -132,7 +123,7 @@ impl Betr {
         }
         let found = contents != Contents::default();
         Ok(found.then(|| {
-            let record = Record::root(self.now(), 0, 0).child(ino, &node(FileKind::File), &[], self.now());
+            let record = Record::root(self.now(), 0, 0).child(ino, &found_node(FileKind::File), &[], self.now());
             Record { contents, size, sparse: true, ..record }
         }))
     }
@@ -140,7 +131,7 @@ impl Betr {
     /// Gives names to what has none. Nobody else may have the file system open. How much was brought back; sums and links are
     /// counted anew by the audit that follows.
     pub(crate) async fn salvage(&self, strays: Strays) -> Result<u64> {
-        let home = self.home().await?;
+        let home = self.inode(lost_and_found(self).await?)?;
         let mut used: HashSet<Ino> = HashSet::new();
         let numbers: HashSet<u64> =
             strays.files.keys().copied().chain(strays.directories.values().flatten().copied()).collect();
@@ -164,24 +155,6 @@ impl Betr {
             brought += 1;
         }
         Ok(brought)
-    }
-
-    /// The directory for it.
-    async fn home(&self) -> Result<Arc<Inode>> {
-        for index in 1u64.. {
-            let name = if index == 1 { HOME.into() } else { format!("{HOME}-{index}") };
-            let found = match self.lookup(ROOT, name.as_bytes()).await {
-                Err(error) if error.errno == Errno::NotFound => {
-                    self.mkdir(ROOT, name.as_bytes(), NewNode { permissions: 0o700, ..node(FileKind::Directory) })
-                        .await?
-                }
-                found => found?,
-            };
-            if found.kind == FileKind::Directory {
-                return self.inode(found.ino);
-            }
-        }
-        Err(Errno::NoSpace.into())
     }
 
     async fn salvage_file(&self, home: &Arc<Inode>, number: u64, place: Option<Place>, used: bool) -> Result<bool> {
@@ -226,14 +199,15 @@ impl Betr {
             true => Record { parent: home.ino, ..record },
             false => Record { links: 1, ..record },
         };
-        let mut name = format!("#{}", record.ino);
-        let mut found = self.find(&home.place(), name.as_bytes()).await?;
-        if found.entry.is_some() {
-            // Somebody gave it this name, or an earlier repair did; the number of the zone is new to all.
-            name = format!("#{}.{zone}", record.ino);
-            found = self.find(&home.place(), name.as_bytes()).await?;
-        }
-        let above = Above { directory: home.clone(), position: found.vacant, name: name.into() };
+        let mut names = found_names(record.ino);
+        let (name, vacant) = loop {
+            let name = names.next().ok_or(Errno::NoSpace)?;
+            let found = self.find(&home.place(), name.as_bytes()).await?;
+            if found.entry.is_none() {
+                break (name, found.vacant);
+            }
+        };
+        let above = Above { directory: home.clone(), position: vacant, name: name.into() };
         let spot = Spot::Root(zone, Some(above));
         self.put_spot(&mut last, &spot, &record);
         self.count(&mut last, home, ZONE_WEIGHT);
@@ -245,8 +219,4 @@ impl Betr {
         self.commit_record(last, home, changed).await?;
         self.maintain().await
     }
-}
-
-fn node(kind: FileKind) -> NewNode {
-    NewNode { kind, permissions: 0o600, uid: 0, gid: 0, device: 0, umask: 0, open: false }
 }

@@ -157,11 +157,15 @@ impl Viewed {
 }
 
 /// Mends what follows from the rest on a volume that nobody has open, after keys were lost there. Sentences of what was done.
-pub async fn repair(volume: &Volume, lost: &[ashlar_betr::Lost]) -> Result<Vec<String>, Failure> {
-    if !Betr::made(volume).await.unwrap_or_default() {
-        return Ok(Vec::new());
+pub async fn repair(volume: &Volume, lost: &[ashlar_inodes::Lost]) -> Result<Vec<String>, Failure> {
+    if Betr::made(volume).await.unwrap_or_default() {
+        return Ok(Betr::repair(volume, lost).await?);
     }
-    Ok(Betr::repair(volume, lost).await?)
+    match Files::made(volume).await.unwrap_or_default() {
+        true => Ok(Files::repair(volume, lost).await?),
+        // No file system, or one of which nothing can be known.
+        false => Ok(Vec::new()),
+    }
 }
 
 /// What `ashlar explain betr` says.

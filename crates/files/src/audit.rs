@@ -2,15 +2,19 @@
 
 use crate::Files;
 use crate::keys::{self, Entry, Record, decode_record};
-use ashlar_inodes::visit;
+use ashlar_inodes::{FIXES_MAX, visit};
 use ashlar_vfs::{FileKind, Ino, ROOT, Result};
 use bytes::Bytes;
 use std::ops::ControlFlow;
 
 /// Inodes that are compared with all entries in one pass. Each takes [`Seen`]'s 40 bytes.
-const INODES_PER_PASS: usize = 1 << 20;
+pub(crate) const INODES_PER_PASS: usize = 1 << 20;
 
-/// What an audit found wrong. Each is a defect of this software, for transactions keep names and inodes together.
+/// Sentences that are kept; the rest is counted.
+const WRONG_MAX: usize = 1000;
+
+/// What an audit found wrong. Each is a defect of this software, for transactions keep names and inodes together, or comes of keys
+/// that were lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
     /// Inodes that exist.
@@ -19,6 +23,47 @@ pub struct Audit {
     pub entries: u64,
     /// Sentences for people.
     pub wrong: Vec<String>,
+}
+
+/// What makes something right that follows from the rest.
+pub(crate) enum Fix {
+    /// A name leads to an inode that is gone: it is made anew from what is left, or the name goes.
+    Inode { ino: Ino, kind: FileKind, directory: Ino, position: u64, entry: Entry },
+    /// A directory with names in it is gone.
+    Directory(Ino),
+    Links(Ino, u64),
+    Parent(Ino, Ino),
+    /// It has a name.
+    NoOrphan(Ino),
+}
+
+/// Findings, and what would mend them.
+#[derive(Default)]
+pub(crate) struct Findings {
+    wrong: Vec<String>,
+    more: u64,
+    pub(crate) fixes: Vec<Fix>,
+    /// Inodes that no name leads to.
+    pub(crate) nameless: Vec<Ino>,
+}
+
+impl Findings {
+    fn note(&mut self, what: String) {
+        if self.wrong.len() < WRONG_MAX { self.wrong.push(what) } else { self.more += 1 }
+    }
+    fn fix(&mut self, what: String, fix: Fix) {
+        self.note(what);
+        if self.fixes.len() < FIXES_MAX {
+            self.fixes.push(fix);
+        }
+    }
+    fn sentences(mut self) -> Vec<String> {
+        self.wrong.sort_unstable();
+        if self.more > 0 {
+            self.wrong.push(format!("and {} more", self.more));
+        }
+        self.wrong
+    }
 }
 
 /// An inode, and what names it.
@@ -39,17 +84,22 @@ impl Files {
     }
 
     async fn audit_by(&self, inodes_per_pass: usize) -> Result<Audit> {
-        let mut audit = Audit::default();
+        let (audit, findings) = self.findings(inodes_per_pass).await?;
+        Ok(Audit { wrong: findings.sentences(), ..audit })
+    }
+
+    /// An audit, so many inodes at a time.
+    pub(crate) async fn findings(&self, inodes_per_pass: usize) -> Result<(Audit, Findings)> {
+        let (mut audit, mut findings) = (Audit::default(), Findings::default());
         let mut next = Some(0);
         while let Some(low) = next {
             let (mut inodes, above) = self.inodes_from(low, inodes_per_pass).await?;
             audit.inodes += inodes.len() as u64;
-            audit.entries = self.count_names(low, above, &mut inodes, &mut audit.wrong).await?;
-            inodes.iter().for_each(|inode| inode.judge(&mut audit.wrong));
+            audit.entries = self.count_names(low, above, &mut inodes, &mut findings).await?;
+            inodes.iter().for_each(|inode| inode.judge(&mut findings));
             next = above;
         }
-        audit.wrong.sort_unstable();
-        Ok(audit)
+        Ok((audit, findings))
     }
 
     /// Some inodes from `low` on in order, and the first that is not among them.
@@ -78,36 +128,52 @@ impl Files {
         low: Ino,
         above: Option<Ino>,
         inodes: &mut [Seen],
-        wrong: &mut Vec<String>,
+        findings: &mut Findings,
     ) -> Result<u64> {
         let concerns = |ino: Ino| ino >= low && above.is_none_or(|above| ino < above);
         let mut entries = 0;
         let note = |key: &[u8], value: &Bytes| {
             let directory = keys::ino_in(key)?;
-            let Entry { ino, kind, name, .. } = Entry::decode(value)?;
+            let entry = Entry::decode(value)?;
+            let Entry { ino, kind, ref name, .. } = entry;
             if ino == 0 {
                 return Ok(ControlFlow::Continue(()));
             }
             entries += 1;
-            let place = || format!("{:?} in directory {directory}", String::from_utf8_lossy(&name));
+            let place = || format!("{:?} in directory {directory}", String::from_utf8_lossy(name));
             if concerns(ino) {
                 match find(inodes, ino) {
-                    None => wrong.push(format!("{} names inode {ino}, which is gone", place())),
+                    None => {
+                        let what = format!("{} names inode {ino}, which is gone", place());
+                        let position = keys::number_in(key, 9).ok_or_else(|| keys::damaged("a key is cut short"))?;
+                        findings.fix(what, Fix::Inode { ino, kind, directory, position, entry: entry.clone() });
+                    }
                     Some(inode) => {
                         inode.names += 1;
                         if inode.kind != kind {
-                            wrong.push(format!("{} has another kind than inode {ino}", place()));
+                            findings.note(format!("{} has another kind than inode {ino}", place()));
                         }
                         if inode.kind == FileKind::Directory && inode.parent != directory {
-                            wrong.push(format!("directory {ino} lies in {directory}, not in {}", inode.parent));
+                            let what = format!("directory {ino} lies in {directory}, not in {}", inode.parent);
+                            findings.fix(what, Fix::Parent(ino, directory));
                         }
                     }
                 }
             }
             if concerns(directory) {
-                match find(inodes, directory).filter(|inode| inode.kind == FileKind::Directory) {
-                    None => wrong.push(format!("{} lies in a directory that is gone", place())),
-                    Some(inode) => inode.subdirectories += u32::from(kind == FileKind::Directory),
+                match find(inodes, directory) {
+                    Some(Seen { kind: FileKind::Directory, subdirectories, .. }) => {
+                        *subdirectories += u32::from(kind == FileKind::Directory);
+                    }
+                    Some(_) => findings.note(format!("{} lies in what is no directory", place())),
+                    None => {
+                        let what = format!("{} lies in a directory that is gone", place());
+                        // All its names say so, one after the other.
+                        match findings.fixes.last() {
+                            Some(Fix::Directory(last)) if *last == directory => findings.note(what),
+                            _ => findings.fix(what, Fix::Directory(directory)),
+                        }
+                    }
                 }
             }
             Ok(ControlFlow::Continue(()))
@@ -122,20 +188,28 @@ fn find(inodes: &mut [Seen], ino: Ino) -> Option<&mut Seen> {
 }
 
 impl Seen {
-    fn judge(&self, wrong: &mut Vec<String>) {
+    fn judge(&self, findings: &mut Findings) {
         let Seen { ino, links, names, .. } = *self;
         let expected = match self.kind {
             FileKind::Directory if names > 0 || ino == ROOT => 2 + self.subdirectories,
             _ => names,
         };
         if links != expected {
-            wrong.push(format!("inode {ino} counts {links} links and has {expected}"));
+            let what = format!("inode {ino} counts {links} links and has {expected}");
+            match names > 0 || ino == ROOT {
+                true => findings.fix(what, Fix::Links(ino, expected.into())),
+                // With its name it gets them.
+                false => findings.note(what),
+            }
         }
         if names == 0 && ino != ROOT && !self.orphan {
-            wrong.push(format!("inode {ino} has no name and is no orphan"));
+            findings.note(format!("inode {ino} has no name and is no orphan"));
+            if findings.nameless.len() < FIXES_MAX {
+                findings.nameless.push(ino);
+            }
         }
         if names > 0 && self.orphan {
-            wrong.push(format!("inode {ino} has a name and is an orphan"));
+            findings.fix(format!("inode {ino} has a name and is an orphan"), Fix::NoOrphan(ino));
         }
     }
 }

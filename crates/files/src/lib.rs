@@ -26,6 +26,7 @@ mod inode;
 mod keys;
 mod namespace;
 mod places;
+mod repair;
 mod slots;
 
 pub use audit::Audit;
@@ -105,14 +106,7 @@ impl Files {
     /// Opens a file system, and finishes what a crash interrupted, as far as it can be read. If what is needed for changes cannot
     /// be read, nothing can be changed: see [`Files::damage`].
     pub async fn open(volume: Volume, options: Options) -> Result<Arc<Files>> {
-        let format = match volume.get(keys::FORMAT).await {
-            Err(error) if is_damage(&error) => match volume.get(keys::FORMAT_COPY).await {
-                Ok(Some(copy)) => Some(copy),
-                _ => return Err(error.into()),
-            },
-            format => format?,
-        };
-        let format = format.ok_or_else(|| {
+        let format = Files::read_format(&volume).await?.ok_or_else(|| {
             ashlar_block::Error::misuse("the volume holds no file system; make one with `ashlar fs create`")
         })?;
         let (version, seed) = format.split_first().ok_or_else(|| keys::damaged("the format record is empty"))?;
@@ -153,6 +147,18 @@ impl Files {
             drop(files.env.spawn(write_back_on(files.env.clone(), weak)));
         }
         Ok(files)
+    }
+
+    /// The format, from either copy; an error if neither is there and one cannot be read.
+    async fn read_format(volume: &Volume) -> ashlar_block::Result<Option<Bytes>> {
+        match volume.get(keys::FORMAT).await {
+            Ok(Some(format)) => Ok(Some(format)),
+            first => match volume.get(keys::FORMAT_COPY).await {
+                Ok(Some(copy)) => Ok(Some(copy)),
+                Ok(None) => first,
+                second => first.and(second),
+            },
+        }
     }
 
     /// Writes everything, durably, and stops.

@@ -4,8 +4,8 @@ use crate::Files;
 use crate::inode::{Inode, State};
 use crate::keys::{self, Entry, Record};
 use ashlar_inodes::{
-    COLLISIONS_MAX, InodeStore, check_name, check_name_len, check_removal, check_target, inherit, let_go, list_dots,
-    lock_all,
+    COLLISIONS_MAX, InodeStore, check_name, check_name_len, check_removal, check_target, found_names, inherit, let_go,
+    list_dots, lock_all,
 };
 use ashlar_pool::Txn;
 use ashlar_vfs::{Attr, DirEntry, Errno, FileKind, Ino, Name, NewNode, ROOT, RenameMode, Result};
@@ -87,7 +87,7 @@ impl Files {
         self.volume.put(txn, &keys::entry(directory, position), entry.encode());
     }
 
-    fn remove_entry(&self, txn: &mut Txn, directory: Ino, position: u64, entry: &Entry) {
+    pub(crate) fn remove_entry(&self, txn: &mut Txn, directory: Ino, position: u64, entry: &Entry) {
         let key = keys::entry(directory, position);
         if entry.more {
             let vacant = Entry { ino: 0, name: Bytes::new(), ..entry.clone() };
@@ -95,6 +95,33 @@ impl Files {
         } else {
             self.volume.delete(txn, &key);
         }
+    }
+
+    /// Stores an inode that has no name, and gives it one in `home`.
+    pub(crate) async fn bring_home(&self, home: Ino, record: Record) -> Result<()> {
+        let directory = self.load(home).await?;
+        let _locks = lock_all(&[&directory]).await;
+        let mut above = directory.record();
+        let record = match record.is_directory() {
+            true => {
+                above.add_link()?;
+                Record { parent: home, ..record }
+            }
+            false => Record { links: 1, ..record },
+        };
+        let mut names = found_names(record.ino);
+        let (name, place) = loop {
+            let name = names.next().ok_or(Errno::NoSpace)?;
+            let place = self.find(home, name.as_bytes()).await?;
+            if place.found.is_none() {
+                break (name, place);
+            }
+        };
+        above.modify(self.now());
+        let mut txn = Txn::new();
+        self.put_entry(&mut txn, home, &place, name.as_bytes(), record.ino, record.kind);
+        self.put_record(&mut txn, &record);
+        self.commit_record(txn, &directory, above).await
     }
 
     pub(crate) async fn look_up(&self, parent: Ino, name: &Name) -> Result<Attr> {

@@ -17,6 +17,7 @@
 mod attributes;
 mod contents;
 mod inode;
+mod mend;
 mod names;
 mod numbers;
 mod record;
@@ -29,6 +30,7 @@ mod uses;
 pub use attributes::*;
 pub use contents::*;
 pub use inode::*;
+pub use mend::*;
 pub use names::*;
 pub use numbers::*;
 pub use record::{Contents, Record};
