@@ -157,7 +157,7 @@ impl Viewed {
 }
 
 /// Mends what follows from the rest on a volume that nobody has open, after keys were lost there. Sentences of what was done.
-pub async fn repair(volume: &Volume, lost: &[ashlar_inodes::Lost]) -> Result<Vec<String>, Failure> {
+pub async fn repair(volume: &Volume, lost: &[ashlar_files::Lost]) -> Result<Vec<String>, Failure> {
     if Betr::made(volume).await.unwrap_or_default() {
         return Ok(Betr::repair(volume, lost).await?);
     }

@@ -29,6 +29,7 @@ mod places;
 mod repair;
 mod slots;
 
+pub use ashlar_inodes::Lost;
 pub use audit::Audit;
 pub use behind::WriteBehind;
 pub use places::Piece;
