@@ -61,13 +61,13 @@ pub struct Zones {
     pub smallest: Size,
     /// What is not a zone's root and beyond this size becomes one (`C1` of the paper).
     pub largest: Size,
-    /// Files up to this size are kept in the dictionary.
+    /// Files up to this size are kept in the dictionary: more make scans of trees cheap, and filling them dear.
     pub inline: Size,
 }
 
 impl Default for Zones {
     fn default() -> Zones {
-        Zones { smallest: Size(512 << 10), largest: Size(512 << 10), inline: Size(16 << 10) }
+        Zones { smallest: Size(512 << 10), largest: Size(512 << 10), inline: Size(64 << 10) }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::keys::{self, Place, RANGE_ALL, RANGE_BLOCKS};
 use crate::record::{Contents, Entry, Record, Stored, ZONE_WEIGHT};
 use crate::zones::Move;
 use ashlar_inodes::{
-    BLOCK, FIXES_MAX, InodeStore, found_names, found_node, lost_and_found, stored_end, next_range, visit,
+    BLOCK, FIXES_MAX, InodeStore, found_names, found_node, lost_and_found, next_range, stored_end, visit,
 };
 use ashlar_pool::{Txn, patches};
 use ashlar_units::Lba;

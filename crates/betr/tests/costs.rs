@@ -12,7 +12,7 @@ use ashlar_pool::{Compression, Config, Creation, Pool};
 use ashlar_units::{Blocks, Bytes};
 use ashlar_vfs::{DirEntry, FileKind, FileSystem, Ino, ROOT, RenameMode, WriteMode};
 use common::{node, simulate};
-use rand::{Rng, SeedableRng};
+use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -58,12 +58,12 @@ impl House {
         let betr = Betr::open(pool.volume("v").expect("the volume"), Options::default()).await.expect("a file system");
         (pool, betr)
     }
-    /// What a scan of so many files takes when nothing is in memory.
-    async fn scan_cold(&self, open: (Pool, Arc<Betr>), files: u64) -> Cost {
+    /// What a scan of files with so many bytes takes when nothing is in memory.
+    async fn scan_cold(&self, open: (Pool, Arc<Betr>), bytes: u64) -> Cost {
         self.close(open).await;
         let open = self.open().await;
         let before = self.cost();
-        assert_eq!(scan(&open.1).await, files);
+        assert_eq!(scan(&open.1).await, bytes);
         let cost = self.since(before);
         self.close(open).await;
         cost
@@ -173,7 +173,7 @@ fn overwriting_a_file_reads_nothing_of_it() {
     assert_eq!(cost.read, 0, "{cost:?}");
 }
 
-/// Lists and reads all that is below a directory, in the order in which it is listed; gives how many files there are.
+/// Lists and reads all that is below a directory, in the order in which it is listed; gives how many bytes there are.
 async fn scan(betr: &Betr) -> u64 {
     let (mut directories, mut seen) = (vec![ROOT], 0);
     while let Some(directory) = directories.pop() {
@@ -188,8 +188,7 @@ async fn scan(betr: &Betr) -> u64 {
         };
         betr.readdir(directory, 0, true, take).await.expect("listed");
         for file in files {
-            assert_eq!(betr.read(file, 0, 1 << 20).await.expect("read").concat().len(), 4000);
-            seen += 1;
+            seen += betr.read(file, 0, 1 << 20).await.expect("read").concat().len() as u64;
         }
         directories.extend(below.into_iter().rev());
     }
@@ -219,7 +218,7 @@ fn scan_and_rename(zone: u64) -> (Cost, Cost) {
         let open = house.open().await;
         fill_directories(&open.1, 100, 20).await;
         assert_eq!(open.1.audit().await.expect("audited").wrong, Vec::<String>::new());
-        let scan = house.scan_cold(open, 2000).await;
+        let scan = house.scan_cold(open, 2000 * 4000).await;
         let mut dearest = Cost::default();
         for (parent, name) in [(None, "top"), (Some("top, moved"), "directory 7"), (Some("top, moved"), "directory 70")]
         {
@@ -247,10 +246,47 @@ fn a_scan_of_many_directories_reads_much_at_once() {
         let house = House::build(&env, 1 << 30, Zones::default()).await;
         let open = house.open().await;
         fill_directories(&open.1, 400, 50).await;
-        house.scan_cold(open, 20_000).await
+        house.scan_cold(open, 20_000 * 4000).await
     });
     // All that there is, once, in requests of 400 KiB and more: reading ahead does not end with a node's children.
     assert!(cost.read < 90 * MIB && cost.read / cost.reads > 400 << 10, "{cost:?}");
+}
+
+/// Costs of making, durably and with a checkpoint, and of scanning 200 directories with 20 files each, one directory behind the
+/// other, of lengths like those of the kernel's sources: half of them below 4,175 bytes, a tenth above 31,246.
+fn sources(inline: u64) -> (Cost, Cost) {
+    simulate(6, async move |env| {
+        let house = House::build(&env, 1 << 30, Zones { inline: Bytes(inline), ..Zones::default() }).await;
+        let open = house.open().await;
+        let before = house.cost();
+        let (mut random, mut bytes) = (Pcg64Mcg::seed_from_u64(6), 0);
+        for directory in 0..200 {
+            let name = format!("directory {directory}");
+            let new = open.1.mkdir(ROOT, name.as_bytes(), node(FileKind::Directory)).await.expect("made").ino;
+            for file in 0..20 {
+                // The sum of twelve is nearly normal.
+                let normal: f64 = (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0;
+                let len = (4175.0 * (1.57 * normal).exp()).clamp(100.0, 900_000.0) as u64;
+                make(&open.1, new, &format!("file {file}"), len).await;
+                bytes += len;
+            }
+        }
+        house.close(open).await;
+        let made = house.since(before);
+        let open = house.open().await;
+        (made, house.scan_cold(open, bytes).await)
+    })
+}
+
+#[test]
+fn larger_files_in_the_dictionary_make_scans_cheap_and_filling_dear() {
+    let costs = [4, 16, 64, 128].map(|inline| (inline, sources(inline << 10)));
+    let [least, small, default, most] = costs.map(|(_, (made, scan))| (made.written, scan.took));
+    assert!(
+        Zones::default().inline == Bytes(64 << 10) && least.1 > 2 * small.1 && small.1 > 2 * default.1,
+        "{costs:?}"
+    );
+    assert!(default.1 > most.1 && default.0 < most.0 && default.0 * 4 < small.0 * 6, "{costs:?}");
 }
 
 #[test]

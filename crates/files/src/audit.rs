@@ -28,7 +28,13 @@ pub struct Audit {
 /// What makes something right that follows from the rest.
 pub(crate) enum Fix {
     /// A name leads to an inode that is gone: it is made anew from what is left, or the name goes.
-    Inode { ino: Ino, kind: FileKind, directory: Ino, position: u64, entry: Entry },
+    Inode {
+        ino: Ino,
+        kind: FileKind,
+        directory: Ino,
+        position: u64,
+        entry: Entry,
+    },
     /// A directory with names in it is gone.
     Directory(Ino),
     Links(Ino, u64),

@@ -7,8 +7,8 @@ use crate::audit::Fix;
 use crate::keys::{self, Contents, Entry, Record, SLOT_BLOCKS, SMALL_BLOCKS, decode_record};
 use crate::{Files, Options};
 use ashlar_inodes::{
-    FIXES_PER_COMMIT, InodeStore, Lost, NUMBER_LOT, ROUNDS_MAX, Told, forget_lost, found_node, lost_and_found, number_value,
-    next_range, stored_end, visit,
+    FIXES_PER_COMMIT, InodeStore, Lost, NUMBER_LOT, ROUNDS_MAX, Told, forget_lost, found_node, lost_and_found,
+    next_range, number_value, stored_end, visit,
 };
 use ashlar_pool::{Txn, Volume};
 use ashlar_units::{Blocks, Lba};

@@ -45,8 +45,7 @@ impl Told {
             sentences.push(format!("mended {mended} sums, links and names that did not fit together"));
         }
         if brought > 0 {
-            sentences
-                .push(format!("brought {brought} files and directories that had lost their names to /{HOME}"));
+            sentences.push(format!("brought {brought} files and directories that had lost their names to /{HOME}"));
         }
         sentences
     }
