@@ -173,7 +173,7 @@ pub const ABOUT_BETR: &str = "\
 betr: a write-optimized file system (experimental; the second engine of `ashlar fs create --engine`).
 
 Names, attributes and small files lie in the pool's dictionary in the order of their paths, so that listing, finding and reading
-a tree is one scan after the other. Files that outgrow 16 KiB lie in blocks, written once. Overwriting less than a block is
+a tree is one scan after the other. Files that outgrow 64 KiB lie in blocks, written once. Overwriting less than a block is
 one message and reads nothing (through a mount: with `ashlar up --write-through`); removing a file costs the same whatever its
 size. Directories and files beyond 512 KiB become zones: renaming a zone is a pointer, renaming anything else moves at most so
 much.
