@@ -100,16 +100,19 @@ impl Files {
         while let Some(slot) = next_slot(volume, from).await? {
             (slots, from) = (slots.max(slot + 1), slot + 1);
         }
+        let slots = u64::from(slots);
         let next = (most + 1).next_multiple_of(NUMBER_LOT);
-        for (key, least) in [(keys::NEXT_INO, next), (keys::NEXT_SLOT, u64::from(slots))] {
+        // Nothing is stored of slots before the first is taken.
+        for (key, what, least, to) in
+            [(keys::NEXT_INO, "inodes", most + 1, next), (keys::NEXT_SLOT, "slots", slots, slots)]
+        {
             let stored = volume.get(key).await.ok().flatten();
             let stored = stored.and_then(|value| ashlar_inodes::read_number(&value).ok()).unwrap_or(0);
-            // Nothing is stored of slots before the first is taken.
-            if stored <= if key == keys::NEXT_INO { most } else { least.saturating_sub(1) } && least > 0 {
+            if stored < least {
                 let mut txn = Txn::new();
-                volume.put(&mut txn, key, number_value(least));
+                volume.put(&mut txn, key, number_value(to));
                 volume.commit(txn).await?;
-                told.say(format!("{} go on from {least}", if key == keys::NEXT_INO { "inodes" } else { "slots" }));
+                told.say(format!("{what} go on from {to}"));
             }
         }
         Ok(())
