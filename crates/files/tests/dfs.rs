@@ -419,7 +419,11 @@ fn check_7_crashes_at_every_write() {
 fn check_9_code_size() {
     let mut lines = 0;
     for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).expect("the sources") {
-        let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("a source file");
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            continue; // tests of a module
+        }
+        let text = std::fs::read_to_string(path).expect("a source file");
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
         lines += code.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")).count();
     }
