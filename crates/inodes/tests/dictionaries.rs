@@ -165,7 +165,9 @@ fn played(engine: Engine, play: Play) -> String {
                 Scene { env: &env, files: &*files }.run(play).await;
             }
             Engine::Betr => {
-                Betr::format(&volume, 1, 2, Zones::default()).await.expect("formatted");
+                // As the dictionaries were written.
+                let zones = Zones { inline: ashlar_units::Bytes(16 << 10), ..Zones::default() };
+                Betr::format(&volume, 1, 2, zones).await.expect("formatted");
                 let files = Betr::open(volume.clone(), Default::default()).await.expect("opened");
                 Scene { env: &env, files: &*files }.run(play).await;
             }
