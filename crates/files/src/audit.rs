@@ -2,7 +2,7 @@
 
 use crate::Files;
 use crate::keys::{self, Entry, Record, decode_record};
-use ashlar_inodes::{FIXES_MAX, visit};
+use ashlar_inodes::{COLLISIONS_MAX, FIXES_MAX, visit};
 use ashlar_vfs::{FileKind, Ino, ROOT, Result};
 use bytes::Bytes;
 use std::ops::ControlFlow;
@@ -34,6 +34,11 @@ pub(crate) enum Fix {
         directory: Ino,
         position: u64,
         entry: Entry,
+    },
+    /// No lookup reaches the entry at this position, since one before it in its chain is gone.
+    Chain {
+        directory: Ino,
+        position: u64,
     },
     /// A directory with names in it is gone.
     Directory(Ino),
@@ -138,20 +143,28 @@ impl Files {
     ) -> Result<u64> {
         let concerns = |ino: Ino| ino >= low && above.is_none_or(|above| ino < above);
         let mut entries = 0;
+        // Whose chain goes on behind which position.
+        let mut chain = None;
         let note = |key: &[u8], value: &Bytes| {
             let directory = keys::ino_in(key)?;
+            let position = keys::number_in(key, 9).ok_or_else(|| keys::damaged("a key is cut short"))?;
             let entry = Entry::decode(value)?;
-            let Entry { ino, kind, ref name, .. } = entry;
+            let Entry { ino, kind, ref name, more } = entry;
+            let reached = position % COLLISIONS_MAX == 0 || chain == Some((directory, position - 1));
+            chain = (reached && more).then_some((directory, position));
             if ino == 0 {
                 return Ok(ControlFlow::Continue(()));
             }
-            entries += 1;
             let place = || format!("{:?} in directory {directory}", String::from_utf8_lossy(name));
+            if !reached && concerns(directory) {
+                let what = format!("no lookup finds {}: one with an equal hash before it is gone", place());
+                findings.fix(what, Fix::Chain { directory, position });
+            }
+            entries += 1;
             if concerns(ino) {
                 match find(inodes, ino) {
                     None => {
                         let what = format!("{} names inode {ino}, which is gone", place());
-                        let position = keys::number_in(key, 9).ok_or_else(|| keys::damaged("a key is cut short"))?;
                         findings.fix(what, Fix::Inode { ino, kind, directory, position, entry: entry.clone() });
                     }
                     Some(inode) => {

@@ -7,8 +7,8 @@ use crate::audit::Fix;
 use crate::keys::{self, Contents, Entry, Record, SLOT_BLOCKS, SMALL_BLOCKS, decode_record};
 use crate::{Files, Options};
 use ashlar_inodes::{
-    FIXES_PER_COMMIT, InodeStore, Lost, NUMBER_LOT, ROUNDS_MAX, Told, forget_lost, found_node, lost_and_found,
-    next_range, number_value, stored_end, visit,
+    COLLISIONS_MAX, FIXES_PER_COMMIT, InodeStore, Lost, NUMBER_LOT, ROUNDS_MAX, Told, forget_lost, found_node,
+    lost_and_found, next_range, number_value, stored_end, visit,
 };
 use ashlar_pool::{Txn, Volume};
 use ashlar_units::{Blocks, Lba};
@@ -163,6 +163,7 @@ impl Files {
                     None => self.remove_entry(txn, *directory, *position, entry),
                 }
             }
+            Fix::Chain { directory, position } => self.close_chain(txn, *directory, *position).await?,
             Fix::Directory(ino) => self.put_record(txn, &self.found_directory(*ino, ROOT)),
             Fix::Links(..) | Fix::Parent(..) => {
                 let (Fix::Links(ino, number) | Fix::Parent(ino, number)) = fix else { return Ok(()) };
@@ -176,6 +177,19 @@ impl Files {
                 }
             }
             Fix::NoOrphan(ino) => self.volume.delete(txn, &keys::orphan(*ino)),
+        }
+        Ok(())
+    }
+
+    /// Lets lookups come to an entry again: removed ones stand for those that are gone before it.
+    async fn close_chain(&self, txn: &mut Txn, directory: Ino, position: u64) -> Result<()> {
+        for before in position - position % COLLISIONS_MAX..position {
+            let key = keys::entry(directory, before);
+            let entry = match self.volume.get(&key).await? {
+                Some(value) => Entry { more: true, ..Entry::decode(&value)? },
+                None => Entry { ino: 0, kind: FileKind::File, more: true, name: Bytes::new() },
+            };
+            self.volume.put(txn, &key, entry.encode());
         }
         Ok(())
     }

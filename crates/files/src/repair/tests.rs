@@ -246,3 +246,43 @@ fn damaged_leaves_lose_what_they_held_and_the_rest_is_mended() {
         });
     }
 }
+
+#[test]
+fn names_with_equal_hashes_are_found_when_one_before_them_is_lost() {
+    const NAMES: u64 = 9;
+    with_tree(1, |volume, files| async move {
+        files.close().await.expect("closed");
+        drop(files);
+        let one_chain = || Files::open(volume.clone(), Options { hash_bits: 1, ..Options::default() });
+        let files = one_chain().await.expect("opened");
+        let directory = files.mkdir(ROOT, b"chain", node(FileKind::Directory)).await.expect("made").ino;
+        let name = |index: u64| format!("name {index}").into_bytes();
+        for index in 0..NAMES {
+            files.create(directory, &name(index), node(FileKind::File)).await.expect("made");
+        }
+        files.unlink(directory, &name(5)).await.expect("removed");
+        files.close().await.expect("closed");
+        drop(files);
+        let lost = [0, 3, 4];
+        let gone = lost.map(|index| keys::entry(directory, COLLISIONS_MAX + index));
+        forget(&volume, &gone).await;
+
+        let files = one_chain().await.expect("opened");
+        assert!(files.lookup(directory, &name(1)).await.is_err(), "the test would show nothing");
+        let wrong = files.audit().await.expect("audited").wrong;
+        let out_of_reach = wrong.iter().filter(|wrong| wrong.contains("no lookup finds")).count();
+        assert_eq!(out_of_reach as u64, NAMES - lost.len() as u64 - 1, "{wrong:?}");
+        files.close().await.expect("closed");
+        drop(files);
+
+        Files::repair(&volume, &[]).await.expect("mended");
+        let files = one_chain().await.expect("opened");
+        assert_eq!(files.audit().await.expect("audited").wrong, Vec::<String>::new());
+        for index in 0..NAMES {
+            let found = files.lookup(directory, &name(index)).await.is_ok();
+            assert_eq!(found, index != 5 && !lost.contains(&index), "name {index}");
+        }
+        files.create(directory, &name(0), node(FileKind::File)).await.expect("the place of one that is gone");
+        assert_eq!(files.audit().await.expect("audited").wrong, Vec::<String>::new());
+    });
+}
