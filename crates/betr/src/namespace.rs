@@ -297,8 +297,11 @@ impl Betr {
             (state.is_used(), before, state.own.spot.clone())
         };
         let record = Record { changed: self.now(), ..inode.record() };
+        // A new directory may get the place of one that is gone, and then what lies below is the new one's. Numbers are of
+        // one sequence: no zone has that of an inode.
+        let rest = if record.is_directory() { Place::root_of(inode.ino) } else { place.clone() };
         let spot = match spot {
-            _ if record.links == 0 => Spot::Orphan(place.clone()),
+            _ if record.links == 0 => Spot::Orphan(rest.clone()),
             Spot::Root(zone, Some(above)) if above.is(directory, position) => Spot::Root(zone, None),
             spot => spot,
         };
@@ -311,9 +314,9 @@ impl Betr {
                     self.volume.delete(txn, &keys::of(keys::SUMS, &place));
                 }
                 if used {
-                    self.note_orphan(txn, &place, &record);
+                    self.note_orphan(txn, &rest, &record);
                 } else {
-                    self.forget_file(txn, &place, &record);
+                    self.forget_file(txn, &rest, &record);
                 }
             }
             _ => self.volume.put(txn, &keys::of(keys::META, &place), Entry::nameless(record.clone()).encode()),

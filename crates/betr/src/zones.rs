@@ -266,6 +266,9 @@ impl Betr {
             let mut moving = Move::new(self);
             if record.is_directory() {
                 self.evacuate(&from).await?;
+                // If building fails, all that lies below the target goes: nothing of a file in use may be there, left from a
+                // directory that had this place before.
+                self.evacuate(&target).await?;
                 inside = self.sums(&from).await?;
                 moving.copy_below(&from, &target, &mut last).await?;
                 self.volume.delete(&mut last, &keys::of(keys::SUMS, &from));

@@ -8,7 +8,7 @@ use ashlar_devices::{PowerCut, Tearing};
 use ashlar_env::Env;
 use ashlar_pool::{Config, Creation, Pool};
 use ashlar_units::{Blocks, Bytes};
-use ashlar_vfs::{FileKind, FileSystem, Ino, ROOT, RenameMode, WriteMode};
+use ashlar_vfs::{Errno, FileKind, FileSystem, Ino, ROOT, RenameMode, WriteMode};
 use common::{node, simulate};
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,6 +124,65 @@ fn contents_without_a_name_survive_moves() {
     assert_eq!(simulate(3, |env| read_after_move(env, None)), vec![7; 100]);
     let broken = simulate(3, |env| read_after_move(env, Some(Rule::EvacuateBeforeMoving)));
     assert_ne!(broken, vec![7; 100], "nothing notices that the contents stayed behind");
+}
+
+/// A directory in use is removed, and another one gets its name, and with that its place.
+#[test]
+fn a_removed_directory_takes_nothing_of_its_successor() {
+    simulate(4, |env| async move {
+        let house = House::build(&env, Zones::default(), Options::default()).await;
+        let (_pool, betr) = house.open().await;
+        let above = fill(&betr, b"a", 0, 0).await;
+        let old = betr.mkdir(above, b"d", node(FileKind::Directory)).await.expect("made").ino;
+        betr.rmdir(above, b"d").await.expect("removed");
+        let new = betr.mkdir(above, b"d", node(FileKind::Directory)).await.expect("made").ino;
+        let file = betr.create(new, b"file", node(FileKind::File)).await.expect("made").ino;
+        assert_eq!(betr.lookup(old, b"file").await.expect_err("nothing is in it").errno, Errno::NotFound);
+        betr.rename((ROOT, b"a"), (ROOT, b"b"), RenameMode::Replace).await.expect("moved");
+        assert_eq!(betr.lookup(new, b"file").await.expect("it has moved along").ino, file);
+        assert_eq!(wrong(&betr).await, Vec::<String>::new());
+        betr.forget(old, 1).await;
+        assert_eq!(betr.lookup(new, b"file").await.expect("it is still there").ino, file);
+        assert_eq!(wrong(&betr).await, Vec::<String>::new());
+    });
+}
+
+/// A file in use lies where a removed directory was; a move to that place, of several transactions, fails for want of space.
+#[test]
+fn a_failed_move_takes_nothing_that_lay_there() {
+    simulate(5, |env| async move {
+        let zones = Zones { largest: Bytes(64 << 20), ..Zones::default() };
+        let options = Options { part_len_max: 64 << 10, ..Options::default() };
+        let house = House::build(&env, zones, options).await;
+        let (pool, betr) = house.open().await;
+        let directory = fill(&betr, b"t", 1, 100).await;
+        let file = betr.lookup(directory, b"file 0").await.expect("there").ino;
+        betr.unlink(directory, b"file 0").await.expect("removed");
+        betr.rmdir(ROOT, b"t").await.expect("removed");
+        let moving = betr.mkdir(ROOT, b"d", node(FileKind::Directory)).await.expect("made").ino;
+        let noise = |len: usize| (0..len / 8).flat_map(|_| env.random().to_le_bytes()).collect::<Vec<u8>>();
+        for index in 0..2000u64 {
+            let file =
+                betr.create(moving, format!("file {index}").as_bytes(), node(FileKind::File)).await.expect("made");
+            betr.write(file.ino, 0, noise(8000).into(), WriteMode::default()).await.expect("written");
+            betr.forget(file.ino, 1).await;
+        }
+        let large = betr.create(ROOT, b"large", node(FileKind::File)).await.expect("made").ino;
+        let mut at = 0;
+        // Room for half of what moves.
+        while pool.status().free > 8 << 20 {
+            betr.write(large, at, noise(1 << 20).into(), WriteMode::default()).await.expect("written");
+            at += 1 << 20;
+        }
+        let moved = betr.rename((ROOT, b"d"), (ROOT, b"t"), RenameMode::Replace).await;
+        assert_eq!(moved.expect_err("there is no room for a copy").errno, Errno::NoSpace);
+        assert_eq!(betr.read(file, 0, 1000).await.expect("read").concat(), vec![7; 100]);
+        betr.lookup(moving, b"file 1999").await.expect("it stayed");
+        betr.forget(file, 1).await;
+        betr.unlink(ROOT, b"large").await.expect("removed");
+        pool.sync_all().await.expect("synced");
+        assert_eq!(wrong(&betr).await, Vec::<String>::new());
+    });
 }
 
 /// A file in use loses its name, and the power fails: what the audit says then.
