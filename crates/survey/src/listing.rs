@@ -48,6 +48,8 @@ pub struct Entry {
     pub changed: i64,
     /// The file system's number, which goes along with the place on most.
     pub inode: u64,
+    /// What its path below the root hashes to: the same for a tree wherever it lies.
+    pub identity: u64,
     /// Files that are sampled together have equal numbers.
     pub group: u64,
     /// The first of its group with its size: others are likely to be copies of it.
@@ -193,6 +195,7 @@ impl Listing {
         walk.all()?;
         let mut listing = walk.listing;
         listing.entries.sort_by_key(|entry| entry.inode);
+        listing.identify();
         Ok(listing)
     }
 
@@ -209,7 +212,7 @@ impl Listing {
             if size > 0 {
                 let name_at = listing.names.len() as u64;
                 listing.names.extend_from_slice(&key.as_bytes()[..usize::from(name_len)]);
-                let (directory, sparse, group, changed) = (0, false, 0, written);
+                let (directory, sparse, identity, group, changed) = (0, false, 0, 0, written);
                 let entry = Entry {
                     directory,
                     name_at,
@@ -219,6 +222,7 @@ impl Listing {
                     data: size,
                     changed,
                     inode,
+                    identity,
                     group,
                     first: true,
                     stratum: 0,
@@ -232,6 +236,7 @@ impl Listing {
         if full {
             return Err(WalkError::Memory(memory));
         }
+        listing.identify();
         Ok(listing)
     }
 
@@ -247,6 +252,7 @@ impl Listing {
             data,
             changed,
             inode: 0,
+            identity: 0,
             group: 0,
             first: true,
             stratum: 0,
@@ -310,8 +316,26 @@ impl Listing {
     pub fn fingerprint(&self) -> u64 {
         use crate::sample::mix;
         self.entries.iter().fold(self.entries.len() as u64, |sum, entry| {
-            mix(sum, mix(entry.inode, mix(entry.size, entry.changed as u64)))
+            mix(sum, mix(entry.inode ^ entry.identity, mix(entry.size, entry.changed as u64)))
         })
+    }
+
+    /// Gives each file its identity.
+    fn identify(&mut self) {
+        use crate::sample::mix;
+        let hash = |at, len| xxh3_64(self.name(at, len).as_bytes());
+        let mut directories = vec![0];
+        for (above, at, len) in &self.directories {
+            // A directory comes after the one that holds it.
+            let above = directories.get(*above as usize).copied().unwrap_or_default();
+            directories.push(mix(above, hash(*at, *len)));
+        }
+        let identities = self.entries.iter().map(|entry| {
+            let above = directories.get(entry.directory as usize).copied().unwrap_or_default();
+            mix(above, hash(entry.name_at, entry.name_len))
+        });
+        let identities: Vec<u64> = identities.collect();
+        self.entries.iter_mut().zip(identities).for_each(|(entry, identity)| entry.identity = identity);
     }
 
     /// Puts files together that probably have content in common, so that they are sampled together: see
@@ -334,15 +358,14 @@ impl Listing {
         groups.join(Likeness::Likely, |entry| mix(name(entry), parent(entry)));
         groups.join(Likeness::Weak, name);
         // Small files have equal sizes by chance.
-        groups.join(Likeness::Weak, |entry| if entry.size < SIZE_TELLS { mix(entry.inode, 0) } else { entry.size });
+        groups.join(Likeness::Weak, |entry| if entry.size < SIZE_TELLS { entry.identity } else { entry.size });
         let roots: Vec<u32> = (0..self.entries.len() as u32).map(|index| groups.root(index)).collect();
         let mut order: Vec<u32> = (0..roots.len() as u32).collect();
-        order.sort_unstable_by_key(|index| (roots[*index as usize], self.entries[*index as usize].size, *index));
-        let names: Vec<u64> = roots
-            .iter()
-            .map(|root| &self.entries[*root as usize])
-            .map(|entry| mix(u64::from(entry.directory), xxh3_64(whole(entry))))
-            .collect();
+        order.sort_unstable_by_key(|index| {
+            let entry = &self.entries[*index as usize];
+            (roots[*index as usize], entry.size, entry.identity)
+        });
+        let names: Vec<u64> = roots.iter().map(|root| self.entries[*root as usize].identity).collect();
         self.entries.iter_mut().zip(names).for_each(|(entry, name)| entry.group = name);
         for same in order.chunk_by(|one, other| roots[*one as usize] == roots[*other as usize]) {
             let (mut sizes, mut last) = (0usize, None);
@@ -400,18 +423,19 @@ impl Groups<'_> {
 
     /// Joins groups that have a key in common, as far as they stay small.
     fn join(&mut self, likeness: Likeness, key: impl Fn(&Entry) -> u64) {
-        let mut keys: Vec<(u64, u32)> =
-            self.entries.iter().zip(0..).map(|(entry, index)| (key(entry), index)).collect();
+        // By identity, not by inode number: the same tree has the same groups wherever it lies.
+        let mut keys: Vec<(u64, u64, u32)> =
+            self.entries.iter().zip(0..).map(|(entry, index)| (key(entry), entry.identity, index)).collect();
         keys.sort_unstable();
         for same in keys.chunk_by(|one, other| one.0 == other.0) {
-            let size = |(_, index): &(u64, u32)| self.entries[*index as usize].size.min(self.unit_bytes);
+            let size = |(.., index): &(u64, u64, u32)| self.entries[*index as usize].size.min(self.unit_bytes);
             // Noise grows with clusters, so what is only likely must stay smaller.
             let parts = if likeness == Likeness::Weak { 2000 } else { 200 };
             let most = (self.data / parts).max(64 << 10);
             if likeness != Likeness::Strong && same.iter().map(size).sum::<u64>() > most {
                 continue;
             }
-            same.windows(2).for_each(|pair| self.unite(pair[0].1, pair[1].1, most));
+            same.windows(2).for_each(|pair| self.unite(pair[0].2, pair[1].2, most));
         }
     }
 
@@ -551,6 +575,7 @@ impl Walk<'_> {
             data,
             changed,
             inode,
+            identity: 0,
             group: 0,
             first: true,
             stratum: 0,

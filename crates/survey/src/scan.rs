@@ -238,7 +238,7 @@ impl Scan<'_> {
             cut: false,
         };
         let (from, to) = self.bounds(&entry, unit);
-        let salt = mix(entry.inode, entry.size);
+        let salt = mix(entry.identity, entry.size);
         let opened = reader.and_then(|(reader, changed)| {
             let stretches = reader.stretches(&entry, from, to, salt)?;
             Ok((reader, changed, stretches))
