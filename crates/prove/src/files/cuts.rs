@@ -142,12 +142,12 @@ async fn history<F: Tested>(env: Env, options: FilesOptions, setting: F::Setting
         clean.map_err(|error| format!("life {life}, after a clean start: {error}"))?;
         house.device.cut_after(env.random() % (options.steps * 3));
         let work = Life { generator: &mut generator, engine: &mut engine, device: &house.device, tally: &mut tally };
-        let (states, durable) = work.run(model, options.steps).await.map_err(in_life)?;
+        let past = work.run(model, options.steps).await.map_err(in_life)?;
         drop((engine, files, pool));
         house.cut();
         let (pool, files) = house.open().await.map_err(|error| format!("life {life}, after the cut: {error}"))?;
         let mut engine = Engine::new(files.clone());
-        model = survivor(&mut engine, states, durable).await.map_err(in_life)?;
+        model = survivor(&mut engine, past).await.map_err(in_life)?;
         engine.close().await;
         check(&pool, &*files).await.map_err(in_life)?;
         cuts += 1;
@@ -192,9 +192,19 @@ async fn life_behind<F: Tested>(
     house.cut();
     let (pool, files) = house.open().await?;
     let mut engine = Engine::new(files.clone());
-    survivor(&mut engine, vec![model], 0).await?;
+    survivor(&mut engine, Past { states: vec![model], durable: 0, synced: 0 }).await?;
     engine.close().await;
     check(&pool, &*files).await
+}
+
+/// What happened until a power cut.
+struct Past {
+    /// Every state that may have been reached.
+    states: Vec<Model>,
+    /// The first that may survive: an `fsync` makes all commits before it durable.
+    durable: usize,
+    /// The last in which everything was synced, times among it: an `fsync` syncs those of its own file alone.
+    synced: usize,
 }
 
 /// The time from an opening to a power cut.
@@ -206,9 +216,9 @@ struct Life<'a, F> {
 }
 
 impl<F: FileSystem> Life<'_, F> {
-    /// Works until the power fails; gives every state that may have been reached, and the first that may survive.
-    async fn run(self, start: Model, steps: u64) -> Found<(Vec<Model>, usize)> {
-        let (mut states, mut durable) = (vec![start], 0);
+    /// Works until the power fails.
+    async fn run(self, start: Model, steps: u64) -> Found<Past> {
+        let (mut states, mut durable, mut synced) = (vec![start], 0, 0);
         for _ in 0..steps {
             let mut model = states[states.len() - 1].clone();
             let op = if self.generator.dice.one_in(16) { Op::Sync } else { self.generator.next(&model) };
@@ -223,7 +233,7 @@ impl<F: FileSystem> Life<'_, F> {
             self.tally.operations += 1;
             self.tally.succeeded += u64::from(got.is_ok());
             match &op {
-                Op::Sync => durable = states.len(),
+                Op::Sync => (durable, synced) = (states.len(), states.len()),
                 Op::Fsync { of, .. } if got.is_ok() => {
                     let node = model.target(of).map_err(|error| format!("{error:?}"))?;
                     durable = durable.max(last_change(&states, node));
@@ -232,7 +242,7 @@ impl<F: FileSystem> Life<'_, F> {
             }
             states.push(model);
         }
-        Ok((states, durable))
+        Ok(Past { states, durable, synced })
     }
 }
 
@@ -246,13 +256,14 @@ fn last_change(states: &[Model], node: usize) -> usize {
     (1..states.len()).rev().find(changed).unwrap_or(0)
 }
 
-/// The newest state, not older than `durable`, that the file system holds.
-async fn survivor<F: FileSystem>(engine: &mut Engine<F>, states: Vec<Model>, durable: usize) -> Found<Model> {
+/// The newest state, not older than what is durable, that the file system holds.
+async fn survivor<F: FileSystem>(engine: &mut Engine<F>, past: Past) -> Found<Model> {
+    let Past { states, durable, synced } = past;
     let mut story = String::new();
     for index in (durable..states.len()).rev() {
         let mut state = states[index].clone();
         state.forget_handles();
-        state.forget_times(&states[durable..]);
+        state.forget_times(&states[synced..]);
         match examine(engine, &state, &mut Tally::default()).await {
             Ok(()) => return Ok(state),
             Err(error) => story += &format!("\n  state {index} of {}: {error}", states.len() - 1),

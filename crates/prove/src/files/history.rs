@@ -64,11 +64,11 @@ fn agree(op: &Op, expected: &Answer, got: &Answer) -> bool {
         // Less than everything may be copied, but not nothing.
         (Answer::Count(available), Answer::Count(copied)) => copied <= available && (*copied > 0) == (*available > 0),
         (Answer::Stat(expected), Answer::Stat(got)) => {
-            let mut got = *got;
-            got.links = got.links.and(expected.links);
-            got.modified = got.modified.and(expected.modified);
-            let mut expected = *expected;
-            expected.links = expected.links.and(got.links);
+            let (mut expected, mut got) = (*expected, *got);
+            // What one side does not know says nothing.
+            (expected.links, got.links) = (got.links.and(expected.links), expected.links.and(got.links));
+            (expected.modified, got.modified) =
+                (got.modified.and(expected.modified), expected.modified.and(got.modified));
             expected == got
         }
         (Answer::Bytes(bytes), Answer::Extents(extents)) => covers(extents, bytes),
@@ -140,4 +140,28 @@ pub(super) fn observations(model: &Model) -> Vec<Op> {
         }
     }
     ops
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::operation::Stat;
+    use ashlar_vfs::{FileKind, Time};
+
+    #[test]
+    fn attributes_that_both_know_must_agree() {
+        let time = |seconds| Some(Time { seconds, nanos: 0 });
+        let stat = |links, modified| {
+            let (kind, permissions, uid, gid, size) = (FileKind::File, 0o644, 0, 0, Some(0));
+            Answer::Stat(Stat { kind, permissions, links, uid, gid, size, modified })
+        };
+        let agrees = |one: &Answer, other: &Answer| {
+            let of = Target::Open(0);
+            agree(&Op::Stat { of: of.clone() }, one, other) && agree(&Op::Stat { of }, other, one)
+        };
+        assert!(agrees(&stat(Some(2), time(3)), &stat(Some(2), time(3))));
+        assert!(agrees(&stat(Some(2), None), &stat(None, time(3))));
+        assert!(!agrees(&stat(Some(2), None), &stat(Some(1), None)));
+        assert!(!agrees(&stat(None, time(3)), &stat(None, time(4))));
+    }
 }
