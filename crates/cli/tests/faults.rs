@@ -98,6 +98,8 @@ impl Drop for Served {
         let _ = self.server.kill();
         let _ = self.server.wait();
         let _ = run(Command::new("umount").arg("-l").arg(self.directory.join("dev")));
+        // Nothing is mounted there any more, so nothing but our own goes.
+        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
