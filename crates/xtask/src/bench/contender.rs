@@ -18,11 +18,11 @@ const ZFS_POOL: &str = "ashlarbench";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// What all this is about: an engine of ours.
-    Ashlar(Engine),
+    Ashlar(Engine, Below),
     /// In the kernel.
     Kernel,
     /// libfuse's example that hands every request to a directory below.
-    PassthroughHp,
+    PassthroughHp(Data),
     /// Layers of directories.
     FuseOverlayfs,
     /// Encrypts each file.
@@ -31,13 +31,34 @@ pub enum Kind {
     ZfsFuse,
 }
 
-const KNOWN: [(&str, Kind, &str); 9] = [
-    ("ashlar", Kind::Ashlar(Engine::Files), ""),
-    ("ashlar-betr", Kind::Ashlar(Engine::Betr), ""),
+/// What a pool of ours lies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Below {
+    /// The loop device, as everybody.
+    Loop,
+    /// The file below it, which spares the loop device.
+    File,
+}
+
+/// Who reads and writes what is in the files of `passthrough_hp`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// The kernel, in the file below (`FUSE_PASSTHROUGH`, Linux 6.9; root alone is granted that): such requests never
+    /// come to the server.
+    Kernel,
+    /// The server.
+    Server,
+}
+
+const KNOWN: [(&str, Kind, &str); 11] = [
+    ("ashlar", Kind::Ashlar(Engine::Files, Below::Loop), ""),
+    ("ashlar-on-file", Kind::Ashlar(Engine::Files, Below::File), ""),
+    ("ashlar-betr", Kind::Ashlar(Engine::Betr, Below::Loop), ""),
     ("ext4", Kind::Kernel, "mkfs.ext4"),
     ("xfs", Kind::Kernel, "mkfs.xfs"),
     ("btrfs", Kind::Kernel, "mkfs.btrfs"),
-    ("passthrough_hp", Kind::PassthroughHp, "passthrough_hp"),
+    ("passthrough_hp", Kind::PassthroughHp(Data::Kernel), "passthrough_hp"),
+    ("passthrough_hp-served", Kind::PassthroughHp(Data::Server), "passthrough_hp"),
     ("fuse-overlayfs", Kind::FuseOverlayfs, "fuse-overlayfs"),
     ("gocryptfs", Kind::Gocryptfs, "gocryptfs"),
     ("zfs-fuse", Kind::ZfsFuse, "zfs-fuse"),
@@ -70,15 +91,15 @@ pub fn find(
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     for (name, kind, program) in KNOWN.into_iter().filter(|(name, ..)| wanted.iter().any(|wanted| wanted == name)) {
         let place = match (kind, passthrough_hp) {
-            (Kind::Ashlar(_), _) => Some(ashlar.to_path_buf()),
-            (Kind::PassthroughHp, Some(given)) => {
+            (Kind::Ashlar(..), _) => Some(ashlar.to_path_buf()),
+            (Kind::PassthroughHp(_), Some(given)) => {
                 Some(fs::canonicalize(given).map_err(|error| format!("{}: {error}", given.display()))?)
             }
             _ => find_program(program),
         };
         match (place, kind) {
             (Some(program), _) => found.push(Contender { name, kind, program }),
-            (None, Kind::PassthroughHp) => {
+            (None, Kind::PassthroughHp(_)) => {
                 missing.push((name, "build libfuse's examples and give --passthrough-hp PATH".into()));
             }
             (None, Kind::Kernel) => missing.push((name, format!("{program} is not installed"))),
@@ -94,9 +115,14 @@ impl Contender {
         self.kind == Kind::Kernel
     }
 
+    /// Whether it lives in user space and is not ours.
+    pub fn in_user_space(&self) -> bool {
+        !matches!(self.kind, Kind::Kernel | Kind::Ashlar(..))
+    }
+
     /// Takes a copy of our own program, so that a build during the run does not change who takes part.
     pub fn keep(&mut self, scratch: &Scratch) -> Result<(), String> {
-        if matches!(self.kind, Kind::Ashlar(_)) {
+        if matches!(self.kind, Kind::Ashlar(..)) {
             let copy = scratch.path(self.name);
             fs::copy(&self.program, &copy).map_err(|error| format!("{}: {error}", self.program.display()))?;
             self.program = copy;
@@ -108,13 +134,16 @@ impl Contender {
     pub fn make(&self, scratch: &Scratch) -> Result<(), String> {
         let device = &scratch.device;
         match self.kind {
-            Kind::Ashlar(_) => {
+            Kind::Ashlar(_, below) => {
+                let device = if below == Below::Loop { device } else { &scratch.disk };
                 let pool = scratch.path("pool");
                 let _ = fs::remove_dir_all(&pool);
-                quiet(Command::new(&self.program).args(["pool", "create", "--force", "--device"]).arg(device).arg(pool))
+                let mut create = Command::new(&self.program);
+                create.args(["pool", "create", "--force", "--device"]).arg(device).arg(pool);
+                quiet(create.args(scratch.medium.iter().flat_map(|medium| ["--medium", medium])))
             }
             Kind::Kernel => make_kernel(&self.program, self.name, device),
-            Kind::PassthroughHp | Kind::FuseOverlayfs | Kind::Gocryptfs => {
+            Kind::PassthroughHp(_) | Kind::FuseOverlayfs | Kind::Gocryptfs => {
                 let mkfs = find_program("mkfs.ext4").ok_or("mkfs.ext4 is not installed")?;
                 make_kernel(&mkfs, "ext4", device)?;
                 let below = Mounted::kernel("ext4", device, scratch.path("back"))?;
@@ -157,12 +186,16 @@ impl Contender {
                 quiet(import.arg("import").arg("-d").arg(scratch.path("zfs-devices")).arg("-f").arg(zfs_pool()))?;
                 return Ok(server);
             }
-            Kind::Ashlar(engine) => {
+            Kind::Ashlar(engine, _) => {
                 command.args(["up", "--engine", engine.name(), "--pool"]).arg(scratch.path("pool"));
                 command.arg("--mount").arg(&at);
             }
-            Kind::PassthroughHp => {
-                command.arg("--foreground").arg(back.join("data")).arg(&at);
+            Kind::PassthroughHp(data) => {
+                command
+                    .args((data == Data::Server).then_some("--nopassthrough"))
+                    .arg("--foreground")
+                    .arg(back.join("data"))
+                    .arg(&at);
             }
             Kind::FuseOverlayfs => {
                 let directory = |name: &str| back.join(name).display().to_string();
@@ -175,7 +208,7 @@ impl Contender {
             }
         }
         let below = match self.kind {
-            Kind::Ashlar(_) => None,
+            Kind::Ashlar(..) => None,
             _ => Some(Box::new(Mounted::kernel("ext4", device, back)?)),
         };
         let server = start(&mut command, scratch)?;

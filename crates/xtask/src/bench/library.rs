@@ -36,6 +36,9 @@ struct Fill {
     /// Where `fill` makes its pool: a block device, whose contents are lost, or a file. Default: memory.
     #[arg(long, value_name = "PATH")]
     device: Option<PathBuf>,
+    /// What that is taken for: the index is as wide as suits it. Default: what the system says.
+    #[arg(long, value_parser = ["disk", "flash"])]
+    medium: Option<String>,
 }
 
 const PARTS: [&str; 6] = ["lookup", "stream", "keys", "commit", REQUESTS, FILL];
@@ -157,6 +160,7 @@ impl Fill {
     fn arguments(&self) -> Vec<String> {
         let mut arguments = vec![format!("--pairs={}", self.pairs), format!("--memory={}", self.memory.0)];
         arguments.extend(self.device.as_ref().map(|device| format!("--device={}", device.display())));
+        arguments.extend(self.medium.as_ref().map(|medium| format!("--medium={medium}")));
         arguments
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::bench::server::{Server, lateness};
 use crate::bench::{check_interrupt, quiet, said};
+use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -25,6 +26,10 @@ pub struct Scratch {
     /// Nobody may discard there: it would punch holes, and who writes there next would pay for it.
     /// (The limit in /sys would outlast us: with a limit of 0, Linux takes no other for that loop device.)
     pub device: PathBuf,
+    /// That file.
+    pub disk: PathBuf,
+    /// What an emulated disk is made of, which the loop device does not say.
+    pub medium: Option<String>,
     /// What serves an emulated disk below the loop device.
     server: Option<Server>,
     /// Bytes that do not compress.
@@ -37,7 +42,14 @@ impl Scratch {
     pub fn new(at: &Path, emulated: Option<(&Path, &str)>) -> Result<Scratch, String> {
         let directory = at.join(format!("ashlar-bench-{}", std::process::id()));
         fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
-        let mut scratch = Scratch { directory, device: PathBuf::new(), server: None, data: random(DATA_BYTES)? };
+        let mut scratch = Scratch {
+            directory,
+            device: PathBuf::new(),
+            disk: PathBuf::new(),
+            medium: None,
+            server: None,
+            data: random(DATA_BYTES)?,
+        };
         for name in ["mnt", "back", "ram", "served"] {
             fs::create_dir(scratch.path(name)).map_err(|error| format!("{name}: {error}"))?;
         }
@@ -50,8 +62,8 @@ impl Scratch {
             }
             Some((program, model)) => disk = scratch.emulate(program, model)?,
         }
-        let device = said(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(disk))?;
-        scratch.device = PathBuf::from(device.trim());
+        let device = said(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(&disk))?;
+        (scratch.device, scratch.disk) = (PathBuf::from(device.trim()), disk);
         Ok(scratch)
     }
 
@@ -63,6 +75,7 @@ impl Scratch {
         let kept = self.path("serving");
         fs::copy(program, &kept).map_err(|error| format!("{}: {error}", program.display()))?;
         let served = self.path("served").join("disk");
+        self.medium = medium_of(program, model)?;
         // Whatever the contenders do to the processors, the disk shall not be late.
         let mut serve = Command::new("nice");
         serve.args(["-n", "-10"]).arg(kept).args(["device", "serve", model, "--trace"]).arg(self.path(REQUESTS));
@@ -96,6 +109,14 @@ impl Scratch {
         }
         Ok(())
     }
+}
+
+/// What a preset is made of, as `pool create --medium` has it; `None` for others.
+fn medium_of(program: &Path, model: &str) -> Result<Option<String>, String> {
+    let presets = said(Command::new(program).args(["device", "models", "--json"]))?;
+    let presets: Vec<Value> = serde_json::from_str(&presets).map_err(|error| error.to_string())?;
+    let kind = presets.iter().find(|preset| preset["name"] == model).and_then(|preset| preset["kind"].as_str());
+    Ok(kind.filter(|kind| ["disk", "flash"].contains(kind)).map(String::from))
 }
 
 impl Drop for Scratch {

@@ -57,7 +57,7 @@ impl Results {
         let mut text = format!("{}\n\n", machine::heading(&self.facts));
         text += &format!(
             "Every figure is measured: the median of {rounds} rounds, with the largest over the smallest in brackets.\n\
-             Ratios say how many times worse {} is than ext4, than the best in the kernel, and than the best in user\n\
+             Ratios say how many times worse {} is than ext4, than the best in the kernel, and than the best other in user\n\
              space; below 1 it is better. A bar is the ratio that it should not exceed.\n\n",
             self.subject
         );
@@ -95,7 +95,7 @@ impl Results {
         let times = |times: Option<f64>| times.map_or("-".to_string(), |times| format!("{times:.2}"));
         line.push(times(self.times(index, |contender| contender.name == "ext4")));
         line.push(times(self.times(index, Contender::in_kernel)));
-        line.push(times(self.times(index, |contender| !contender.in_kernel())));
+        line.push(times(self.times(index, Contender::in_user_space)));
         line.push(row.bar.map_or(String::new(), |bar| format!("{} x {}", bar.times, bar.reference.name())));
         let reached = row.bar.and_then(|bar| self.reached(index, bar));
         line.push(reached.map_or("", |reached| if reached { "yes" } else { "NO" }).to_string());
@@ -145,7 +145,7 @@ impl Results {
                     "times_worse_than": {
                         "ext4": self.times(index, |contender| contender.name == "ext4"),
                         "best_kernel": self.times(index, Contender::in_kernel),
-                        "best_user": self.times(index, |contender| !contender.in_kernel()),
+                        "best_user": self.times(index, Contender::in_user_space),
                     },
                     "bar": row.bar.map(|bar| json!({
                         "reference": bar.reference.name(),
