@@ -322,12 +322,15 @@ impl Layer for Array {
     }
     fn capability(&self) -> Capability {
         let crew = self.crew();
-        let mut members = (0..crew.len()).filter_map(|slot| crew.member(slot));
+        let can: Vec<Capability> =
+            (0..crew.len()).filter_map(|slot| crew.member(slot)).map(|member| member.device().capability()).collect();
+        let medium = can.first().and_then(|first| first.medium);
         // Giving up blocks would change parity: nothing is gained by it.
         Capability {
             discard: false,
             discard_zeroes: false,
-            persistent: members.all(|member| member.device().capability().persistent),
+            persistent: can.iter().all(|can| can.persistent),
+            medium: medium.filter(|_| can.iter().all(|can| can.medium == medium)),
         }
     }
     async fn read(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {

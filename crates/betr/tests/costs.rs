@@ -1,6 +1,7 @@
 //! What operations cost the device (section 6 of the digest): checks 3, 5, 7, 9 and 10 of BetrFS 0.2, counted at the device.
 
 mod common;
+mod media;
 
 use ashlar_betr::{Betr, Options, Zones};
 use ashlar_block::{Checked, Device};

@@ -37,6 +37,15 @@ pub struct Geometry {
     pub atomic: Size,
 }
 
+/// What decides how long a device takes for a block somewhere else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// Heads move: a block elsewhere takes as long as reading a megabyte on end.
+    Disk,
+    /// Nothing moves: a block takes as long anywhere.
+    Flash,
+}
+
 /// What a device can do beyond reads, writes and flushes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Capability {
@@ -46,6 +55,8 @@ pub struct Capability {
     pub discard_zeroes: bool,
     /// Contents survive the process.
     pub persistent: bool,
+    /// What it is made of, if it says so.
+    pub medium: Option<Medium>,
 }
 
 /// Blocks that are alike, as far as the device can tell without reading them.

@@ -1,6 +1,7 @@
 //! What can be said on the command line.
 
 pub use crate::array::arguments::ArrayCommand;
+use crate::config::Medium;
 pub use crate::lab::arguments::LabCommand;
 pub use crate::ledger::arguments::LedgerArguments;
 pub use crate::objects::arguments::{BucketCommand, ObjectsCommand, S3Command};
@@ -141,6 +142,9 @@ pub struct Create {
     /// How new data are compressed: off, lz4, or zstd with a level from 1 to 22 as in zstd:3.
     #[arg(long, default_value = "lz4")]
     pub compression: String,
+    /// What the devices are made of, where the system does not know it: it takes most devices of virtual machines for disks.
+    #[arg(long)]
+    pub medium: Option<Medium>,
     /// Overwrite devices that hold a pool already.
     #[arg(long)]
     pub force: bool,

@@ -12,12 +12,34 @@ use std::path::{Path, PathBuf};
 
 const FILE: &str = "pool.toml";
 
+/// What devices are made of.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Medium {
+    /// Disks: heads move.
+    Disk,
+    /// Flash: a block takes as long anywhere.
+    Flash,
+}
+
+impl From<Medium> for ashlar_block::Medium {
+    fn from(medium: Medium) -> ashlar_block::Medium {
+        match medium {
+            Medium::Disk => ashlar_block::Medium::Disk,
+            Medium::Flash => ashlar_block::Medium::Flash,
+        }
+    }
+}
+
 /// A pool's description.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct PoolConfig {
     /// `off`, `lz4` or `zstd:LEVEL`.
     pub compression: String,
+    /// What the devices are made of; if missing, what they say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub medium: Option<Medium>,
     /// Names of the layers that the pool stands on.
     pub devices: Vec<String>,
     /// Every layer by its name; relative paths begin at the pool's directory.
@@ -26,8 +48,8 @@ pub struct PoolConfig {
 
 impl PoolConfig {
     /// A pool on a stack.
-    pub fn new(compression: &str, stack: Stack) -> PoolConfig {
-        PoolConfig { compression: compression.into(), devices: stack.devices, layer: stack.layer }
+    pub fn new(compression: &str, medium: Option<Medium>, stack: Stack) -> PoolConfig {
+        PoolConfig { compression: compression.into(), medium, devices: stack.devices, layer: stack.layer }
     }
     /// Adds a file or block device of the host.
     pub fn add_file(&mut self, path: &Path) {

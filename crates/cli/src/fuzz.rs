@@ -52,7 +52,7 @@ const CONTROL: [&str; 5] =
     ["fault lse at 1MiB..2MiB times 3", "fault power-cut window 1MiB whole", "clear 7", "power-cut", "faults"];
 
 const DESCRIPTIONS: [&str; 2] = [
-    "compression = \"lz4\"\ndevices = [\"a\"]\n[layer.a.file]\npath = \"a.img\"\nbuffered = true\n",
+    "compression = \"lz4\"\nmedium = \"flash\"\ndevices = [\"a\"]\n[layer.a.file]\npath = \"a.img\"\nbuffered = true\n",
     "compression = \"zstd:3\"\ndevices = [\"c\"]\n[layer.c.checked]\nof = \"j\"\n[layer.j.joined]\nof = [\"m\"]\n\
      [layer.m.memory]\nsize = \"1GiB\"\n",
 ];
@@ -98,7 +98,7 @@ proptest! {
         for text in DESCRIPTIONS {
             let description = parse(text).expect("valid");
             let stack = Stack { devices: description.devices.clone(), layer: description.layer.clone() };
-            prop_assert_eq!(PoolConfig::new(&description.compression, stack), description);
+            prop_assert_eq!(PoolConfig::new(&description.compression, description.medium, stack), description);
         }
         let text = String::from_utf8_lossy(&hostile);
         if let Ok(description) = bounded(1 << 20, || parse(&text)) {

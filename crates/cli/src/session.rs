@@ -69,7 +69,8 @@ pub async fn open_pool(directory: &Path, env: &Env, memory: Bytes, cut_log: bool
     let description = config::read(directory)?;
     let built = description.stack().build(directory, env).await?;
     let compression = config::compression(&description.compression)?;
-    let settings = Config { memory, compression, cut_log, ..Config::default() };
+    let medium = description.medium.map(Into::into);
+    let settings = Config { memory, compression, cut_log, medium, ..Config::default() };
     Ok((Pool::open(env, built.devices, settings).await?, built.arrays))
 }
 

@@ -2,7 +2,7 @@
 
 use crate::arguments::{Create, Up};
 use crate::client;
-use crate::config::{self, PoolConfig};
+use crate::config::{self, Medium, PoolConfig};
 use crate::daemon::Control;
 use crate::device_files::DeviceFiles;
 use crate::output::{Failure, Output};
@@ -43,7 +43,7 @@ pub fn create(create: &Create, output: &Output) -> Result<ExitCode, Failure> {
             Stack::parse(&text).map_err(|error| Failure::new(format!("{}: {error}", file.display())))?
         }
     };
-    make(&directory, stack, &create.compression, create.force)?;
+    make(&directory, stack, (&create.compression, create.medium), create.force)?;
     files.keep();
     output.print(&Done {
         done: format!(
@@ -55,7 +55,8 @@ pub fn create(create: &Create, output: &Output) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn make(directory: &Path, stack: Stack, compression: &str, force: bool) -> Result<(), Failure> {
+fn make(directory: &Path, stack: Stack, settings: (&str, Option<Medium>), force: bool) -> Result<(), Failure> {
+    let (compression, medium) = settings;
     config::compression(compression)?;
     std::fs::create_dir_all(directory)
         .map_err(|error| Failure::new(format!("cannot make {}: {error}", directory.display())))?;
@@ -66,7 +67,7 @@ fn make(directory: &Path, stack: Stack, compression: &str, force: bool) -> Resul
         let built = made.build(&base, &env).await?;
         Pool::create(&env, &built.devices, Creation { segment: None, force }).await
     })?;
-    config::write(directory, &PoolConfig::new(compression, stack))
+    config::write(directory, &PoolConfig::new(compression, medium, stack))
 }
 
 /// `ashlar up`.
@@ -91,7 +92,7 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
         std::fs::create_dir_all(&directory)
             .map_err(|error| Failure::new(format!("cannot make {}: {error}", directory.display())))?;
         config::make_file(&directory.join(&device), Some(up.size))?;
-        make(&directory, Stack::of_files(&[device]), "lz4", false)?;
+        make(&directory, Stack::of_files(&[device]), ("lz4", None), false)?;
     }
     // What a daemon that died left behind would be in the way.
     for at in config::read_mounts(&directory).iter().filter(|at| ashlar_fuse::is_mounted(at)) {

@@ -1,12 +1,14 @@
 //! A host file or block device, through io_uring, past the page cache where the host allows.
 
-use ashlar_block::{Capability, Durability, Error, Extent, Geometry, IoContext, Kind, Layer, Result, blocks_of};
+use ashlar_block::{
+    Capability, Durability, Error, Extent, Geometry, IoContext, Kind, Layer, Medium, Result, blocks_of,
+};
 use ashlar_env::Env;
 use ashlar_units::{BLOCK, Blocks, Bytes as Size, Lba};
 use bytes::Bytes;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,6 +39,7 @@ pub struct FileDevice {
     block_device: bool,
     /// The file lies in memory, so nothing is waited for.
     in_memory: bool,
+    medium: Option<Medium>,
 }
 
 impl FileDevice {
@@ -78,7 +81,16 @@ impl FileDevice {
         };
         let capacity = Size(size).to_blocks_down();
         let in_memory = !block_device && is_in_memory(&file);
-        Ok(FileDevice { path: path.into(), file: Arc::new(file.into()), env, capacity, block_device, in_memory })
+        let medium = medium_of(if block_device { kind.rdev() } else { kind.dev() });
+        Ok(FileDevice {
+            path: path.into(),
+            file: Arc::new(file.into()),
+            env,
+            capacity,
+            block_device,
+            in_memory,
+            medium,
+        })
     }
 
     fn ops(&self) -> Result<&dyn ashlar_env::FileOps> {
@@ -97,6 +109,16 @@ fn is_in_memory(file: &File) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|found| [libc::TMPFS_MAGIC, RAMFS_MAGIC].contains(&found.f_type))
 }
 
+/// What the kernel knows of the block device with this number, or of the one of which it is a part. It is told wrong by many
+/// virtual machines, which call everything a disk.
+fn medium_of(device: u64) -> Option<Medium> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let said = ["queue", "../queue"]
+        .into_iter()
+        .find_map(|queue| std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{queue}/rotational")).ok())?;
+    Some(if said.trim() == "0" { Medium::Flash } else { Medium::Disk })
+}
+
 fn aligned(piece: &Bytes) -> bool {
     (piece.as_ptr() as usize).is_multiple_of(BLOCK.0 as usize)
 }
@@ -110,7 +132,7 @@ impl Layer for FileDevice {
     }
     fn capability(&self) -> Capability {
         // A block device may ignore discard or keep old data; a file's hole reads as zeros.
-        Capability { discard: true, discard_zeroes: !self.block_device, persistent: true }
+        Capability { discard: true, discard_zeroes: !self.block_device, persistent: true, medium: self.medium }
     }
     async fn read(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
         let len = count.to_bytes().0 as usize;

@@ -70,7 +70,7 @@ impl Layer for Filled {
         Geometry { capacity: self.capacity, atomic: BLOCK }
     }
     fn capability(&self) -> Capability {
-        Capability { discard: true, discard_zeroes: true, persistent: false }
+        Capability { discard: true, discard_zeroes: true, persistent: false, medium: None }
     }
 
     async fn read(&self, _: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {

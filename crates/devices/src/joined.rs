@@ -106,6 +106,7 @@ fn meet(a: Capability, b: Capability) -> Capability {
         discard: a.discard && b.discard,
         discard_zeroes: a.discard_zeroes && b.discard_zeroes,
         persistent: a.persistent && b.persistent,
+        medium: a.medium.filter(|_| a.medium == b.medium),
     }
 }
 

@@ -203,7 +203,7 @@ impl Layer for PowerCut {
         Geometry { capacity: self.capacity, atomic: BLOCK }
     }
     fn capability(&self) -> Capability {
-        Capability { discard: true, discard_zeroes: true, persistent: true }
+        Capability { discard: true, discard_zeroes: true, persistent: true, medium: None }
     }
     async fn read(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
         self.pause().await;

@@ -24,7 +24,8 @@ pub use record::{Operation, Record};
 pub use traced::Traced;
 
 use ashlar_block::{
-    Capability, Device, Durability, Error, Extent, Geometry, IoContext, Kind, Layer, Result, ResultExt, blocks_of,
+    Capability, Device, Durability, Error, Extent, Geometry, IoContext, Kind, Layer, Medium, Result, ResultExt,
+    blocks_of,
 };
 use ashlar_env::Env;
 use ashlar_models::{Counters, Model, ModelFile, Refused, Request};
@@ -47,6 +48,7 @@ pub type Trace = Arc<dyn Fn(&Record) + Send + Sync>;
 pub struct Emulated {
     child: Device,
     name: String,
+    medium: Option<Medium>,
     clock: Arc<Clock>,
     places: Semaphore,
     trace: Option<Trace>,
@@ -57,7 +59,14 @@ impl Emulated {
     /// Contents of `child`, time of `model`. The seed decides what differs from one specimen of the model to the next.
     pub fn new(child: Device, model: &ModelFile, seed: u64, env: Env) -> Result<Emulated> {
         let built = model.build(seed).map_err(|error| Error::misuse(format!("model {}: {error}", model.name)))?;
-        Emulated::of_model(child, &model.name, built, env)
+        let medium = match model.kind() {
+            "disk" => Some(Medium::Disk),
+            "flash" => Some(Medium::Flash),
+            _ => None,
+        };
+        let mut emulated = Emulated::of_model(child, &model.name, built, env)?;
+        emulated.medium = medium;
+        Ok(emulated)
     }
 
     /// The same with a model that was built already. It must be new: its time begins now.
@@ -75,6 +84,7 @@ impl Emulated {
         Ok(Emulated {
             child,
             name: name.into(),
+            medium: None,
             clock,
             places: Semaphore::new(UNDER_WAY_MAX),
             trace: None,
@@ -149,7 +159,7 @@ impl Layer for Emulated {
         self.child.geometry()
     }
     fn capability(&self) -> Capability {
-        self.child.capability()
+        Capability { medium: self.medium, ..self.child.capability() }
     }
     async fn read(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
         let work = self.child.read(context, at, count);

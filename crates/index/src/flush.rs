@@ -56,6 +56,9 @@ const RANGE_SHARE: usize = 64;
 /// decoders refuse four times as much. A leaf of the usual size has 64 KiB; more comes where much is new in its range.
 const ASIDE_BYTES_MAX: usize = 16 << 20;
 
+/// So many children are read at once when messages sink to them; one after the other, a flush would wait for each.
+const LOAD_AHEAD: usize = 8;
+
 /// Whether a node that gives this error is set aside.
 fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), Kind::Corrupt | Kind::Failed | Kind::Retry)
@@ -140,6 +143,14 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         match self.store.cached(&ptr).filter(|node| node.verify().is_ok()) {
             Some(node) => Ok(node),
             None => self.store.load(ptr).await,
+        }
+    }
+
+    /// Brings those into memory that are not there, if they are several.
+    async fn load_ahead(&self, ptrs: &[NodePtr]) {
+        let absent: Vec<NodePtr> = ptrs.iter().filter(|ptr| self.store.cached(ptr).is_none()).copied().collect();
+        if absent.len() > 1 {
+            self.store.load_ahead(&absent).await;
         }
     }
 
@@ -441,6 +452,9 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         }
         let old = std::mem::take(children);
         let mut points = std::mem::take(&mut pending.points).into_iter();
+        let wanted: Vec<NodePtr> =
+            old.iter().zip(&chosen).filter(|(_, chosen)| **chosen).map(|(child, _)| child.ptr).collect();
+        let (mut windows, mut ahead) = (wanted.chunks(LOAD_AHEAD), 0);
         let mut aside = None;
         for ((child, end), chosen) in old.into_iter().zip(ends).zip(chosen) {
             let count = below(points.as_slice(), end.as_deref());
@@ -450,6 +464,12 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
                 children.push(child);
                 continue;
             }
+            if ahead == 0 {
+                let window = windows.next().unwrap_or_default();
+                self.load_ahead(window).await;
+                ahead = window.len();
+            }
+            ahead -= 1;
             match self.load_placed(child.ptr, Some(level - 1), &child.low, end.as_deref()).await {
                 Ok(node) => {
                     let deleted = pending.deleted.take(&child.low, end.as_deref());

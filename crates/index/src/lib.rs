@@ -20,6 +20,7 @@
 mod flush;
 #[cfg(test)]
 mod fuzz;
+mod lz4;
 mod memtable;
 mod message;
 mod node;
@@ -30,6 +31,7 @@ mod tree;
 mod tests;
 
 pub use flush::{Errands, Flushed};
+pub use lz4::Lz4;
 pub use memtable::Memtable;
 pub use message::{Message, Semantics};
 pub use node::{Limits, Node, NodePtr};

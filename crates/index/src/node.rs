@@ -3,9 +3,10 @@
 //! A node is immutable. Leaves hold entries; interior nodes hold children and, as entries, the messages pending for them,
 //! and range deletes.
 
-use crate::{Key, Message, RangeSet};
+use crate::{Key, Lz4, Message, RangeSet};
 use ashlar_block::{Error, Result};
 use bytes::{BufMut, Bytes, BytesMut};
+use std::cell::RefCell;
 use std::cmp::Ordering;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -81,12 +82,13 @@ pub struct Limits {
     pub fanout: usize,
 }
 
-impl Default for Limits {
-    /// Leaves of 64 KiB: a cold lookup costs one read that an SSD serves in about twice the time of 4 KiB and a disk in the
-    /// same. Buffers of 256 KiB for up to 64 children give each child 4 KiB of messages per flush, some 40 messages.
-    fn default() -> Limits {
-        Limits { leaf_bytes: 64 << 10, buffer_bytes: 256 << 10, fanout: 64 }
-    }
+impl Limits {
+    /// For media on which a block elsewhere takes long, and for memory, where what counts is how many nodes a lookup meets. Leaves of
+    /// 64 KiB: a cold lookup costs one read that an SSD serves in about twice the time of 4 KiB and a disk in the same. Buffers
+    /// of 256 KiB for up to 64 children give each child 4 KiB of messages per flush, some 40 messages.
+    pub const WIDE: Limits = Limits { leaf_bytes: 64 << 10, buffer_bytes: 256 << 10, fanout: 64 };
+    /// For media on which bytes count and places do not: a lookup reads less, and less is written anew for each message.
+    pub const NARROW: Limits = Limits { leaf_bytes: 64 << 10, buffer_bytes: 96 << 10, fanout: 16 };
 }
 
 /// Tallest tree: with two children per node it would hold 2^24 leaves.
@@ -120,6 +122,12 @@ const TAG_PUT: u8 = 0;
 const TAG_DELETE: u8 = 1;
 const TAG_PATCH: u8 = 2;
 const ENTRY_HEADER_LEN: usize = 7;
+/// A body is stored compressed if that saves more than this share of it: reading it back costs time.
+const GAIN_SHARE: usize = 16;
+
+thread_local! {
+    static LZ4: RefCell<Lz4> = RefCell::default();
+}
 
 /// A child of an interior node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,15 +142,16 @@ pub(crate) struct Child {
 fn quick_sum(bytes: &[u8]) -> u32 {
     let (lines, rest) = bytes.as_chunks::<32>();
     let mut lanes = [bytes.len() as u32, 0, 0, 0, 0, 0, 0, 0];
-    let mut add = |line: &[u8; 32]| {
-        for (lane, word) in lanes.iter_mut().zip(line.as_chunks::<4>().0) {
+    let mut add = |words: &[[u8; 4]]| {
+        for (lane, word) in lanes.iter_mut().zip(words) {
             *lane = lane.wrapping_add(u32::from_le_bytes(*word));
         }
     };
-    lines.iter().for_each(&mut add);
-    let mut last = [0; 32];
-    last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-    add(&last);
+    lines.iter().for_each(|line| add(line.as_chunks().0));
+    let (words, rest) = rest.as_chunks();
+    add(words);
+    let last = rest.iter().rev().fold(0, |word: u32, byte| word << 8 | u32::from(*byte));
+    lanes[words.len()] = lanes[words.len()].wrapping_add(last);
     lanes.into_iter().fold(0, |mixed: u32, lane| (mixed ^ lane).wrapping_mul(0x9e37_79b1).rotate_left(13))
 }
 
@@ -229,8 +238,16 @@ impl Draft<'_> {
             body.put_slice(value);
         }
         let body = body.freeze();
-        let packed = lz4_flex::block::compress(&body);
-        let (compression, stored): (u8, &[u8]) = if packed.len() < body.len() { (1, &packed) } else { (0, &body) };
+        LZ4.with_borrow_mut(|lz4| {
+            let packed = lz4.pack(&body);
+            let gain = body.len() / GAIN_SHARE;
+            let (compression, stored) = if packed.len() + gain < body.len() { (1, packed) } else { (0, &body[..]) };
+            self.image(body.clone(), compression, stored)
+        })
+    }
+
+    /// The node's bytes for the medium, with the body as it is stored there, and the node itself.
+    fn image(&self, body: Bytes, compression: u8, stored: &[u8]) -> Result<(Bytes, Node)> {
         let header = Header {
             magic: MAGIC,
             version: VERSION.into(),
@@ -268,8 +285,7 @@ impl<'a> Reader<'a> {
     }
     fn number<const N: usize>(&mut self) -> Result<u32> {
         let mut bytes = [0u8; 4];
-        let taken = self.take(N)?;
-        bytes.iter_mut().zip(taken).for_each(|(to, from)| *to = *from);
+        bytes[..N].copy_from_slice(self.take(N)?);
         Ok(u32::from_le_bytes(bytes))
     }
     fn key(&mut self) -> Result<&'a [u8]> {
@@ -279,9 +295,10 @@ impl<'a> Reader<'a> {
 }
 
 fn head(rest: &[u8]) -> u64 {
-    let mut bytes = [0u8; 8];
-    bytes.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-    u64::from_be_bytes(bytes)
+    rest.first_chunk().map_or_else(
+        || rest.iter().enumerate().fold(0, |head, (index, byte)| head | u64::from(*byte) << (56 - 8 * index)),
+        |first| u64::from_be_bytes(*first),
+    )
 }
 
 /// Index of the first of these entries, sorted by their heads, whose head is at least `wanted`. Numbers of chunks and
@@ -365,10 +382,11 @@ impl Node {
             let low = reader.key()?;
             deleted.insert(low, reader.key()?);
         }
-        let mut entries = Vec::new();
-        let mut previous: Option<&[u8]> = None;
+        // What damaged input claims costs no memory that its length does not.
+        let entries_max = (body.len() - reader.at) / ENTRY_HEADER_LEN;
+        let mut entries = Vec::with_capacity(entries_max.min(header.entries.get() as usize));
         let mut first: &[u8] = &[];
-        let mut prefix_len = 0;
+        let mut previous: Option<&[u8]> = None;
         for _ in 0..header.entries.get() {
             let at = reader.at;
             let tag = reader.number::<1>()? as u8;
@@ -379,14 +397,15 @@ impl Node {
             if tag > TAG_PATCH || previous.is_some_and(|previous| previous >= key) {
                 return Err(Error::corrupt("an index node has entries out of order or of an unknown kind"));
             }
-            match previous {
-                None => (first, prefix_len) = (key, key.len()),
-                Some(_) => prefix_len = first[..prefix_len].iter().zip(key).take_while(|(a, b)| a == b).count(),
+            if previous.is_none() {
+                first = key;
             }
             previous = Some(key);
             let sum = quick_sum(body.get(at..reader.at).unwrap_or_default());
             entries.push(Entry { head: 0, at: at as u32, sum });
         }
+        // All keys lie between the first and the last, so what these two share is in all of them.
+        let prefix_len = first.iter().zip(previous.unwrap_or_default()).take_while(|(a, b)| a == b).count();
         let level = header.level;
         if level > HEIGHT_MAX {
             return Err(Error::corrupt("the index is taller than it can be"));

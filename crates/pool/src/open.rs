@@ -8,7 +8,7 @@ use crate::map::Map;
 use crate::space::{Layout, RESERVE_MIN, Space, Usage, slot_of};
 use crate::stream::{Chain, StreamState};
 use crate::{CATALOG, Epoch, Log, NodeWeight, Pool, Rule, Shared, VolumeState};
-use ashlar_block::{Device, Durability, Error, IoContext, Kind, Result, ResultExt};
+use ashlar_block::{Device, Durability, Error, IoContext, Kind, Medium, Result, ResultExt};
 use ashlar_env::Env;
 use ashlar_index::{Key, Limits, NodePtr, NodeStore, Tree, prefix_end};
 use ashlar_units::{Blocks, Bytes as Size, Lba};
@@ -49,6 +49,9 @@ pub struct Config {
     pub compression: Compression,
     /// Cut the log where it is damaged, instead of refusing to open: what was committed later is lost.
     pub cut_log: bool,
+    /// What the devices are made of; `None`: what they say, and a disk if they do not say it or are not alike. It decides how
+    /// wide the index is, and may be another one each time.
+    pub medium: Option<Medium>,
     /// A rule to break, for explorations that must notice.
     pub without: Option<Rule>,
     /// Take what devices give for extents and index nodes without looking at its checksum: for explorations that must
@@ -67,6 +70,7 @@ impl Default for Config {
             log_bytes,
             compression: Compression::default(),
             cut_log: false,
+            medium: None,
             without: None,
             unverified: false,
             scrub: true,
@@ -135,6 +139,10 @@ impl Pool {
     /// Opens a pool: reads the newest superblock and replays the log behind it. The devices may come in any order.
     pub async fn open(env: &Env, devices: Vec<Device>, config: Config) -> Result<Pool> {
         let (superblock, devices) = assemble(devices).await?;
+        let limits = match config.medium.or_else(|| medium_of(&devices)) {
+            Some(Medium::Flash) => Limits::NARROW,
+            Some(Medium::Disk) | None => Limits::WIDE,
+        };
         let layout = Layout::new(superblock.segment);
         for (device, record) in devices.into_iter().zip(&superblock.devices) {
             layout.add(device, *record)?;
@@ -148,7 +156,7 @@ impl Pool {
         let pool = Pool(Arc::new(Shared {
             env: env.clone(),
             config,
-            limits: Limits::default(),
+            limits,
             pool: superblock.pool,
             space: Space::new(slots_count, born, superblock.segment),
             log: Mutex::new(Log {
@@ -368,6 +376,13 @@ fn refuse_short(device: &Device, record: &DeviceRecord) -> Result<()> {
         capacity.to_bytes()
     );
     Err(Error::corrupt(message))
+}
+
+/// What all these devices say that they are made of, if they say the same.
+fn medium_of(devices: &[Device]) -> Option<Medium> {
+    let mut said = devices.iter().map(|device| device.capability().medium);
+    let first = said.next()?;
+    first.filter(|_| said.all(|other| other == first))
 }
 
 /// Finds the newest superblock of all devices, and puts the devices in their order.

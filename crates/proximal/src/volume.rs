@@ -70,7 +70,7 @@ impl Layer for ExtentDevice {
         Geometry { capacity: self.length, atomic: BLOCK }
     }
     fn capability(&self) -> Capability {
-        Capability { discard: true, discard_zeroes: true, persistent: self.engine.0.persistent }
+        Capability { discard: true, discard_zeroes: true, persistent: self.engine.0.persistent, medium: None }
     }
     async fn read(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
         self.engine.read(self.extent, at.0, count).await

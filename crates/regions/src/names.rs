@@ -176,7 +176,7 @@ impl Names {
     /// Second part: writes nodes. The new root, and nodes that it does not need.
     pub async fn flush(&self, disk: &Disk, space: &Mutex<Space>) -> Result<(Option<NodePtr>, Vec<NodePtr>)> {
         let nodes = Nodes { names: self, disk, space };
-        let flushed = self.tree().flush(&nodes, Limits::default(), &Errands::default()).await?;
+        let flushed = self.tree().flush(&nodes, Limits::WIDE, &Errands::default()).await?;
         let mut replaced = flushed.replaced;
         replaced.append(&mut self.dropped.lock());
         Ok((flushed.root, replaced))
@@ -217,7 +217,7 @@ impl Anew {
         if self.tree.memory().0 > names.memtable_max {
             self.tree.freeze();
             let nodes = Nodes { names, disk, space };
-            let flushed = self.tree.flush(&nodes, Limits::default(), &Errands::default()).await?;
+            let flushed = self.tree.flush(&nodes, Limits::WIDE, &Errands::default()).await?;
             self.tree.install(flushed.root);
             self.dropped.extend(flushed.replaced);
         }

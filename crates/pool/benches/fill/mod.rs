@@ -3,7 +3,7 @@
 
 use crate::watch::{Watch, report};
 use crate::{SEED, VALUE_LEN, key};
-use ashlar_block::{Checked, Counters, Device};
+use ashlar_block::{Checked, Counters, Device, Medium};
 use ashlar_devices::{FileDevice, Memory, OpenOptions};
 use ashlar_env::real::Real;
 use ashlar_pool::{Compression, Config, Creation, Pool, Txn, Volume};
@@ -19,7 +19,8 @@ use std::time::Instant;
 const PAIRS_PER_TXN: u64 = 100;
 /// Bytes of a pair.
 const PAIR_LEN: u64 = 16 + VALUE_LEN as u64;
-const CAPACITY: Size = Size(64 << 30);
+/// Room beside twice what the pairs take.
+const ROOM: u64 = 4 << 30;
 /// Pairs that are looked up afterwards.
 const LOOKUPS: u64 = 200_000;
 
@@ -31,15 +32,19 @@ pub struct Options {
     pub memory: Size,
     /// A block device whose contents are lost, or a file; else memory.
     pub device: Option<PathBuf>,
+    /// What it is taken for; else what it says.
+    pub medium: Option<Medium>,
 }
 
 impl Options {
-    /// Reads `--pairs=`, `--memory=` (bytes) and `--device=`.
+    /// Reads `--pairs=`, `--memory=` (bytes), `--device=` and `--medium=` (disk, flash).
     pub fn parse(arguments: impl Iterator<Item = String>) -> Options {
-        let mut options = Options { pairs: 10_000_000, memory: Size(100 << 20), device: None };
+        let mut options = Options { pairs: 10_000_000, memory: Size(100 << 20), device: None, medium: None };
         for argument in arguments {
             match argument.split_once('=') {
                 Some(("--pairs", count)) => options.pairs = count.parse().expect("a number of pairs"),
+                Some(("--medium", "disk")) => options.medium = Some(Medium::Disk),
+                Some(("--medium", "flash")) => options.medium = Some(Medium::Flash),
                 Some(("--memory", bytes)) => options.memory = Size(bytes.parse().expect("a number of bytes")),
                 Some(("--device", path)) => options.device = Some(path.into()),
                 _ => {}
@@ -61,10 +66,11 @@ pub fn fill(options: Options) {
     let real = Real::start(2).expect("io_uring is needed");
     let env = real.env();
     real.block_on(async move {
+        let capacity = Size(options.pairs * PAIR_LEN * 2 + ROOM);
         let device: Device = match &options.device {
-            None => Arc::new(Memory::new(CAPACITY.to_blocks_up())),
+            None => Arc::new(Memory::new(capacity.to_blocks_up())),
             Some(path) => {
-                let how = OpenOptions { create: Some(CAPACITY), ..OpenOptions::default() };
+                let how = OpenOptions { create: Some(capacity), ..OpenOptions::default() };
                 Arc::new(FileDevice::open(path, &how, env.clone()).expect("the device opens"))
             }
         };
@@ -72,7 +78,8 @@ pub fn fill(options: Options) {
         let devices: [Device; 1] = [counted.clone()];
         let creation = Creation { force: options.device.is_some(), ..Creation::default() };
         Pool::create(&env, &devices, creation).await.expect("a pool");
-        let config = Config { memory: options.memory, compression: Compression::Off, ..Config::default() };
+        let Options { memory, medium, .. } = options;
+        let config = Config { memory, medium, compression: Compression::Off, ..Config::default() };
         let pool = Pool::open(&env, devices.to_vec(), config).await.expect("it opens");
         let volume = pool.create_volume("v").await.expect("a volume");
         put_all(&volume, &options, counted.counters()).await;

@@ -130,7 +130,7 @@ impl Layer for Medium {
         Geometry { capacity: self.capacity, atomic: BLOCK }
     }
     fn capability(&self) -> Capability {
-        Capability { discard: true, discard_zeroes: true, persistent: false }
+        Capability { discard: true, discard_zeroes: true, persistent: false, medium: None }
     }
     async fn read(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
         self.pause().await;

@@ -34,7 +34,7 @@ impl Layer for Reordering {
         Geometry { capacity: self.capacity, atomic: BLOCK }
     }
     fn capability(&self) -> Capability {
-        Capability { discard: true, discard_zeroes: true, persistent: false }
+        Capability { discard: true, discard_zeroes: true, persistent: false, medium: None }
     }
     async fn read(&self, _: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
         self.env.yield_now().await;
