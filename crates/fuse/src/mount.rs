@@ -67,6 +67,9 @@ pub(crate) struct State {
     pub(crate) lingering: AtomicBool,
 }
 
+/// The kernel reads ahead by at most this part of the machine's memory.
+const READ_AHEAD_SHARE: u64 = 512;
+
 impl Mount {
     /// Mounts `fs` at `at`, an empty directory, and serves it on every worker of the runtime.
     pub fn new<F: FileSystem>(real: &Real, fs: Arc<F>, at: &Path, options: Options) -> Result<Mount, MountError> {
@@ -334,7 +337,13 @@ fn greet(device: &OwnedFd, options: &Options, over_ring: bool) -> io::Result<Agr
 
 /// The kernel caps what INIT asks for at its own default; root may set more.
 fn set_read_ahead(device: &str, options: &Options) {
-    let kib = (options.read_ahead.0 >> 10).to_string();
+    let memory = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| memory_kib(&text));
+    let kib = (options.read_ahead.0 >> 10).min(memory.map_or(u64::MAX, |kib| kib / READ_AHEAD_SHARE));
     // Without permission reading ahead stays at 128 KiB, which only costs speed.
-    let _ = std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), kib);
+    let _ = std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), kib.to_string());
+}
+
+/// The machine's memory, from what is in `/proc/meminfo`.
+fn memory_kib(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?.split_whitespace().next()?.parse().ok()
 }

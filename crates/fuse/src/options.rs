@@ -27,7 +27,8 @@ pub struct Options {
     pub max_write: Bytes,
     /// Memory for requests over io_uring, shared by all processors, each of which has two to 32 requests of the largest size.
     pub buffers: Bytes,
-    /// How far the kernel reads ahead of a sequential reader.
+    /// How far the kernel reads ahead of a sequential reader, at most; no more than a 512th of the machine's memory, since
+    /// each reader takes twice as much of it.
     pub read_ahead: Bytes,
     /// Takes reports of damage, at most ten a second. The default prints them to standard error.
     pub on_damage: OnDamage,
@@ -44,7 +45,7 @@ impl Default for Options {
             over_io_uring: true,
             max_write: Bytes(1 << 20),
             buffers: Bytes(64 << 20),
-            read_ahead: Bytes(8 << 20),
+            read_ahead: Bytes(32 << 20),
             on_damage: Arc::new(|damage| eprintln!("ashlar: {damage}")),
         }
     }

@@ -16,6 +16,7 @@ use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
@@ -110,7 +111,12 @@ impl<F: FileSystem> Queue<F> {
         if self.state.probe.answer(&request, reply) {
             return;
         }
-        match caught(serve(&*self.fs, self, &self.state.agreement, &request, whole, reply)).await {
+        let outcome = {
+            // Pinned where it is made: it has some kilobytes, which would be copied for each request.
+            let served = std::pin::pin!(serve(&*self.fs, self, &self.state.agreement, &request, whole, reply));
+            caught(served).await
+        };
+        match outcome {
             Ok(Ok(())) if clears_setid(&request) => self.forget_attributes(request.header.nodeid),
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
@@ -195,8 +201,7 @@ fn invalidate(device: &OwnedFd, notice: NotifyInvalInodeOut) {
 }
 
 /// Runs a future to its end or to its panic.
-async fn caught<T>(future: impl Future<Output = T>) -> std::thread::Result<T> {
-    let mut future = std::pin::pin!(future);
+async fn caught<T>(mut future: Pin<&mut impl Future<Output = T>>) -> std::thread::Result<T> {
     std::future::poll_fn(|context| {
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
         polled.map_or_else(|panic| Poll::Ready(Err(panic)), |polled| polled.map(Ok))

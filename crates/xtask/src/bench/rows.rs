@@ -153,7 +153,7 @@ const APPEND_TIME: Duration = Duration::from_secs(2);
 
 /// All rows. Trees go, and servers are started anew, before more files come: one that keeps a file open for each inode is
 /// near its limit. The bars are those that the project set itself, from what the best peer of each row reached.
-pub static ROWS: [Row; 39] = [
+pub static ROWS: [Row; 41] = [
     time(HISTORY, None, steps::pull_history),
     time("find cold, aged", None, |place| steps::find(place, "aged")).cold().needs(&[HISTORY]),
     time("grep -r cold, aged", None, |place| steps::grep(place, "aged")).cold().needs(&[HISTORY]),
@@ -188,6 +188,8 @@ pub static ROWS: [Row; 39] = [
         .needs(&["overwrite 10,000 x 4 B, one fsync"]),
     time("unlink 64 MiB", None, |place| place.unlink("medium")).needs(&["write 64 MiB"]),
     time("unlink 1 GiB", None, |place| place.unlink("big")).needs(&["write 1 GiB"]),
+    figure("unlink 64 MiB, not cached", None, |place| steps::unlink_uncached(place, 64 << 20)),
+    figure("unlink 1 GiB, not cached", None, |place| steps::unlink_uncached(place, 1 << 30)),
     rate("append 4 KiB + fsync, 1 writer", ext4(1.0), |place| steps::append(place, 1, APPEND_TIME)),
     rate("append 4 KiB + fsync, 2 writers", ext4(1.0), |place| steps::append(place, 2, APPEND_TIME)),
     rate("append 4 KiB + fsync, 4 writers", ext4(1.0), |place| steps::append(place, 4, APPEND_TIME)),

@@ -2,6 +2,7 @@
 
 use crate::bench::scratch::{read_data, write_data};
 use crate::bench::{check_interrupt, quiet, said};
+use rustix::fs::Advice;
 use std::fs::{self, File};
 use std::io::Write;
 use std::num::NonZero;
@@ -159,8 +160,25 @@ pub fn rename(place: &Place, from: &str, to: &str) -> Result<f64, String> {
 }
 
 /// Seconds of `git status` with everything in memory, and git's index up to date.
+///
+/// Git compares times in whole seconds: a file that was written in the same second as the index may have changed since, so
+/// its contents are read, each time until the index is written in a later second. How many files that concerns is up to
+/// when the clone began, so that second is waited for.
 pub fn git_status(place: &Place) -> Result<f64, String> {
+    std::thread::sleep(Duration::from_millis(1100));
     again(place, |place| place.shell("cd $M/clone && test -z \"$(git status --porcelain)\""))
+}
+
+/// Seconds of removing a file of which nothing is in the page cache: the kernel frees cached pages in the call.
+pub fn unlink_uncached(place: &Place, len: u64) -> Result<f64, String> {
+    place.write("gone", len)?;
+    let path = place.at("gone");
+    let file = File::open(&path).map_err(fail(&path))?;
+    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).map_err(|error| fail(&path)(error.into()))?;
+    drop(file);
+    let began = Instant::now();
+    place.unlink("gone")?;
+    Ok(began.elapsed().as_secs_f64())
 }
 
 /// Makes small files in one directory.

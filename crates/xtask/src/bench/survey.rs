@@ -1,5 +1,6 @@
 //! `ashlar survey` on real sets: whether its ranges hold the truth, how wide they are, and what they cost; and how fast a
-//! full scan is beside backup programs that read the same set, and beside BLAKE3 alone on what is in memory.
+//! full scan is beside backup programs that read the same set, and beside BLAKE3 and chunking alone, of the same files in the page
+//! cache and of the same bytes in memory.
 
 use crate::bench::table::align;
 use crate::bench::{catch_signals, check_interrupt, find_program, machine, median, quiet, said};
@@ -74,7 +75,9 @@ struct Rates {
     /// One chunking, without and with everything in the page cache.
     one_cold_s: f64,
     one_warm_s: f64,
-    /// BLAKE3 and chunking of as many bytes in memory, by as many threads as there are processors.
+    /// BLAKE3 and chunking of the same files in the page cache, by as many threads as there are processors.
+    files_s: f64,
+    /// The same of as many bytes in memory.
     ceiling_s: f64,
     memory: u64,
     others: Vec<(String, f64)>,
@@ -185,14 +188,15 @@ impl Bench<'_> {
         let sample = || self.run(set, &["--budget", &self.options.budget, "--seed", "1", "--impolite"]);
         let others: Vec<&str> = ["restic", "kopia"].into_iter().filter(|name| find_program(name).is_some()).collect();
         let held = Held::read(set, self.options.rate_chunking)?;
-        let mut seconds = vec![Vec::new(); 5 + others.len()];
+        let mut seconds = vec![Vec::new(); 6 + others.len()];
         let (mut logical, mut memory) = (0, 0);
         for run in 1..=self.options.runs {
             eprintln!("{}: rates, run {run} of {}", set.display(), self.options.runs);
             let mut found = vec![cold(sample)?.0, cold(|| self.full(set, all))?.0];
             let (one_cold_s, answer) = cold(|| self.full(set, Some(&one)))?;
             let (one_warm_s, _) = timed(|| self.full(set, Some(&one)))?;
-            found.extend([one_cold_s, one_warm_s, held.seconds()]);
+            held.seconds_of_files()?; // some may have left the cache
+            found.extend([one_cold_s, one_warm_s, held.seconds_of_files()?, held.seconds()]);
             for name in &others {
                 drop_caches()?;
                 found.push(backup(name, set)?);
@@ -209,9 +213,10 @@ impl Bench<'_> {
             full_cold_s: medians[1],
             one_cold_s: medians[2],
             one_warm_s: medians[3],
-            ceiling_s: medians[4] * logical as f64 / held.bytes() as f64,
+            files_s: medians[4] * logical as f64 / held.bytes() as f64,
+            ceiling_s: medians[5] * logical as f64 / held.bytes() as f64,
             memory,
-            others: others.iter().map(|name| name.to_string()).zip(medians[5..].iter().copied()).collect(),
+            others: others.iter().map(|name| name.to_string()).zip(medians[6..].iter().copied()).collect(),
         })
     }
 }
@@ -237,7 +242,7 @@ fn cold<T>(work: impl Fn() -> Result<T, String>) -> Result<(f64, T), String> {
 
 /// Content of a set in memory.
 struct Held {
-    files: Vec<Vec<u8>>,
+    files: Vec<(PathBuf, Vec<u8>)>,
     chunking: Chunking,
 }
 
@@ -257,30 +262,57 @@ impl Held {
                 let mut bytes = Vec::new();
                 fs::File::open(&path).and_then(|file| file.take(room).read_to_end(&mut bytes)).map_err(fail)?;
                 room -= bytes.len() as u64;
-                files.push(bytes);
+                files.push((path, bytes));
             }
         }
         Ok(Held { files, chunking })
     }
 
     fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.len() as u64).sum()
+        self.files.iter().map(|(_, file)| file.len() as u64).sum()
     }
 
     /// Seconds for cutting and hashing all of it, by all processors.
     fn seconds(&self) -> f64 {
+        self.by_all(|(_, file), _| {
+            self.hash(file);
+            Ok(())
+        })
+        .expect("nothing is read")
+    }
+
+    /// The same of the files, which are opened and read for it.
+    fn seconds_of_files(&self) -> Result<f64, String> {
+        self.by_all(|(path, held), buffer| {
+            buffer.resize(buffer.len().max(held.len()), 0);
+            let bytes = &mut buffer[..held.len()];
+            let read = fs::File::open(path).and_then(|mut file| file.read_exact(bytes));
+            read.map_err(|error| format!("{}: {error}", path.display()))?;
+            self.hash(bytes);
+            Ok(())
+        })
+    }
+
+    /// Seconds that it takes all processors to do something with each file. Each of them has a buffer.
+    fn by_all(
+        &self,
+        each: impl Fn(&(PathBuf, Vec<u8>), &mut Vec<u8>) -> Result<(), String> + Sync,
+    ) -> Result<f64, String> {
         let next = AtomicUsize::new(0);
+        let work = || {
+            let mut buffer = Vec::new();
+            while let Some(file) = self.files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                each(file, &mut buffer)?;
+            }
+            Ok(())
+        };
         let began = Instant::now();
         std::thread::scope(|scope| {
-            for _ in 0..std::thread::available_parallelism().map_or(1, NonZero::get) {
-                scope.spawn(|| {
-                    while let Some(file) = self.files.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        self.hash(file);
-                    }
-                });
-            }
-        });
-        began.elapsed().as_secs_f64()
+            let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+            let threads: Vec<_> = (0..processors).map(|_| scope.spawn(work)).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked".to_string())?)
+        })?;
+        Ok(began.elapsed().as_secs_f64())
     }
 
     fn hash(&self, mut file: &[u8]) {
@@ -344,7 +376,7 @@ fn rates_json(rates: &Rates) -> Value {
     json!({
         "set": rates.set, "logical_bytes": rates.logical, "full_cold_s": rates.full_cold_s,
         "sample_cold_s": rates.sample_cold_s, "one_cold_s": rates.one_cold_s, "one_warm_s": rates.one_warm_s,
-        "ceiling_s": rates.ceiling_s, "memory_peak_bytes": rates.memory, "backups_cold_s": rates.others,
+        "files_s": rates.files_s, "ceiling_s": rates.ceiling_s, "memory_peak_bytes": rates.memory, "backups_cold_s": rates.others,
     })
 }
 
@@ -371,8 +403,17 @@ fn rates_table(all: &[Rates], options: &Options) -> String {
         return String::new();
     }
     let rate = |rates: &Rates, seconds: f64| format!("{:.0} MB/s", rates.logical as f64 / 1e6 / seconds);
-    let heads =
-        ["set", "bytes", "sample / full, cold", "one, cold", "one, cached", "BLAKE3 alone", "peak", "others, cold"];
+    let heads = [
+        "set",
+        "bytes",
+        "sample / full, cold",
+        "one, cold",
+        "one, cached",
+        "BLAKE3, cached",
+        "BLAKE3, in memory",
+        "peak",
+        "others, cold",
+    ];
     let mut rows = vec![heads.map(String::from).to_vec()];
     for rates in all {
         let others = rates.others.iter().map(|(name, seconds)| format!("{name} {}", rate(rates, *seconds)));
@@ -387,6 +428,7 @@ fn rates_table(all: &[Rates], options: &Options) -> String {
             ),
             rate(rates, rates.one_cold_s),
             rate(rates, rates.one_warm_s),
+            rate(rates, rates.files_s),
             rate(rates, rates.ceiling_s),
             format!("{} MiB", rates.memory >> 20),
             others.collect::<Vec<_>>().join(", "),
