@@ -299,7 +299,7 @@ impl Held {
         each: impl Fn(&(PathBuf, Vec<u8>), &mut Vec<u8>) -> Result<(), String> + Sync,
     ) -> Result<f64, String> {
         let next = AtomicUsize::new(0);
-        let work = || {
+        let work = || -> Result<(), String> {
             let mut buffer = Vec::new();
             while let Some(file) = self.files.get(next.fetch_add(1, Ordering::Relaxed)) {
                 each(file, &mut buffer)?;
