@@ -1,7 +1,8 @@
 //! How files lie on the device (Smith 2001, section 3.2): the share of blocks that follow their predecessor.
 
 use crate::answer::LayoutAnswer;
-use crate::sample::fast_hash;
+use crate::sample::Share;
+use crate::scan::cluster;
 use crate::source::{Kind, Source};
 use ashlar_env::host::{Extent, extents, space_ranges};
 use rustix::fs::fstatvfs;
@@ -12,8 +13,10 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Files that are looked at, after a full scan and after a sample.
+/// Files that are looked at, at most, beside a full scan and beside a sample.
 const FILES_MAX: [u64; 2] = [20_000, 2000];
+/// Files that are looked at, if there are as many, however small the sample is.
+const FILES_MIN: u64 = 500;
 /// Extents of one file that are looked at.
 const EXTENTS_MAX: usize = 100_000;
 
@@ -91,8 +94,10 @@ impl Kinds {
     }
 }
 
-/// Looks at the files of a source.
-pub fn layout(source: &Source, full: bool, seed: u64, stop: &AtomicBool) -> LayoutAnswer {
+/// Looks at files of a source; `sampled` is the share of the bytes that is expected to be read, none for a full scan. Of a
+/// sample, first those files are chosen whose beginning is in it: they are opened anyway, and elsewhere each costs a read of
+/// its inode.
+pub fn layout(source: &Source, sampled: Option<f64>, seed: u64, stop: &AtomicBool) -> LayoutAnswer {
     let mut answer = LayoutAnswer::default();
     if source.kind == Kind::Device || source.kind == Kind::Trace {
         answer.notes.push("a device has no files".into());
@@ -103,15 +108,20 @@ pub fn layout(source: &Source, full: bool, seed: u64, stop: &AtomicBool) -> Layo
         return answer;
     }
     let entries = &source.listing.entries;
-    let share = (FILES_MAX[usize::from(!full)] as f64 / entries.len().max(1) as f64).min(1.0);
+    let part = |files: u64| (files as f64 / entries.len().max(1) as f64).min(1.0);
+    let share = Share {
+        from: 0.0,
+        to: sampled.map_or(part(FILES_MAX[0]), |sampled| sampled.clamp(part(FILES_MIN), part(FILES_MAX[1]))),
+    };
     let mut total = Score::default();
     let (mut by_extents, mut by_size) = (BTreeMap::new(), BTreeMap::<u64, Score>::new());
     let (mut sum, mut kinds) = (0, Kinds::default());
-    for (index, entry) in entries.iter().enumerate() {
+    for entry in entries {
         if stop.load(Ordering::Acquire) {
             break;
         }
-        if share < 1.0 && fast_hash(seed ^ 0x1a70, index as u64) >= share {
+        let id = if sampled.is_some() { cluster(entry, 0) } else { entry.identity };
+        if !share.has(seed, id) {
             continue;
         }
         let path = if source.kind == Kind::Tree { source.listing.path(entry) } else { source.path.clone() };

@@ -177,7 +177,8 @@ pub fn survey(
     if !full {
         source.listing.group(unit_bytes);
     }
-    let expected = if full { total } else { (total as f64 * expected_share(options.budget, total)) as u64 };
+    let sampled = (!full).then(|| expected_share(options.budget, total));
+    let expected = (total as f64 * sampled.unwrap_or(1.0)) as u64;
     let plan = Plan {
         chunkings: options.chunkings.clone(),
         read: if source.kind == Kind::Bucket { REQUEST } else { READ },
@@ -221,7 +222,7 @@ pub fn survey(
                 // Where it is refused, requests are as those of others.
                 let _ = ashlar_env::host::be_idle();
             }
-            layout(&source, full, options.seed, stop)
+            layout(&source, sampled, options.seed, stop)
         });
         let evaluations = survey.read()?;
         status(Status::Layout);
