@@ -6,15 +6,17 @@
 use crate::Betr;
 use crate::keys::{self, Place};
 use crate::record::{Entry, Record, Stored};
-use crate::salvage::{RANGES_PER_PASS, Strays};
+use crate::salvage::Strays;
 use ashlar_inodes::{FIXES_MAX, InodeStore};
 use ashlar_pool::{Txn, Volume, patches};
 use ashlar_vfs::{FileKind, ROOT, Result};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// Directories and roots of zones that are compared with all names in one pass. Each takes some 250 bytes.
-pub(crate) const SEEN_PER_PASS: usize = 1 << 18;
+/// Directories and roots of zones that are compared with all names in one pass, at most.
+const SEEN_PER_PASS_MAX: usize = 1 << 18;
+/// Bytes that each takes, roughly.
+const SEEN_LEN: usize = 250;
 /// Sentences that are kept; the rest is counted.
 const WRONG_MAX: usize = 1000;
 
@@ -133,8 +135,13 @@ impl Pass {
 impl Betr {
     /// Compares everything with everything. Nothing may change meanwhile: audit a snapshot.
     pub async fn audit(&self) -> Result<Audit> {
-        let (audit, findings) = self.audit_by(SEEN_PER_PASS).await?;
+        let (audit, findings) = self.audit_by(self.seen_per_pass()).await?;
         Ok(Audit { wrong: findings.sentences(), ..audit })
+    }
+
+    /// Directories and zones that memory has room for, in one pass.
+    pub(crate) fn seen_per_pass(&self) -> usize {
+        self.volume.pool().held_beside(SEEN_LEN).min(SEEN_PER_PASS_MAX)
     }
 
     /// The same, with so many directories and zones at a time.
@@ -153,7 +160,7 @@ impl Betr {
             next = pass.high;
         }
         self.audit_contents(&building, &mut audit, &mut findings).await?;
-        self.stray_ranges(RANGES_PER_PASS, |range| {
+        self.stray_ranges(self.ranges_per_pass(), |range| {
             findings.note(format!("block range {range} is nobody's"));
             findings.strays.range(range);
         })

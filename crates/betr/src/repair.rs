@@ -91,7 +91,7 @@ impl Betr {
     async fn mend_findings(volume: &Volume, told: &mut Told) -> Result<()> {
         for _ in 0..ROUNDS_MAX {
             let betr = Betr::open(volume.clone(), Options { read_only: true, ..Options::default() }).await?;
-            let (_, findings) = betr.audit_by(crate::audit::SEEN_PER_PASS).await?;
+            let (_, findings) = betr.audit_by(betr.seen_per_pass()).await?;
             // What a fix gives its place again is no stray.
             if findings.fixes.is_empty() {
                 if findings.strays.len() == 0 {

@@ -19,8 +19,10 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Block ranges that are compared with all names in one pass: 16 MiB.
-pub(crate) const RANGES_PER_PASS: usize = 1 << 20;
+/// Block ranges that are compared with all names in one pass, at most: 16 MiB.
+const RANGES_PER_PASS_MAX: usize = 1 << 20;
+/// Bytes that each takes.
+const RANGE_LEN: usize = 16;
 
 /// What no name leads to.
 #[derive(Default)]
@@ -61,6 +63,11 @@ impl Strays {
 }
 
 impl Betr {
+    /// Block ranges that memory has room for, in one pass.
+    pub(crate) fn ranges_per_pass(&self) -> usize {
+        self.volume.pool().held_beside(RANGE_LEN).min(RANGES_PER_PASS_MAX)
+    }
+
     /// Block ranges that no file has: as many at a time as `per_pass`, each a pass over all names.
     pub(crate) async fn stray_ranges(&self, per_pass: usize, mut note: impl FnMut(u64) + Send) -> Result<()> {
         let filling = self.all_under(keys::FILLING).await?;

@@ -49,17 +49,25 @@ struct Mounted {
     files: Opened,
 }
 
+/// With less memory pages are small: of a huge one, what is not used takes memory too. With more they are not, since the device
+/// reads into few huge pages faster than into many small ones.
+const HUGE_PAGES_FROM: Bytes = Bytes::mib(512);
+
 /// What the program takes whatever it serves: code, stacks, rings, buffers, and what a check needs.
-const PROGRAM: u64 = 128 << 20;
+const PROGRAM: Bytes = Bytes::mib(128);
+/// The same with huge pages, which are seldom full.
+const PROGRAM_HUGE: Bytes = Bytes::mib(192);
 
 /// Sixteenths of the memory that is left, or of a quarter of all where little is: for the pool, for inodes, for requests.
 fn share(memory: Bytes, sixteenths: u64) -> Bytes {
-    Bytes(memory.0.saturating_sub(PROGRAM).max(memory.0 / 4) / 16 * sixteenths)
+    let program = if memory < HUGE_PAGES_FROM { PROGRAM } else { PROGRAM_HUGE };
+    Bytes(memory.0.saturating_sub(program.0).max(memory.0 / 4) / 16 * sixteenths)
 }
 
-const POOL: u64 = 10;
+const POOL: u64 = 9;
 const INODES: u64 = 5;
 const REQUESTS: u64 = 2;
+const _: () = assert!(POOL + INODES + REQUESTS == 16, "nothing is given twice");
 
 /// Arrays below a pool, by the names of their layers.
 pub type Arrays = Vec<(String, Arc<Array>)>;
@@ -80,6 +88,9 @@ impl Session {
     /// `cut_log`: a damaged log is cut instead of refused.
     pub fn open(directory: &Path, memory: Bytes, threads: usize, cut_log: bool) -> Result<Session, Failure> {
         config::read(directory)?;
+        if memory < HUGE_PAGES_FROM {
+            ashlar_env::real::small_pages();
+        }
         let real = Real::start(threads).map_err(|error| Failure::new(error.to_string()))?;
         let env = real.env();
         let (pool, arrays) = real.block_on({

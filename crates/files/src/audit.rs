@@ -7,8 +7,8 @@ use ashlar_vfs::{FileKind, Ino, ROOT, Result};
 use bytes::Bytes;
 use std::ops::ControlFlow;
 
-/// Inodes that are compared with all entries in one pass. Each takes [`Seen`]'s 40 bytes.
-pub(crate) const INODES_PER_PASS: usize = 1 << 20;
+/// Inodes that are compared with all entries in one pass, at most: 40 MiB of [`Seen`].
+const INODES_PER_PASS_MAX: usize = 1 << 20;
 
 /// Sentences that are kept; the rest is counted.
 const WRONG_MAX: usize = 1000;
@@ -89,9 +89,14 @@ struct Seen {
 }
 
 impl Files {
-    /// Compares all entries with all inodes, a million inodes at a time. Nothing may change meanwhile: audit a snapshot.
+    /// Compares all entries with all inodes, up to a million inodes at a time. Nothing may change meanwhile: audit a snapshot.
     pub async fn audit(&self) -> Result<Audit> {
-        self.audit_by(INODES_PER_PASS).await
+        self.audit_by(self.inodes_per_pass()).await
+    }
+
+    /// Inodes that memory has room for, in one pass.
+    pub(crate) fn inodes_per_pass(&self) -> usize {
+        self.pool().held_beside(size_of::<Seen>()).min(INODES_PER_PASS_MAX)
     }
 
     async fn audit_by(&self, inodes_per_pass: usize) -> Result<Audit> {
@@ -115,7 +120,8 @@ impl Files {
 
     /// Some inodes from `low` on in order, and the first that is not among them.
     async fn inodes_from(&self, low: Ino, count: usize) -> Result<(Vec<Seen>, Option<Ino>)> {
-        let (mut inodes, mut above) = (Vec::new(), None);
+        // Growing would hold them twice.
+        let (mut inodes, mut above) = (Vec::with_capacity(count), None);
         let note = |key: &[u8], value: &Bytes| {
             let ino = keys::ino_in(key)?;
             if inodes.len() == count {

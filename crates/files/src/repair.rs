@@ -122,7 +122,7 @@ impl Files {
     async fn mend_findings(volume: &Volume, told: &mut Told) -> Result<()> {
         for _ in 0..ROUNDS_MAX {
             let viewed = Files::open(volume.clone(), Options { read_only: true, ..Options::default() }).await?;
-            let findings = viewed.findings(crate::audit::INODES_PER_PASS).await?.1;
+            let findings = viewed.findings(viewed.inodes_per_pass()).await?.1;
             if findings.fixes.is_empty() && findings.nameless.is_empty() {
                 break;
             }

@@ -218,7 +218,18 @@ pub struct Status {
     pub moved: u64,
 }
 
+/// Who goes through all of a volume may hold this part of the pool's memory besides.
+const BESIDE_SHARE: u64 = 8;
+/// So many things may be held in any case.
+const BESIDE_MIN: usize = 4096;
+
 impl Pool {
+    /// How many things of so many bytes somebody who goes through all of a volume may hold at a time: an eighth of the memory
+    /// that the pool was given, beside it.
+    pub fn held_beside(&self, bytes_each: usize) -> usize {
+        ((self.0.config.memory.0 / BESIDE_SHARE) as usize / bytes_each.max(1)).max(BESIDE_MIN)
+    }
+
     /// Numbers for people.
     pub fn status(&self) -> Status {
         let shared = &*self.0;
