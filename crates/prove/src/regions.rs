@@ -543,6 +543,13 @@ mod tests {
         assert_eq!(layouts, [(29, 60), (29, 60), (29, 18), (29, 18), (29, 0), (29, 0)]);
     }
 
+    /// A long exploration found it: whole pieces were written over pieces that the object still had, before it was changed.
+    #[test]
+    fn an_overwrite_that_is_cut_short_leaves_what_was_there() {
+        let explored = explore_regions(1_795_600_179, RegionOptions::default());
+        explored.unwrap_or_else(|failure| panic!("{failure:?}"));
+    }
+
     #[test]
     fn a_seed_gives_the_same_history() {
         let run = || explore_regions(3, RegionOptions::default()).expect("it holds");

@@ -160,7 +160,7 @@ impl Striped {
         content.extend(data);
         content.extend(behind);
         let front = old.slice(0, low);
-        let tail = self.extend(&front, &middle, content, &mut fresh);
+        let tail = self.extend((&old, &front), &middle, content, &mut fresh);
         let manifest = front.then(middle).then(tail).then(old.slice(high, size));
         let manifest = self.bounded(manifest, &mut fresh).await?;
         // Runs that nothing needs are not written.
@@ -172,10 +172,11 @@ impl Striped {
     }
 
     /// Contents as runs: whole pieces go on where the stripe before them ends, if it ends where a piece does, so that an object
-    /// that grows at its end stays a few runs; the rest is a stripe of its own.
+    /// that grows at its end stays a few runs; the rest is a stripe of its own. They do not go on where the object as it was
+    /// has pieces of that stripe: it needs them until the change is committed.
     fn extend(
         &self,
-        front: &Manifest,
+        (old, front): (&Manifest, &Manifest),
         middle: &Manifest,
         mut content: Vec<Bytes>,
         fresh: &mut Vec<(Run, Vec<Bytes>)>,
@@ -186,6 +187,7 @@ impl Striped {
                 && last.skip == 0
                 && last.len.is_multiple_of(self.piece)
                 && front.0.iter().filter(|run| run.stripe == last.stripe).count() == 1
+                && old.0.iter().all(|run| run.stripe != last.stripe || run.skip + run.len <= last.len)
         });
         let len = len_of(&content);
         let whole = len - len % self.piece;
