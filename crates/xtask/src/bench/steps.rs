@@ -20,6 +20,8 @@ const BLOCK_LEN: usize = 4096;
 const SCRIPT_SECONDS_MAX: &str = "300";
 /// How often something is renamed there and back.
 const RENAMES: u32 = 10;
+/// Longer than the second in which git compares times; see [`git_status`].
+const GIT_SECOND: Duration = Duration::from_millis(1100);
 
 /// A git repository, and some of its commits, oldest first.
 pub struct History {
@@ -165,7 +167,7 @@ pub fn rename(place: &Place, from: &str, to: &str) -> Result<f64, String> {
 /// its contents are read, each time until the index is written in a later second. How many files that concerns is up to
 /// when the clone began, so that second is waited for.
 pub fn git_status(place: &Place) -> Result<f64, String> {
-    std::thread::sleep(Duration::from_millis(1100));
+    std::thread::sleep(GIT_SECOND);
     again(place, |place| place.shell("cd $M/clone && test -z \"$(git status --porcelain)\""))
 }
 
