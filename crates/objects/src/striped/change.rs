@@ -223,3 +223,42 @@ impl Striped {
 fn overlaps(a: &Run, b: &Run) -> bool {
     a.skip < b.skip + b.len && b.skip < a.skip + a.len
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Limits, Memory};
+    use ashlar_env::sim::{Schedule, Sim};
+    use std::sync::Arc;
+
+    const PIECE: u64 = 16 << 10;
+
+    /// The stripes in which two pieces behind the first `low` bytes of an object of `size` bytes, all in stripe 7, are written.
+    fn stripes(size: u64, low: u64) -> Vec<(u128, u64)> {
+        let sim = Sim::new(1, Schedule::Fifo);
+        let env = sim.env();
+        let run = async move {
+            let limits = Limits { object: PIECE, attributes: 12 << 10, unit: PIECE };
+            let inner = Arc::new(Memory::new(env.clone(), 1 << 20).with_limits(limits));
+            let striped = Striped::open(&env, inner).await.expect("open");
+            let old = Manifest(vec![Run { stripe: 7, skip: 0, len: size }]);
+            let content = vec![Bytes::from(vec![1; 2 * PIECE as usize])];
+            let mut fresh = Vec::new();
+            striped.extend((&old, &old.slice(0, low)), &Manifest::default(), content, &mut fresh);
+            fresh.into_iter().map(|(run, _)| (run.stripe, run.skip)).collect()
+        };
+        sim.run(run).expect("no deadlock")
+    }
+
+    #[test]
+    fn a_stripe_goes_on_only_behind_all_that_the_object_has_of_it() {
+        assert_eq!(stripes(2 * PIECE, 2 * PIECE), [(7, 2 * PIECE)], "it grows");
+        for (size, low) in [(2 * PIECE, PIECE), (2 * PIECE + 100, 2 * PIECE), (5 * PIECE, 2 * PIECE)] {
+            let written = stripes(size, low);
+            assert!(
+                !written.is_empty() && written.iter().all(|(stripe, _)| *stripe != 7),
+                "{size}, {low}: {written:?}"
+            );
+        }
+    }
+}
