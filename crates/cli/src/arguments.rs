@@ -142,7 +142,8 @@ pub struct Create {
     /// How new data are compressed: off, lz4, or zstd with a level from 1 to 22 as in zstd:3.
     #[arg(long, default_value = "lz4")]
     pub compression: String,
-    /// What the devices are made of, where the system does not know it: it takes most devices of virtual machines for disks.
+    /// What the devices are made of, which decides how wide the index is. Default: what the system says; it takes most devices of
+    /// virtual machines for disks.
     #[arg(long)]
     pub medium: Option<Medium>,
     /// Overwrite devices that hold a pool already.

@@ -337,13 +337,9 @@ fn greet(device: &OwnedFd, options: &Options, over_ring: bool) -> io::Result<Agr
 
 /// The kernel caps what INIT asks for at its own default; root may set more.
 fn set_read_ahead(device: &str, options: &Options) {
-    let memory = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| memory_kib(&text));
-    let kib = (options.read_ahead.0 >> 10).min(memory.map_or(u64::MAX, |kib| kib / READ_AHEAD_SHARE));
+    let machine = rustix::system::sysinfo();
+    let memory = machine.totalram.saturating_mul(machine.mem_unit.into());
+    let kib = options.read_ahead.0.min(memory / READ_AHEAD_SHARE) >> 10;
     // Without permission reading ahead stays at 128 KiB, which only costs speed.
     let _ = std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), kib.to_string());
-}
-
-/// The machine's memory, from what is in `/proc/meminfo`.
-fn memory_kib(text: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?.split_whitespace().next()?.parse().ok()
 }
