@@ -158,7 +158,9 @@ async fn accept(
     let places = Arc::new(Semaphore::new(limits.clients));
     let tls = tls.map(Tls::acceptor);
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(limits.patience).max_buf_size(HEAD_MAX).max_headers(HEADERS_MAX);
+    http.timer(TokioTimer::new()).header_read_timeout(limits.patience);
+    // The room alone does not bound a head: a read may find more than the room, up to its double.
+    http.max_buf_size(HEAD_MAX).max_header_size(HEAD_MAX).max_headers(HEADERS_MAX);
     let next = async {
         loop {
             // A place never ceases to be given: nobody closes the semaphore.
