@@ -36,6 +36,7 @@ mod mend;
 mod open;
 mod read;
 mod replay;
+mod rivals;
 mod row;
 mod rules;
 mod shape;

@@ -5,6 +5,7 @@ use crate::format::{Id, Listed, SUPERBLOCKS, Standing, Superblock, groups_at, gr
 use crate::journal::JOURNAL_MIN;
 use crate::member::{Member, all};
 use crate::replay::replay;
+use crate::rivals::{Rivals, counting};
 use crate::shape::{Level, Shape};
 use crate::status::{ArrayStatus, MemberState, MemberStatus};
 use ashlar_block::{Durability, Error, IoContext, Kind, Result, ResultExt};
@@ -148,8 +149,9 @@ impl Array {
             }
         }
         let newest = found.iter().map(|(_, superblock)| superblock).max_by_key(|superblock| superblock.generation);
-        let mut newest = newest.cloned().ok_or_else(|| Error::new(Kind::Failed, "none of the members can be read"))?;
+        let newest = newest.cloned().ok_or_else(|| Error::new(Kind::Failed, "none of the members can be read"))?;
         one_array(&found, &newest)?;
+        let mut newest = counting_of(&found, newest.generation)?;
         let groups: Vec<u64> = newest.members.iter().map(|member| member.groups).collect();
         let shape = Shape::new(newest.level, newest.unit, &groups)
             .map_err(|error| Error::corrupt(format!("the superblocks make no array: {error}")))?;
@@ -173,7 +175,10 @@ impl Array {
         let missing: Vec<usize> = (0..seats.len())
             .filter(|slot| seats[*slot].listed.standing != Standing::Failed && seats[*slot].member.is_none())
             .collect();
-        if missing.len() > absent {
+        // A fresh member that has nothing yet is no loss: the power may have failed while it took the place of another.
+        let lost =
+            missing.iter().filter(|slot| seats[**slot].listed.standing != Standing::Rebuilding { groups: 0 }).count();
+        if lost > absent {
             let message = format!(
                 "array {}: members {missing:?} of {} are not among the devices; name them all, or, if they are gone, say so \
                  (--degraded, or leave their layers in the stack file): they must then be rebuilt",
@@ -241,21 +246,29 @@ fn one_array(found: &[(Device, Superblock)], newest: &Superblock) -> Result<()> 
                 format!("{} is a copy: there are two of member {}; leave one away", device.name, superblock.slot);
             return Err(Error::misuse(message));
         }
-        // A member that the newest calls failed, and that went on without one which the newest uses: both have written.
-        let failed = newest.members[superblock.slot].standing == Standing::Failed && current;
-        let parted = superblock.members.iter().zip(&newest.members).position(|(mine, theirs)| {
-            mine.id == theirs.id && mine.standing == Standing::Failed && theirs.standing == Standing::Active
-        });
-        if let Some(slot) = parted.filter(|_| failed) {
-            let message = format!(
-                "{} (member {}) and member {slot} each say that the other failed: both went on alone, and hold different data. \
-                 Name only those that are to be kept, and replace the other",
-                device.name, superblock.slot
-            );
-            return Err(Error::misuse(message));
-        }
     }
     Ok(())
+}
+
+/// The superblock that counts, with the number of the newest of all, so that whatever is written from now on is newer.
+fn counting_of(found: &[(Device, Superblock)], newest: u64) -> Result<Superblock> {
+    let superblocks: Vec<&Superblock> = found.iter().map(|(_, superblock)| superblock).collect();
+    match counting(&superblocks) {
+        Ok(place) => {
+            let mut counts = superblocks[place].clone();
+            // Generations take turns on two blocks: the next one must not overwrite the one that counts.
+            counts.generation = newest + (newest - counts.generation) % 2;
+            Ok(counts)
+        }
+        Err(Rivals { one, other }) => {
+            let device =
+                found.iter().find(|(_, superblock)| superblock.slot == one).map_or("?", |(device, _)| &device.name);
+            Err(Error::misuse(format!(
+                "{device} (member {one}) and member {other} each say that the other failed: both went on alone, and hold \
+                 different data. Name only those that are to be kept, and replace the other"
+            )))
+        }
+    }
 }
 
 async fn holds_something(device: &Device) -> Result<bool> {
@@ -301,7 +314,13 @@ pub async fn inspect(devices: &[Device]) -> Result<Vec<ArrayStatus>> {
     let mut answers = Vec::new();
     for array in arrays {
         let mine: Vec<_> = found.iter().filter(|(_, superblock)| superblock.array == array).collect();
-        let Some((_, newest)) = mine.iter().max_by_key(|(_, superblock)| superblock.generation) else { continue };
+        let superblocks: Vec<&Superblock> = mine.iter().map(|(_, superblock)| superblock).collect();
+        let of_one = superblocks.iter().all(|superblock| superblock.members.len() == superblocks[0].members.len());
+        let place = if of_one { counting(&superblocks).ok() } else { None };
+        let newest = place.map(|place| superblocks[place]);
+        // Rivals are told when the array is opened.
+        let newest = newest.or_else(|| superblocks.iter().copied().max_by_key(|superblock| superblock.generation));
+        let Some(newest) = newest else { continue };
         let members = newest.members.iter().enumerate().map(|(slot, listed)| {
             let here =
                 mine.iter().find(|(_, superblock)| superblock.slot == slot && superblock.members[slot].id == listed.id);

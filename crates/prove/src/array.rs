@@ -7,7 +7,9 @@
 
 use crate::pool::{Failure, run_history};
 use crate::rack::Rack;
-use ashlar_array::{Array, Creation, JOURNAL_MIN, Level, MemberState, NamedDevice, Options, Pace, Rule, Verify};
+use ashlar_array::{
+    Array, Creation, JOURNAL_MIN, Level, MemberState, MemberStatus, NamedDevice, Options, Pace, Rule, Verify, inspect,
+};
 use ashlar_block::{BlockDevice, Durability, IoContext};
 use ashlar_devices::Power;
 use ashlar_env::Env;
@@ -121,18 +123,21 @@ async fn history(env: Env, seed: u64, options: ArrayOptions) -> Found<ArrayOutco
         if let Ok(array) = Array::open(&env, rack.named(), 0, run).await {
             let array = Arc::new(array);
             outcome.rebuilt += live(&env, &array, &mut rack, &model, options.steps, &mut outcome.writes).await?;
-            outcome.deaths += note_dead(&array, &mut dead);
+            outcome.deaths += note_dead(array.status().members, &mut dead);
         }
         // The power of the last one, too.
         rack.after_cut(&Power::default(), None);
         outcome.cuts += 1;
+        // Whoever leaves one out looks first who failed.
+        let labels = inspect(&rack.named()).await.map_err(|error| within(format!("labels after the cut: {error}")))?;
+        outcome.deaths += note_dead(labels.into_iter().flat_map(|array| array.members), &mut dead);
         let left_out =
             (tolerance > dead.len() && env.random().is_multiple_of(2)).then(|| env.random() as usize % members);
         let mut devices = rack.named();
         left_out.map(|slot| devices.remove(slot));
         let opened = Array::open(&env, devices, usize::from(left_out.is_some()), run).await;
         let array = Arc::new(opened.map_err(|error| within(format!("after the cut: {error}")))?);
-        outcome.deaths += note_dead(&array, &mut dead);
+        outcome.deaths += note_dead(array.status().members, &mut dead);
         check(&array, &model).await.map_err(within)?;
         let scrubbed = array.scrub(Pace::default(), &RUN, |_| ()).await.map_err(text)?;
         if scrubbed.wrong > 0 || scrubbed.lost > 0 {
@@ -143,10 +148,9 @@ async fn history(env: Env, seed: u64, options: ArrayOptions) -> Found<ArrayOutco
 }
 
 /// Notes who is not active; gives how many were before.
-fn note_dead(array: &Array, dead: &mut BTreeSet<usize>) -> u64 {
-    let members = array.status().members;
-    let now: BTreeSet<usize> =
-        members.iter().filter(|member| member.state != MemberState::Active).map(|member| member.slot).collect();
+fn note_dead(members: impl IntoIterator<Item = MemberStatus>, dead: &mut BTreeSet<usize>) -> u64 {
+    let failed = members.into_iter().filter(|member| member.state != MemberState::Active);
+    let now: BTreeSet<usize> = failed.map(|member| member.slot).collect();
     let died = now.difference(dead).count() as u64;
     *dead = now;
     died
@@ -166,9 +170,12 @@ async fn live(
     let mut rebuilding = array.status().members.iter().any(|member| member.state == MemberState::Rebuilding);
     if let Some(failed) = failed.filter(|_| !env.random().is_multiple_of(3)) {
         let fresh = rack.fresh();
-        rack.media[failed.slot] = fresh.clone();
-        let device = NamedDevice { name: "fresh".into(), device: fresh };
-        rebuilding |= array.replace(failed.slot, device, false).await.is_ok();
+        let device = NamedDevice { name: "fresh".into(), device: fresh.clone() };
+        // Until it is in its place, the one that failed is what people name.
+        if array.replace(failed.slot, device, false).await.is_ok() {
+            rack.media[failed.slot] = fresh;
+            rebuilding = true;
+        }
     }
     let rebuild = rebuilding.then(|| {
         let (array, env) = (array.clone(), env.clone());
@@ -181,7 +188,9 @@ async fn live(
         let array = array.clone();
         env.spawn(async move { array.scrub(Pace::default(), &RUN, |_| ()).await })
     });
-    let writers: Vec<_> = (0..WRITERS)
+    // Writers flush all the time, which hides what a rebuild forgot to.
+    let quiet = rebuilding && env.random().is_multiple_of(4);
+    let writers: Vec<_> = (0..if quiet { 0 } else { WRITERS })
         .map(|writer| env.spawn(write_on(env.clone(), array.clone(), model.clone(), writer, steps)))
         .collect();
     for writer in writers {

@@ -1,6 +1,7 @@
 //! Who belongs to an array: what is refused, and members that come, go and return.
 
 use super::*;
+use crate::format::Superblock;
 use crate::{MemberState, Pace, inspect};
 use ashlar_block::Kind;
 use std::sync::atomic::AtomicBool;
@@ -172,6 +173,56 @@ fn halves_that_went_on_alone_are_noticed() {
         }
         let both = refused(&rig, rig.named(), 0).await;
         assert!(both.contains("each say that the other failed"), "{both}");
+    });
+}
+
+#[test]
+fn a_member_that_alone_was_written_to_is_stale_when_the_others_went_on() {
+    with_rig(&[3, 3, 3], 1, async |rig| {
+        rig.create(Level::Raid5).await;
+        fill(&*rig.open().await, |at| at).await;
+        // The power fails while superblocks are written, several times: only the first member gets newer ones.
+        let first = rig.named().remove(0).device;
+        let mut alone: Option<Superblock> = None;
+        for at in 0..2 {
+            let block = first.read(CONTEXT, Lba(at), Blocks(1)).await.expect("a superblock");
+            let found = Superblock::decode(&block).expect("whole");
+            alone = [alone, found].into_iter().flatten().max_by_key(|superblock| superblock.generation);
+        }
+        let mut alone = alone.expect("a label");
+        for _ in 0..5 {
+            alone.generation += 1;
+            let at = Lba(alone.generation % 2);
+            first.write(CONTEXT, at, vec![alone.encode()], Durability::Forced).await.expect("room");
+        }
+        // Its cable comes loose, and the others go on.
+        let others = rig.named().split_off(1);
+        let array = Array::open(&rig.env, others, 1, Options::default()).await.expect("two are enough");
+        fill(&array, |at| at + 1).await;
+        drop(array);
+        let listed = inspect(&rig.named()).await.expect("labels");
+        assert_eq!(listed[0].members[0].state, MemberState::Failed);
+        for _ in 0..3 {
+            let own = Options { verify: crate::Verify::Own, ..Options::default() };
+            let array = rig.open_with(own).await;
+            assert_eq!(states(&array)[0], MemberState::Failed);
+            verify(&array, |at| at + 1).await;
+        }
+    });
+}
+
+#[test]
+fn a_fresh_member_that_has_nothing_yet_is_not_missed() {
+    with_rig(&[3, 3, 3], 1, async |rig| {
+        rig.create(Level::Raid5).await;
+        let array = rig.open().await;
+        fill(&array, |at| at).await;
+        // It is in its place, and the power fails before anybody writes down which device it is.
+        array.replace(1, rig.spare(1), false).await.expect("a fresh disk");
+        drop(array);
+        let array = rig.open().await;
+        assert_eq!(states(&array), [MemberState::Active, MemberState::Failed, MemberState::Active]);
+        verify(&array, |at| at).await;
     });
 }
 
