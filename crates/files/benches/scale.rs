@@ -1,15 +1,16 @@
 //! Many files: how long making, opening, finding and listing take, and how much memory.
 //!
-//! `scale make DIR FILES` fills a pool in a file in `DIR`: half of the files in one directory, the rest by thousands, each
-//! of 100 KiB with a block at its end. `scale use DIR` opens it in a process of its own. Each line of the output is one
-//! figure, as JSON: the row, its unit and its value. `cargo xtask bench scale` runs both.
+//! `scale make ENGINE DIR FILES` fills a pool in a file in `DIR`: half of the files in one directory, the rest by thousands, each
+//! of 100 KiB with a block at its end. `scale use ENGINE DIR` opens it in a process of its own. An engine is `files` or `betr`.
+//! Each line of the output is one figure, as JSON: the row, its unit and its value. `cargo xtask bench scale` runs both.
 
+use ashlar_betr::{Betr, Zones};
 use ashlar_block::Device;
 use ashlar_devices::{FileDevice, OpenOptions};
 use ashlar_env::Env;
 use ashlar_env::real::Real;
-use ashlar_files::{Files, Options};
-use ashlar_pool::{Config, Creation, Pool};
+use ashlar_files::Files;
+use ashlar_pool::{Config, Creation, Pool, Volume};
 use ashlar_units::Bytes as Size;
 use ashlar_vfs::{DirEntry, FileKind, FileSystem, Ino, NewNode, ROOT, WriteMode};
 use bytes::Bytes;
@@ -31,21 +32,61 @@ const AT: u64 = 96 << 10;
 const ENTRIES_PER_PAGE: u64 = 1000;
 const SAMPLES: u64 = 100_000;
 
+/// What the two engines have in common beside files.
+trait Engine: FileSystem + Sized {
+    fn format(volume: &Volume) -> impl Future<Output = ()> + Send;
+    fn start(volume: Volume, read_only: bool) -> impl Future<Output = Arc<Self>> + Send;
+    /// Inodes, and what is wrong.
+    fn audit(&self) -> impl Future<Output = (u64, Vec<String>)> + Send;
+    fn close(&self) -> impl Future<Output = ()> + Send;
+}
+
+impl Engine for Files {
+    async fn format(volume: &Volume) {
+        Files::format(volume, 0, 0).await.expect("formatted");
+    }
+    async fn start(volume: Volume, read_only: bool) -> Arc<Files> {
+        Files::open(volume, ashlar_files::Options { read_only, ..Default::default() }).await.expect("opened")
+    }
+    async fn audit(&self) -> (u64, Vec<String>) {
+        let audit = Files::audit(self).await.expect("audited");
+        (audit.inodes, audit.wrong)
+    }
+    async fn close(&self) {
+        Files::close(self).await.expect("closed");
+    }
+}
+
+impl Engine for Betr {
+    async fn format(volume: &Volume) {
+        Betr::format(volume, 0, 0, Zones::default()).await.expect("formatted");
+    }
+    async fn start(volume: Volume, read_only: bool) -> Arc<Betr> {
+        Betr::open(volume, ashlar_betr::Options { read_only, ..Default::default() }).await.expect("opened")
+    }
+    async fn audit(&self) -> (u64, Vec<String>) {
+        let audit = Betr::audit(self).await.expect("audited");
+        (audit.inodes, audit.wrong)
+    }
+    async fn close(&self) {
+        Betr::close(self).await.expect("closed");
+    }
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    let real = Real::start(2).expect("threads");
-    let env = real.env();
-    match &arguments[..] {
-        [what, at, files] if what == "make" => {
-            let (at, files) = (at.clone(), files.parse().expect("a number of files"));
-            real.block_on(async move { make(&env, Path::new(&at), files).await });
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["make", engine, at, files] => {
+            let files = files.parse().expect("a number of files");
+            match engine {
+                "betr" => make::<Betr>(Path::new(at), files),
+                _ => make::<Files>(Path::new(at), files),
+            }
         }
-        [what, at] if what == "use" => {
-            let at = at.clone();
-            real.block_on(async move { inspect(&env, Path::new(&at)).await });
-        }
+        ["use", "betr", at] => inspect::<Betr>(Path::new(at)),
+        ["use", _, at] => inspect::<Files>(Path::new(at)),
         // `cargo test --benches` and the like: nothing to measure without a place.
-        _ => eprintln!("usage: scale make DIR FILES | scale use DIR"),
+        _ => eprintln!("usage: scale make ENGINE DIR FILES | scale use ENGINE DIR"),
     }
 }
 
@@ -70,7 +111,19 @@ fn node(kind: FileKind) -> NewNode {
     NewNode { kind, permissions: 0o755, uid: 0, gid: 0, device: 0, umask: 0, open: false }
 }
 
-async fn make(env: &Env, at: &Path, count: u64) {
+fn make<F: Engine>(at: &Path, count: u64) {
+    let real = Real::start(2).expect("threads");
+    let (env, at) = (real.env(), at.to_path_buf());
+    real.block_on(async move { make_in::<F>(&env, &at, count).await });
+}
+
+fn inspect<F: Engine>(at: &Path) {
+    let real = Real::start(2).expect("threads");
+    let (env, at) = (real.env(), at.to_path_buf());
+    real.block_on(async move { inspect_in::<F>(&env, &at).await });
+}
+
+async fn make_in<F: Engine>(env: &Env, at: &Path, count: u64) {
     std::fs::create_dir_all(at).expect("made");
     let file = std::fs::File::create(at.join("pool.img")).expect("made");
     file.set_len(DEVICE.0).expect("as long as the device");
@@ -78,8 +131,8 @@ async fn make(env: &Env, at: &Path, count: u64) {
     Pool::create(env, &devices, Creation::default()).await.expect("created");
     let pool = Pool::open(env, devices, Config { memory: MEMORY, ..Config::default() }).await.expect("opened");
     let volume = pool.create_volume("v").await.expect("made");
-    Files::format(&volume, 0, 0).await.expect("formatted");
-    let files = Files::open(volume, Options::default()).await.expect("opened");
+    F::format(&volume).await;
+    let files = F::start(volume, false).await;
     let began = Instant::now();
     let large = files.mkdir(ROOT, b"large", node(FileKind::Directory)).await.expect("made").ino;
     let mut small = ROOT;
@@ -89,17 +142,17 @@ async fn make(env: &Env, at: &Path, count: u64) {
             let name = format!("small {}", index / (2 * FILES_PER_DIRECTORY));
             small = files.mkdir(ROOT, name.as_bytes(), node(FileKind::Directory)).await.expect("made").ino;
         }
-        make_file(&files, if index == 0 { large } else { parent }, index).await;
+        make_file(&*files, if index == 0 { large } else { parent }, index).await;
     }
     files.syncfs().await.expect("synced");
     let seconds = began.elapsed().as_secs_f64();
     report("files made, each with a block", "/s", count as f64 / seconds);
     report("peak memory while making", "bytes", peak_memory());
-    files.close().await.expect("closed");
+    files.close().await;
     pool.close().await.expect("closed");
 }
 
-async fn make_file(files: &Files, parent: Ino, index: u64) {
+async fn make_file(files: &impl FileSystem, parent: Ino, index: u64) {
     let ino = files.create(parent, name(index).as_bytes(), node(FileKind::File)).await.expect("made").ino;
     let data = format!("file {index} ").repeat(4096).into_bytes();
     let data = Bytes::from(data).slice(..4096);
@@ -111,12 +164,12 @@ fn name(index: u64) -> String {
     format!("a file with the number {index}")
 }
 
-async fn inspect(env: &Env, at: &Path) {
+async fn inspect_in<F: Engine>(env: &Env, at: &Path) {
     let began = Instant::now();
     let devices = device(env, at);
     let pool = Pool::open(env, devices, Config { memory: MEMORY, ..Config::default() }).await.expect("opened");
     let volume = pool.volume("v").expect("it was made");
-    let files = Files::open(volume, Options::default()).await.expect("opened");
+    let files = F::start(volume, false).await;
     report("opening", "s", began.elapsed().as_secs_f64());
     report("peak memory after opening", "bytes", peak_memory());
     let large = files.lookup(ROOT, b"large").await.expect("it was made").ino;
@@ -153,7 +206,7 @@ async fn inspect(env: &Env, at: &Path) {
 
     let began = Instant::now();
     for index in count..count + SAMPLES {
-        make_file(&files, large, index).await;
+        make_file(&*files, large, index).await;
     }
     report("files made in it", "/s", SAMPLES as f64 / began.elapsed().as_secs_f64());
     let began = Instant::now();
@@ -164,17 +217,17 @@ async fn inspect(env: &Env, at: &Path) {
     report("peak memory in use", "bytes", peak_memory());
 
     let began = Instant::now();
-    files.close().await.expect("closed");
+    files.close().await;
     let checked = pool.check(|_, _| {}).await.expect("checked");
     assert!(checked.damaged.is_empty() && checked.miscounted.is_empty(), "{checked:?}");
     report("check", "s", began.elapsed().as_secs_f64());
     let volume = pool.volume("v").expect("it was made");
-    let files = Files::open(volume, Options { read_only: true, ..Options::default() }).await.expect("opened");
+    let files = F::start(volume, true).await;
     let began = Instant::now();
-    let audit = files.audit().await.expect("audited");
-    assert!(audit.wrong.is_empty(), "{:?}", audit.wrong.first());
+    let (inodes, wrong) = files.audit().await;
+    assert!(wrong.is_empty(), "{:?}", wrong.first());
     report("audit", "s", began.elapsed().as_secs_f64());
-    report("inodes", "", audit.inodes as f64);
+    report("inodes", "", inodes as f64);
     report("peak memory with check and audit", "bytes", peak_memory());
     pool.close().await.expect("closed");
 }

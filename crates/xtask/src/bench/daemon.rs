@@ -37,9 +37,20 @@ impl<'a> Daemon<'a> {
         self.directory.join("mnt")
     }
 
+    fn process(&self) -> Result<u64, String> {
+        self.status()?["pid"].as_u64().ok_or_else(|| "ashlar status names no process".into())
+    }
+
+    /// Ends the process where it is, as a crash would, and clears the mount away.
+    pub fn kill(self) -> Result<(), String> {
+        let process = self.process()?;
+        quiet(Command::new("kill").arg("-9").arg(process.to_string()))
+        // Dropping it takes down what is left.
+    }
+
     /// Most memory that the process ever had, in bytes.
     pub fn peak_memory(&self) -> Result<f64, String> {
-        let process = self.status()?["pid"].as_u64().ok_or("ashlar status names no process")?;
+        let process = self.process()?;
         peak_memory(process).ok_or_else(|| format!("/proc/{process}/status has no VmHWM"))
     }
 }

@@ -169,7 +169,9 @@ pub static ROWS: [Row; 41] = [
     time("rm -rf", ext4(3.0), |place| place.shell("rm -rf $M/t && sync -f $M")).needs(&["untar"]),
     time("git clone", ext4(2.0), |place| place.shell("git clone -q --no-hardlinks $REPOSITORY $M/clone")).cold(),
     figure("git status warm", ext4(1.4), steps::git_status).needs(&["git clone"]),
-    time("rm -rf of the clone", None, |place| place.shell("rm -rf $M/clone && sync -f $M")).needs(&["git clone"]),
+    time("rm -rf of the clone, cold", None, |place| place.shell("rm -rf $M/clone && sync -f $M"))
+        .cold()
+        .needs(&["git clone"]),
     time("create 10,000 files", ext4(2.0), steps::create).cold(),
     figure("rename a file", None, |place| steps::rename(place, "small/0", "small/0b")).needs(&["create 10,000 files"]),
     figure("rename 10,000 files", None, |place| steps::rename(place, "small", "other")).needs(&["create 10,000 files"]),

@@ -16,6 +16,9 @@ pub struct Options {
     /// Where the pool is: a sparse file of 1 TiB that takes about 700 bytes of the disk for each file.
     #[arg(long, default_value = "/var/tmp")]
     at: PathBuf,
+    /// Which engine keeps them: files or betr.
+    #[arg(long, default_value = "files")]
+    engine: String,
     /// Memory of the daemon.
     #[arg(long, default_value = "512MiB")]
     memory: String,
@@ -45,7 +48,11 @@ pub fn scale(options: &Options) -> Result<(), String> {
 
 fn measure(ashlar: &Path, at: &Path, options: &Options, lines: &mut Vec<Line>) -> Result<(), String> {
     let (place, files) = (at.display().to_string(), options.files.to_string());
-    for arguments in [&["make", &place, &files][..], &["use", &place]] {
+    let engine = options.engine.as_str();
+    if !["files", "betr"].contains(&engine) {
+        return Err(format!("there is no engine {engine:?}; take files or betr"));
+    }
+    for arguments in [&["make", engine, &place, &files][..], &["use", engine, &place]] {
         check_interrupt()?;
         eprintln!("scale {}", arguments.join(" "));
         collect(lines, parse(&said(cargo_bench("ashlar-files", "scale").args(arguments))?)?);
@@ -107,5 +114,14 @@ fn served(ashlar: &Path, at: &Path, options: &Options) -> Result<Vec<Figure>, St
     }
     figure("files made in it", "/s", (SAMPLES / READ_EVERY) as f64 / began.elapsed().as_secs_f64());
     figure("the daemon's peak memory", "bytes", daemon.peak_memory()?);
+
+    daemon.kill()?;
+    let began = Instant::now();
+    let daemon = Daemon::up(ashlar, at, &["--fs", "v", "--memory", &options.memory])?;
+    figure("`ashlar up` after `kill -9`", "s", began.elapsed().as_secs_f64());
+    let last = daemon.mount().join("large").join(format!("new {}", SAMPLES / READ_EVERY / 2));
+    if fs::read(&last).is_ok_and(|bytes| bytes != b"new") {
+        return Err(format!("{} does not hold what was written", last.display()));
+    }
     Ok(figures)
 }
