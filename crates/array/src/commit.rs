@@ -40,6 +40,9 @@ impl Array {
         if work.is_empty() {
             return Ok(());
         }
+        // The caller holds its groups. A write that broke off in them may be in the journal, and be done by the next opening:
+        // nobody may write behind it what it has not seen.
+        self.admit_write()?;
         let journaled = self.options.journal == Journaling::Members;
         let entry = if journaled { Some(self.log(context, crew, &work).await?) } else { None };
         let in_place = if journaled { Durability::Cached } else { durability };
@@ -160,7 +163,8 @@ impl Array {
         {
             let mut roll = self.roll.write();
             let Some(seat) = roll.seats.get(slot) else { return Ok(()) };
-            let Some(member) = seat.member.clone() else { return Ok(()) };
+            // Listed already, unless that broke the array.
+            let Some(member) = seat.member.clone() else { return self.admit_write() };
             let standing = std::mem::replace(&mut roll.seats[slot].listed.standing, Standing::Failed);
             if let Some(zone) = lacking(&self.shape, &roll.seats) {
                 roll.seats[slot].listed.standing = standing;

@@ -281,6 +281,13 @@ mod tests {
         assert!(sum.deaths > 10 && sum.rebuilt > 3 && sum.writes > 1000, "{sum:?}");
     }
 
+    /// What long explorations found: a write behind one that broke off, which the next opening then did first.
+    #[test]
+    fn what_was_found_is_mended() {
+        let found = explore_array(1_795_600_051, ArrayOptions::default());
+        found.unwrap_or_else(|failure| panic!("{failure:?}"));
+    }
+
     #[test]
     fn the_same_seed_gives_the_same_run() {
         let run = || explore_array(8, ArrayOptions { lives: 2, ..ArrayOptions::default() });
