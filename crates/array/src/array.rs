@@ -93,7 +93,26 @@ impl Default for Options {
 #[derive(Clone)]
 pub(crate) struct Seat {
     pub listed: Listed,
+    /// Groups that are durable on a member that is being rebuilt. It may have more, which no superblock says.
+    pub counted: u64,
     pub member: Option<Arc<Member>>,
+}
+
+impl Seat {
+    /// As a superblock lists it; nobody is there yet.
+    pub fn of(listed: &Listed) -> Seat {
+        let counted = if let Standing::Rebuilding { groups } = listed.standing { groups } else { 0 };
+        Seat { listed: *listed, counted, member: None }
+    }
+    /// What superblocks say of it.
+    pub fn durably(&self) -> Listed {
+        match self.listed.standing {
+            Standing::Rebuilding { .. } => {
+                Listed { standing: Standing::Rebuilding { groups: self.counted }, ..self.listed }
+            }
+            _ => self.listed,
+        }
+    }
 }
 
 /// Who is in the array.

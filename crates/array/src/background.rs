@@ -181,7 +181,7 @@ impl Array {
             }
             let mine = &mut roll.seats[slot];
             mine.listed.id = (u128::from(self.env.random()) << 64) | u128::from(self.env.random());
-            mine.listed.standing = Standing::Rebuilding { groups: 0 };
+            (mine.listed.standing, mine.counted) = (Standing::Rebuilding { groups: 0 }, 0);
             mine.member = Some(Arc::new(Member::new(device.device, device.name, self.options.queue)));
         }
         self.welcome(slot);
@@ -239,7 +239,10 @@ impl Array {
             return Err(error.within(format!("member {slot}, which was being rebuilt")));
         }
         let standing = if whole { Standing::Active } else { Standing::Rebuilding { groups } };
-        self.roll.write().seats[slot].listed.standing = standing;
+        {
+            let seat = &mut self.roll.write().seats[slot];
+            (seat.listed.standing, seat.counted) = (standing, groups);
+        }
         self.write_superblocks().await.map(|()| true)
     }
 

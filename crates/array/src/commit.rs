@@ -1,6 +1,6 @@
 //! Carrying out a write: journal, places, flushes; and what happens when a member fails in it.
 
-use crate::array::{Array, Crew, Journaling, Roll, SEQUENCES, Work, lacking};
+use crate::array::{Array, Crew, Journaling, Roll, SEQUENCES, Seat, Work, lacking};
 use crate::format::{PartHead, Standing, Superblock, is_sequence};
 use crate::journal::{Reserved, Wait};
 use crate::member::{Class, Member, all};
@@ -227,7 +227,7 @@ impl Array {
             generation: roll.generation,
             sequence_end: roll.sequence_end,
             salt: self.salt,
-            members: roll.seats.iter().map(|seat| seat.listed).collect(),
+            members: roll.seats.iter().map(Seat::durably).collect(),
         }
     }
 }

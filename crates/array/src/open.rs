@@ -155,7 +155,7 @@ impl Array {
         let groups: Vec<u64> = newest.members.iter().map(|member| member.groups).collect();
         let shape = Shape::new(newest.level, newest.unit, &groups)
             .map_err(|error| Error::corrupt(format!("the superblocks make no array: {error}")))?;
-        let mut seats: Vec<Seat> = newest.members.iter().map(|listed| Seat { listed: *listed, member: None }).collect();
+        let mut seats: Vec<Seat> = newest.members.iter().map(Seat::of).collect();
         for (device, superblock) in &found {
             let seat = &mut seats[superblock.slot];
             if seat.listed.standing == Standing::Failed || superblock.members[superblock.slot].id != seat.listed.id {

@@ -550,6 +550,13 @@ mod tests {
         explored.unwrap_or_else(|failure| panic!("{failure:?}"));
     }
 
+    /// The same: a region whose head could not be written lost a composition that had been committed before the checkpoint.
+    #[test]
+    fn a_head_that_is_damaged_costs_no_object() {
+        let explored = explore_regions(1_796_100_447, RegionOptions::default());
+        explored.unwrap_or_else(|failure| panic!("{failure:?}"));
+    }
+
     #[test]
     fn a_seed_gives_the_same_history() {
         let run = || explore_regions(3, RegionOptions::default()).expect("it holds");

@@ -115,8 +115,9 @@ impl Shared {
         for (done, number) in (0..).zip(&wanted) {
             progress(done, wanted.len() as u64);
             let number = *number;
-            let tally = tallies.as_ref().map(|tallies| tallies[number as usize]);
-            missing.extend(self.check_region(writer, number, tally, repair, &mut checked).await?);
+            let search =
+                tallies.as_ref().map_or(Search::ByBitmaps, |tallies| Search::ByTally(tallies[number as usize]));
+            missing.extend(self.check_region(writer, number, search, repair, &mut checked).await?);
             self.space.lock().forget(self.memory.regions(&self.config));
         }
         if !missing.is_empty() {
@@ -126,13 +127,12 @@ impl Shared {
         Ok(checked)
     }
 
-    /// Checks a region; gives the objects that the table has there and that are not there. Where a tally of the table is given,
-    /// it decides whether any are to be looked for; else the bitmaps do, so that a region costs the same on a disk of any size.
-    async fn check_region(
+    /// Checks a region; gives the objects that the table has there and that are not there.
+    pub(crate) async fn check_region(
         &self,
         writer: &mut Writer,
         number: u32,
-        tally: Option<Tally>,
+        search: Search,
         repair: bool,
         checked: &mut Checked,
     ) -> Result<BTreeSet<u128>, BlockError> {
@@ -195,7 +195,11 @@ impl Shared {
             checked.problems.push(format!("region {number}: its bitmaps are not those of its onodes"));
         }
         let here: BTreeSet<u128> = live.iter().map(|onode| onode.id).collect();
-        let complete = tally.map_or(agrees, |tally| tally == Tally::of(&here));
+        let complete = match search {
+            Search::ByTally(tally) => tally == Tally::of(&here),
+            Search::ByBitmaps => agrees,
+            Search::Not => true,
+        };
         let missing = match complete {
             true => BTreeSet::new(),
             false => self.table_of(number).await?.into_iter().filter(|id| !here.contains(id)).collect(),
@@ -347,9 +351,20 @@ impl Shared {
     }
 }
 
+/// What decides whether objects that the table has in a region are looked for in all of the table.
+#[derive(Clone, Copy)]
+pub(crate) enum Search {
+    /// Whether they are those of this tally.
+    ByTally(Tally),
+    /// Whether the bitmaps are right, so that a region costs the same on a disk of any size.
+    ByBitmaps,
+    /// They are not: opening a store must not take longer the larger it is.
+    Not,
+}
+
 /// A set of objects, as far as it takes to tell two apart: their number, and the sum of their keyed hashes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Tally {
+pub(crate) struct Tally {
     count: u64,
     sum: u128,
 }

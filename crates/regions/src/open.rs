@@ -1,6 +1,7 @@
 //! Making a store, and opening one.
 
 use crate::Regions;
+use crate::check::{Checked, Search};
 use crate::checkpoint::{newest_superblock, write_superblock};
 use crate::disk::{Disk, UPKEEP};
 use crate::format::{MapEntry, Page, Superblock, VERSION, decode_map, encode_map};
@@ -136,7 +137,7 @@ impl Regions {
             superblock.commit -= 1;
             superblock.epoch -= 1;
         }
-        let (redo, report) = recover(&disk, &mut space.regions, log, memory.without).await?;
+        let (redo, mut report) = recover(&disk, &mut space.regions, log, memory.without).await?;
         let number = (superblock.epoch << NUMBER_BITS).max(superblock.generation).max(redo.number);
         let share = memory.bytes.0 / 4;
         let shared = Arc::new(Shared {
@@ -173,7 +174,14 @@ impl Regions {
             _guard: guard,
             disk,
         });
+        let headless = redo.headless.clone();
         shared.redo(redo, &report.regions).await?;
+        for number in headless {
+            let mut writer = shared.writer.lock().await;
+            let mut checked = Checked::default();
+            shared.check_region(&mut writer, number, Search::Not, true, &mut checked).await?;
+            report.damage.extend(checked.damaged.iter().map(|name| format!("{name}: its contents are damaged")));
+        }
         let objects = {
             let space = shared.space.lock();
             let holds = |kind: Kind| matches!(kind, Kind::Large | Kind::Small);

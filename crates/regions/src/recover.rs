@@ -51,6 +51,8 @@ pub struct Redo {
     pub pages: Vec<Lba>,
     /// Copies that the bitmaps do not have any more.
     pub retired: BTreeSet<(Place, u64)>,
+    /// Regions that were written since the checkpoint and whose bitmaps of then are lost.
+    pub headless: Vec<u32>,
     /// The highest number seen.
     pub number: u64,
 }
@@ -149,8 +151,20 @@ pub async fn recover(
         let Some(region) = regions.get_mut(*number as usize) else { continue };
         report.regions.push(*number);
         let shape = &disk.layout.shape_of(*number);
-        let (head, base) = base_of(disk, *number, *kind, *birth, &region.entry, &mut report).await;
-        region.entry = MapEntry { kind: *kind, birth: *birth, corrupt: region.entry.corrupt, ..region.entry };
+        let (head, base) = match base_of(disk, *number, *kind, *birth, &region.entry).await {
+            Some(found) => found,
+            None => {
+                report
+                    .damage
+                    .push(format!("region {number}: its head is damaged; what it held is found by its onodes"));
+                redo.headless.push(*number);
+                (empty_head(disk, *number, *kind, *birth), region.entry.generation)
+            }
+        };
+        // Which blocks of nodes are taken nothing else says: no more go there.
+        let is_lost = *kind == Kind::Table && redo.headless.last() == Some(number);
+        region.entry =
+            MapEntry { kind: *kind, birth: *birth, corrupt: region.entry.corrupt || is_lost, ..region.entry };
         if *kind == Kind::Table || *kind == Kind::Free {
             install(region, head, shape, Vec::new());
             continue;
@@ -219,29 +233,16 @@ fn empty_head(disk: &Disk, region: u32, kind: Kind, birth: u64) -> Head {
     Head { store: disk.store, region, kind, birth, generation: 0, commit: 0, slots, blocks }
 }
 
-/// The head that an opened region had at the checkpoint; an empty one if it took its kind since. And whether it is to be
-/// trusted: if not, all its onodes count as new.
-async fn base_of(
-    disk: &Disk,
-    number: u32,
-    kind: Kind,
-    birth: u64,
-    entry: &MapEntry,
-    report: &mut Recovered,
-) -> (Head, u64) {
+/// The head that an opened region had at the checkpoint, and up to which number its bitmaps know copies; an empty one if it
+/// took its kind since. `None` if it is damaged: whether an older copy counts is then for the lookup table to say, when it
+/// knows all newer ones.
+async fn base_of(disk: &Disk, number: u32, kind: Kind, birth: u64, entry: &MapEntry) -> Option<(Head, u64)> {
     if (entry.kind, entry.birth) != (kind, birth) {
-        return (empty_head(disk, number, kind, birth), 0);
+        return Some((empty_head(disk, number, kind, birth), 0));
     }
-    match disk.head(number, entry.head).await {
-        Ok(head) if head.generation == entry.generation && head.birth == birth => {
-            let generation = head.generation;
-            (head, generation)
-        }
-        Ok(_) | Err(_) => {
-            report.damage.push(format!("region {number}: its head is damaged; it follows from its onodes"));
-            (empty_head(disk, number, kind, birth), 0)
-        }
-    }
+    let head = disk.head(number, entry.head).await.ok()?;
+    let generation = head.generation;
+    (generation == entry.generation && head.birth == birth).then_some((head, generation))
 }
 
 /// Sets what a region holds.

@@ -43,6 +43,53 @@ fn a_scribbled_head_costs_nothing_but_its_own_repair() {
 }
 
 #[test]
+fn heads_that_are_lost_with_the_power_bring_nothing_back_and_free_nothing() {
+    for kind in [Kind::Large, Kind::Small] {
+        run(1, move |env| async move {
+            let mut scene = scene(env).await;
+            let store = scene.open().await;
+            // Old copies lie where new ones may go: some objects change, some end, and a checkpoint forgets how.
+            for number in 0..60 {
+                let name = scene.name(&format!("object {number}"));
+                if number < 40 {
+                    scene.put(&store, &name, number + 1000).await;
+                } else {
+                    store.delete(&name, Change::default()).await.expect("it is there");
+                    scene.objects.remove(&name);
+                }
+            }
+            store.checkpoint().await.expect("room");
+            for number in 200..240 {
+                let name = scene.name(&format!("object {number}"));
+                scene.put(&store, &name, number).await;
+            }
+            store.sync().await.expect("a device");
+            let regions = scene.regions_of(&store, kind).await;
+            drop(store);
+            for region in regions {
+                scene.scribble(scene.layout.head(region, 0), 2 * scene.layout.shape.head).await;
+            }
+            let (store, report) = scene.open_with_report().await;
+            assert!(!report.damage.is_empty(), "it is told");
+            let all = scene.objects.len();
+            let sound = async |scene: &Scene, store: &Regions| {
+                assert_eq!(scene.read_all(store).await, (scene.objects.len(), vec![]));
+                assert_eq!(scene.listed(store).await.len(), scene.objects.len(), "nothing came back");
+                assert_eq!(store.usage().objects, scene.objects.len() as u64);
+            };
+            sound(&scene, &store).await;
+            // What was written since lies in regions that are whole again: nothing is put over what they hold.
+            for number in 240..300 {
+                let name = scene.name(&format!("object {number}"));
+                scene.put(&store, &name, number).await;
+            }
+            assert_eq!(scene.objects.len(), all + 60);
+            sound(&scene, &store).await;
+        });
+    }
+}
+
+#[test]
 fn a_scribbled_onode_is_one_lost_object_with_a_name() {
     for kind in [Kind::Large, Kind::Small] {
         run(2, move |env| async move {

@@ -7,7 +7,7 @@ use ashlar_devices::Memory as Ram;
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
 use ashlar_objects::{Condition, Engine, List, Name, Put, Stat};
-use ashlar_regions::{Config, Kind, Layout, Memory, Regions, Status, format};
+use ashlar_regions::{Config, Kind, Layout, Memory, Recovered, Regions, Status, format};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes as Size, Lba};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -46,17 +46,32 @@ pub async fn scene(env: Env) -> Scene {
     let mut objects = BTreeMap::new();
     for number in 0..200u32 {
         let name = Name::new(format!("object {number}").into_bytes()).expect("a name");
-        let len = [65_536, 30_000, 9000, 100][number as usize % 4];
-        let data: Vec<u8> = (0..len).map(|at| (at as u32 * 31 + number * 7 + at as u32 / 251) as u8).collect();
-        let stat = store.put(&name, vec![data.clone().into()], Put::default()).await.expect("room");
-        objects.insert(name, (stat, data));
+        objects.insert(name.clone(), put(&store, &name, number).await);
     }
     store.close().await.expect("close");
     let layout = Layout::new(CAPACITY, &CONFIG).expect("a layout");
     Scene { env, device, layout, objects }
 }
 
+/// Puts an object that follows from a number: large, small or tiny.
+async fn put(store: &Regions, name: &Name, number: u32) -> (Stat, Vec<u8>) {
+    let len = [65_536, 30_000, 9000, 100][number as usize % 4];
+    let data: Vec<u8> = (0..len).map(|at| (at as u32 * 31 + number * 7 + at as u32 / 251) as u8).collect();
+    let stat = store.put(name, vec![data.clone().into()], Put::default()).await.expect("room");
+    (stat, data)
+}
+
 impl Scene {
+    /// Puts one more object, or another in the place of one.
+    pub async fn put(&mut self, store: &Regions, name: &Name, number: u32) {
+        self.objects.insert(name.clone(), put(store, name, number).await);
+    }
+
+    pub async fn open_with_report(&self) -> (Regions, Recovered) {
+        let opened = Regions::open_with_report(&self.env, self.device.clone(), Memory::default());
+        opened.await.expect("a store")
+    }
+
     pub async fn open(&self) -> Regions {
         Regions::open(&self.env, self.device.clone(), Memory::default()).await.expect("a store")
     }
