@@ -22,9 +22,13 @@ use ashlar_index::{Errands, Key, Tree, prefix_end};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
 
 /// Live bytes that one round moves, about.
 const ROUND_BYTES: u64 = 8 << 20;
+/// For so long a round waits for those who share extents.
+const SHARING_PATIENCE: Duration = Duration::from_millis(100);
 /// Moves in one transaction: at worst, each logs 16 runs with 32 checksums, 2,700 bytes, of the 512 KiB that it may.
 const MOVES_PER_COMMIT: usize = 128;
 
@@ -71,18 +75,20 @@ impl Pool {
             }
             self.back_references(*uid, &mut living).await?;
         }
-        match self.copy(living).await {
+        let moved = match self.copy(living).await {
             // No log for the moves. Copies that nothing points at are free after a checkpoint.
             Err(error) if error.kind() == Kind::NoSpace => return Ok(false),
             copied => copied?,
-        }
+        };
         // Moves are messages, and what they leave is free when they have met the leaves. While the copies are in the reserve that
         // is now: else a round takes space and gains none, and the next finds no room.
         let thorough = shared.space.is_overdrawn();
         self.checkpoint_locked(Chores { errands, thorough, ..Chores::default() }).await?;
         shared.release_drained();
-        shared.space.note_cleaned(&victims);
-        Ok(shared.space.emptying() > before)
+        if moved {
+            shared.space.note_cleaned(&victims);
+        }
+        Ok(moved && shared.space.emptying() > before)
     }
 
     /// What under `key` still refers to the extent at `place` and belongs to the volume alone.
@@ -143,8 +149,9 @@ impl Pool {
         Ok(items)
     }
 
-    /// Copies extents to the cold stream, durably, and points the map at the copies. As many as there is room for.
-    async fn copy(&self, living: Vec<Living>) -> Result<()> {
+    /// Copies extents to the cold stream, durably, and points the map at the copies. As many as there is room for; false if
+    /// they may not move now.
+    async fn copy(&self, living: Vec<Living>) -> Result<bool> {
         let shared = &self.0;
         let mut moves = Vec::new();
         'full: for Living { tree, key, runs } in living {
@@ -184,15 +191,21 @@ impl Pool {
             }
         }
         if moves.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         shared.seal_side(Stream::Cold).await?;
         if shared.keeps(Rule::CopyBeforeMove) {
             shared.flush_devices().await?;
         }
+        let _alone = match shared.keeps(Rule::StillWhileSharing) {
+            true => match self.alone().await {
+                None => return Ok(false), // nothing points at the copies: the round's checkpoint frees them
+                alone => alone,
+            },
+            false => None,
+        };
         let bytes: u64 = moves.iter().map(|(.., copy)| copy.weight()).sum();
         shared.moved.fetch_add(bytes, Ordering::Relaxed);
-        let _still = if shared.keeps(Rule::StillWhileSharing) { Some(shared.moving.write().await) } else { None };
         for moves in moves.chunks(MOVES_PER_COMMIT) {
             match self.relocate(moves, Arc::default()) {
                 // A node that the decisions need is not in memory. One by one, since the cache may not have room for all.
@@ -208,7 +221,19 @@ impl Pool {
                 other => other?,
             }
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Nobody shares extents, which must not move meanwhile. `None` if whoever does so does not come to an end soon: for its
+    /// commit it may need the space that this very round is to gain.
+    async fn alone(&self) -> Option<tokio::sync::RwLockWriteGuard<'_, ()>> {
+        let mut alone = std::pin::pin!(self.0.moving.write());
+        let mut patience = std::pin::pin!(self.0.env.sleep(SHARING_PATIENCE));
+        std::future::poll_fn(|context| match alone.as_mut().poll(context) {
+            Poll::Ready(guard) => Poll::Ready(Some(guard)),
+            Poll::Pending => patience.as_mut().poll(context).map(|()| None),
+        })
+        .await
     }
 
     /// Points the map at copies, in one transaction. `Retry`: a node is missing that is neither cached nor held.

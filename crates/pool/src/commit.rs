@@ -190,7 +190,10 @@ impl Pool {
             }
         };
         shared.start_writes(sealed);
-        if txn.deletes_only {
+        let deletes_only = txn.deletes_only;
+        // What it kept still may move: a checkpoint may have to wait for a round of cleaning that moves it.
+        drop(txn);
+        if deletes_only {
             shared.deleted.store(true, Ordering::Release);
         }
         if shared.note_pending() {

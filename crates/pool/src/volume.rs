@@ -106,10 +106,14 @@ impl Volume {
     }
 
     /// Makes `count` blocks at `to` of `target` read as those at `from` do, in `txn`, without copying: both share the
-    /// extents from then on. The caller keeps the source unchanged until the transaction is committed. The ranges must
-    /// not overlap.
+    /// extents from then on. The caller keeps the source unchanged until the transaction is committed, which should be
+    /// soon, since nothing moves meanwhile. The ranges must not overlap.
     pub async fn share(&self, txn: &mut Txn, from: Lba, target: &Volume, to: Lba, count: Blocks) -> Result<()> {
         if txn.still.is_none() {
+            // While something is kept still cleaning may gain nothing: what is wanted of it comes before.
+            if self.pool.0.space.shortage() > 0 {
+                self.pool.clean().await?;
+            }
             txn.still = Some(Arc::new(self.pool.0.moving.clone().read_owned().await));
         }
         let runs = self.runs(from, count).await?;

@@ -4,8 +4,10 @@ use ashlar_block::Device;
 use ashlar_devices::Memory;
 use ashlar_env::sim::{Schedule, Sim};
 use ashlar_pool::{Config, Creation, Pool, Txn, Volume};
-use ashlar_units::{Blocks, Bytes as Size};
+use ashlar_units::{Blocks, Bytes as Size, Lba};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// So many keys of such a size make a tree with interior nodes, and the last of them stay pending there.
 const KEYS: u64 = 200;
@@ -74,7 +76,7 @@ fn cleaning_ends_when_the_cache_has_no_room() {
             let mut txn = Txn::new();
             for at in 0..20u64 {
                 if round == 0 || at % 4 != 0 {
-                    volume.write(&mut txn, ashlar_units::Lba(at * 32), &vec![round ^ at as u8; 9000].into());
+                    volume.write(&mut txn, Lba(at * 32), &vec![round ^ at as u8; 9000].into());
                 }
             }
             volume.commit(txn).await.expect("committed");
@@ -83,6 +85,45 @@ fn cleaning_ends_when_the_cache_has_no_room() {
         let before = pool.status().moved;
         while pool.clean().await.expect("cleaned") {}
         assert!(pool.status().moved > before, "there was something to move");
+        clean_check(&pool).await;
+    });
+}
+
+#[test]
+fn cleaning_does_not_wait_for_ever_for_those_who_share() {
+    run(Size::mib(8), |pool| async move {
+        let volume = pool.create_volume("v").await.expect("made");
+        put(&volume, 0..KEYS, 0).await;
+        for round in 0..6u8 {
+            let mut txn = Txn::new();
+            for at in 0..20u64 {
+                if round == 0 || at % 4 != 0 {
+                    volume.write(&mut txn, Lba(at * 32), &vec![round ^ at as u8; 9000].into());
+                }
+            }
+            volume.commit(txn).await.expect("committed");
+            put(&volume, (0..KEYS).step_by(3), round).await;
+        }
+        // A transaction keeps its references still, and its commit would wait for the space that cleaning is to gain.
+        let mut txn = Txn::new();
+        volume.share(&mut txn, Lba(0), &volume, Lba(10_000), Blocks(3)).await.expect("shared");
+        let before = pool.status().moved;
+        let cleaned = Arc::new(AtomicBool::new(false));
+        pool.env().spawn({
+            let (pool, cleaned) = (pool.clone(), cleaned.clone());
+            async move {
+                while pool.clean().await.expect("cleaned") {}
+                cleaned.store(true, Ordering::Relaxed);
+            }
+        });
+        pool.env().sleep(Duration::from_secs(10)).await;
+        assert!(cleaned.load(Ordering::Relaxed), "cleaning waits for a transaction that may wait for it");
+        assert_eq!(pool.status().moved, before, "and moves nothing meanwhile");
+        volume.commit(txn).await.expect("committed");
+        while pool.clean().await.expect("cleaned") {}
+        assert!(pool.status().moved > before, "now there is something to move");
+        let (copy, original) = (volume.read(Lba(10_000), Blocks(3)).await, volume.read(Lba(0), Blocks(3)).await);
+        assert_eq!(copy.expect("read"), original.expect("read"));
         clean_check(&pool).await;
     });
 }

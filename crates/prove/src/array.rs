@@ -129,8 +129,8 @@ async fn history(env: Env, seed: u64, options: ArrayOptions) -> Found<ArrayOutco
         rack.after_cut(&Power::default(), None);
         outcome.cuts += 1;
         // Whoever leaves one out looks first who failed.
-        let labels = inspect(&rack.named()).await.map_err(|error| within(format!("labels after the cut: {error}")))?;
-        outcome.deaths += note_dead(labels.into_iter().flat_map(|array| array.members), &mut dead);
+        let labels = labels(&rack).await.map_err(|error| within(format!("labels after the cut: {error}")))?;
+        outcome.deaths += note_dead(labels, &mut dead);
         let left_out =
             (tolerance > dead.len() && env.random().is_multiple_of(2)).then(|| env.random() as usize % members);
         let mut devices = rack.named();
@@ -145,6 +145,20 @@ async fn history(env: Env, seed: u64, options: ArrayOptions) -> Found<ArrayOutco
         }
     }
     Ok(outcome)
+}
+
+/// Members as the label that counts says that they stand, and as each says of itself: one that has not heard yet that it is
+/// rebuilt cannot do without those that have.
+async fn labels(rack: &Rack) -> ashlar_block::Result<Vec<MemberStatus>> {
+    let named = rack.named();
+    let mut labels = inspect(&named).await?;
+    for device in &named {
+        labels.extend(inspect(std::slice::from_ref(device)).await?.into_iter().map(|mut alone| {
+            alone.members.retain(|member| member.device.is_some());
+            alone
+        }));
+    }
+    Ok(labels.into_iter().flat_map(|array| array.members).collect())
 }
 
 /// Notes who is not active; gives how many were before.
