@@ -179,7 +179,11 @@ impl Regions {
         for number in headless {
             let mut writer = shared.writer.lock().await;
             let mut checked = Checked::default();
+            let was_condemned = shared.space.lock().regions[number as usize].entry.corrupt;
             shared.check_region(&mut writer, number, Search::Not, true, &mut checked).await?;
+            if was_condemned {
+                shared.condemn(number); // what it holds is known again, and its place is as bad as before
+            }
             report.damage.extend(checked.damaged.iter().map(|name| format!("{name}: its contents are damaged")));
         }
         let objects = {

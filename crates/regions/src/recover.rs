@@ -51,7 +51,7 @@ pub struct Redo {
     pub pages: Vec<Lba>,
     /// Copies that the bitmaps do not have any more.
     pub retired: BTreeSet<(Place, u64)>,
-    /// Regions that were written since the checkpoint and whose bitmaps of then are lost.
+    /// Regions that changed since the checkpoint and whose bitmaps of then are lost.
     pub headless: Vec<u32>,
     /// The highest number seen.
     pub number: u64,
@@ -221,7 +221,9 @@ pub async fn recover(
         let Some(region) = regions.get_mut(number as usize).filter(|_| !opened.contains_key(&number)) else {
             continue;
         };
-        retire_in(disk, number, region, &copies, &mut report).await?;
+        if !retire_in(disk, number, region, &copies, &mut report).await? {
+            redo.headless.push(number);
+        }
     }
     redo.retired = retired;
     Ok((redo, report))
@@ -233,7 +235,7 @@ fn empty_head(disk: &Disk, region: u32, kind: Kind, birth: u64) -> Head {
     Head { store: disk.store, region, kind, birth, generation: 0, commit: 0, slots, blocks }
 }
 
-/// The head that an opened region had at the checkpoint, and up to which number its bitmaps know copies; an empty one if it
+/// The head that a region had at the checkpoint, and up to which number its bitmaps know copies; an empty one if it
 /// took its kind since. `None` if it is damaged: whether an older copy counts is then for the lookup table to say, when it
 /// knows all newer ones.
 async fn base_of(disk: &Disk, number: u32, kind: Kind, birth: u64, entry: &MapEntry) -> Option<(Head, u64)> {
@@ -264,23 +266,21 @@ pub fn install(region: &mut Region, mut head: Head, shape: &Shape, live: Vec<Ono
     region.changed = true;
 }
 
-/// Takes retired copies out of the bitmaps of a region that was not written.
+/// Takes retired copies out of the bitmaps of a region that was not written; false if these are lost.
 async fn retire_in(
     disk: &Disk,
     number: u32,
     region: &mut Region,
     copies: &[(u32, u64)],
     report: &mut Recovered,
-) -> Result<()> {
+) -> Result<bool> {
     let entry = region.entry;
     if entry.kind == Kind::Free {
-        return Ok(());
+        return Ok(true);
     }
-    let Ok(mut head) = disk.head(number, entry.head).await else {
-        report.damage.push(format!("region {number}: its head is damaged; repair it with `check --region {number}`"));
-        region.entry.corrupt = true;
-        region.changed = true;
-        return Ok(());
+    let Some((mut head, _)) = base_of(disk, number, entry.kind, entry.birth, &entry).await else {
+        report.damage.push(format!("region {number}: its head is damaged; what it held is found by its onodes"));
+        return Ok(false);
     };
     for (slot, generation) in copies {
         let place = Place { region: number, slot: *slot };
@@ -305,7 +305,7 @@ async fn retire_in(
     let (bytes, hidden) = (region.entry.bytes, region.entry.hidden);
     install(region, head, &disk.layout.shape_of(number), Vec::new());
     (region.entry.bytes, region.entry.hidden) = (bytes, hidden);
-    Ok(())
+    Ok(true)
 }
 
 /// Reading the onodes of a region.
