@@ -551,10 +551,11 @@ mod tests {
     }
 
     /// The same: a region whose head could not be written lost a composition that had been committed before the checkpoint,
-    /// and one that only gave up copies was taken to hold what an older head had said.
+    /// one that only gave up copies was taken to hold what an older head had said, and one whose bitmaps could not be had
+    /// counted what it had given up.
     #[test]
     fn a_head_that_is_damaged_costs_no_object() {
-        for seed in [1_796_100_447, 1_796_400_267] {
+        for seed in [1_796_100_447, 1_796_400_267, 1_796_601_273] {
             explore_regions(seed, RegionOptions::default()).unwrap_or_else(|failure| panic!("{failure:?}"));
         }
     }

@@ -325,8 +325,13 @@ impl Space {
 
     /// The copy in this place does not count any more; it may not be reused yet.
     pub fn quarantine(&mut self, place: Place, hidden: bool) {
-        let region = &mut self.regions[place.region as usize];
-        region.quarantined += 1;
+        self.regions[place.region as usize].quarantined += 1;
+        self.uncount(place.region, hidden);
+    }
+
+    /// Counts an object less in a region, of which perhaps too little is known to give its place back.
+    pub fn uncount(&mut self, region: u32, hidden: bool) {
+        let region = &mut self.regions[region as usize];
         region.entry.live = region.entry.live.saturating_sub(1);
         region.entry.hidden = region.entry.hidden.saturating_sub(u32::from(hidden));
     }

@@ -263,7 +263,9 @@ impl Shared {
             }
             // Its blocks stay taken until the region is repaired.
             Err(error) if is_damage(&error) => {
-                self.condemn(entry.place.region);
+                let mut space = self.space.lock();
+                space.condemn(entry.place.region);
+                space.uncount(entry.place.region, hidden);
                 Ok(())
             }
             Err(error) => Err(error),
