@@ -37,6 +37,8 @@ const CONFIG: Config = Config {
     force: false,
 };
 const TASKS: u64 = 4;
+/// Chance that a write into a region fails on a bad device.
+const REFUSED_OFTEN: f64 = 0.3;
 /// Names of each task.
 const NAMES: u64 = 6;
 
@@ -49,7 +51,7 @@ pub struct RegionOptions {
     pub steps: u64,
     /// A rule to break.
     pub without: Option<Rule>,
-    /// Chance that a write into a region fails, in every third seed.
+    /// Chance that a write into a region fails, in every third seed; in every fifteenth it is higher.
     pub refused: f64,
 }
 
@@ -120,7 +122,9 @@ async fn history(env: Env, seed: u64, options: RegionOptions) -> Found<RegionOut
     let mut medium = Arc::new(PowerCut::new(capacity, env.clone(), Duration::from_micros(50)));
     let device = |medium: &Arc<PowerCut>| medium.clone() as Device;
     format(&env, &device(&medium), CONFIG).await.map_err(text)?;
-    let refuses = seed.is_multiple_of(3).then_some(refusal(capacity, options.refused)?);
+    // Some devices refuse so much that what they did of it all the same is met again.
+    let chance = if seed.is_multiple_of(15) { REFUSED_OFTEN } else { options.refused };
+    let refuses = seed.is_multiple_of(3).then_some(refusal(capacity, chance)?);
     let memory = Memory { bytes: Size::kib(512), without: options.without };
     let mut outcome = RegionOutcome::default();
     let mut world = World::default();
