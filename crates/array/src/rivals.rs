@@ -19,17 +19,18 @@ pub(crate) struct Rivals {
 pub(crate) fn counting(found: &[&Superblock]) -> Result<usize, Rivals> {
     let mut order: Vec<usize> = (0..found.len()).collect();
     order.sort_by_key(|place| std::cmp::Reverse(found[*place].generation));
-    let mut rivals = None;
+    let mut rivals = Rivals { one: 0, other: 0 };
     for place in order {
         let mine = found[place];
-        let Some(theirs) = found.iter().find(|one| fails(one, mine) && in_force(one, found)) else { return Ok(place) };
-        let both = Rivals { one: mine.slot, other: theirs.slot };
-        if fails(mine, theirs) && in_force(mine, found) {
-            return Err(both);
+        let mut against = found.iter().filter(|one| fails(one, mine) && in_force(one, found)).peekable();
+        let Some(theirs) = against.peek() else { return Ok(place) };
+        rivals = Rivals { one: mine.slot, other: theirs.slot };
+        if let Some(theirs) = against.find(|theirs| fails(mine, theirs) && in_force(mine, found)) {
+            return Err(Rivals { one: mine.slot, other: theirs.slot });
         }
-        rivals = rivals.or(Some(both));
     }
-    Err(rivals.unwrap_or(Rivals { one: 0, other: 0 }))
+    // Everybody is listed as failed by somebody else.
+    Err(rivals)
 }
 
 /// Whether a superblock lists the member that bears another as failed.

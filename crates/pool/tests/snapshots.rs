@@ -66,22 +66,27 @@ fn destroying_a_volume_leaves_the_nodes_of_snapshots_alone() {
     });
 }
 
+/// Fills segments with keys and extents of which most are replaced, so that there is something to move.
+async fn scatter(volume: &Volume) {
+    put(volume, 0..KEYS, 0).await;
+    for round in 0..6u8 {
+        let mut txn = Txn::new();
+        for at in 0..20u64 {
+            if round == 0 || at % 4 != 0 {
+                volume.write(&mut txn, Lba(at * 32), &vec![round ^ at as u8; 9000].into());
+            }
+        }
+        volume.commit(txn).await.expect("committed");
+        put(volume, (0..KEYS).step_by(3), round).await;
+    }
+}
+
 #[test]
 fn cleaning_ends_when_the_cache_has_no_room() {
     // So little that no node is ever cached.
     run(Size::kib(64), |pool| async move {
         let volume = pool.create_volume("v").await.expect("made");
-        put(&volume, 0..KEYS, 0).await;
-        for round in 0..6u8 {
-            let mut txn = Txn::new();
-            for at in 0..20u64 {
-                if round == 0 || at % 4 != 0 {
-                    volume.write(&mut txn, Lba(at * 32), &vec![round ^ at as u8; 9000].into());
-                }
-            }
-            volume.commit(txn).await.expect("committed");
-            put(&volume, (0..KEYS).step_by(3), round).await;
-        }
+        scatter(&volume).await;
         let before = pool.status().moved;
         while pool.clean().await.expect("cleaned") {}
         assert!(pool.status().moved > before, "there was something to move");
@@ -93,17 +98,7 @@ fn cleaning_ends_when_the_cache_has_no_room() {
 fn cleaning_does_not_wait_for_ever_for_those_who_share() {
     run(Size::mib(8), |pool| async move {
         let volume = pool.create_volume("v").await.expect("made");
-        put(&volume, 0..KEYS, 0).await;
-        for round in 0..6u8 {
-            let mut txn = Txn::new();
-            for at in 0..20u64 {
-                if round == 0 || at % 4 != 0 {
-                    volume.write(&mut txn, Lba(at * 32), &vec![round ^ at as u8; 9000].into());
-                }
-            }
-            volume.commit(txn).await.expect("committed");
-            put(&volume, (0..KEYS).step_by(3), round).await;
-        }
+        scatter(&volume).await;
         // A transaction keeps its references still, and its commit would wait for the space that cleaning is to gain.
         let mut txn = Txn::new();
         volume.share(&mut txn, Lba(0), &volume, Lba(10_000), Blocks(3)).await.expect("shared");

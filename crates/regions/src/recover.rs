@@ -151,18 +151,13 @@ pub async fn recover(
         let Some(region) = regions.get_mut(*number as usize) else { continue };
         report.regions.push(*number);
         let shape = &disk.layout.shape_of(*number);
-        let (head, base) = match base_of(disk, *number, *kind, *birth, &region.entry).await {
-            Some(found) => found,
-            None => {
-                report
-                    .damage
-                    .push(format!("region {number}: its head is damaged; what it held is found by its onodes"));
-                redo.headless.push(*number);
-                (empty_head(disk, *number, *kind, *birth), region.entry.generation)
-            }
-        };
-        // Which blocks of nodes are taken nothing else says: no more go there.
-        let is_lost = *kind == Kind::Table && redo.headless.last() == Some(number);
+        let known = base_of(disk, *number, *kind, *birth, &region.entry).await;
+        // Which blocks of nodes are taken nothing but a head says: no more go there.
+        let is_lost = known.is_none() && *kind == Kind::Table;
+        if known.is_none() {
+            redo.headless.push(*number);
+        }
+        let (head, base) = known.unwrap_or_else(|| (empty_head(disk, *number, *kind, *birth), region.entry.generation));
         region.entry =
             MapEntry { kind: *kind, birth: *birth, corrupt: region.entry.corrupt || is_lost, ..region.entry };
         if *kind == Kind::Table || *kind == Kind::Free {
@@ -225,6 +220,8 @@ pub async fn recover(
             redo.headless.push(number);
         }
     }
+    let lost_head = |number: &u32| format!("region {number}: its head is damaged; what it held is found by its onodes");
+    report.damage.extend(redo.headless.iter().map(lost_head));
     redo.retired = retired;
     Ok((redo, report))
 }
@@ -279,7 +276,6 @@ async fn retire_in(
         return Ok(true);
     }
     let Some((mut head, _)) = base_of(disk, number, entry.kind, entry.birth, &entry).await else {
-        report.damage.push(format!("region {number}: its head is damaged; what it held is found by its onodes"));
         return Ok(false);
     };
     for (slot, generation) in copies {

@@ -2,9 +2,10 @@
 
 use crate::bench::daemon::Daemon;
 use crate::bench::library::{Figure, Line, cargo_bench, collect, parse, show};
-use crate::bench::{catch_signals, check_interrupt, machine, said};
+use crate::bench::{catch_signals, check_interrupt, machine, quiet, said};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Instant;
 
 /// What to make.
@@ -115,12 +116,14 @@ fn served(ashlar: &Path, at: &Path, options: &Options) -> Result<Vec<Figure>, St
     figure("files made in it", "/s", (SAMPLES / READ_EVERY) as f64 / began.elapsed().as_secs_f64());
     figure("the daemon's peak memory", "bytes", daemon.peak_memory()?);
 
+    // The kernel's cache dies with the daemon: what is looked for afterwards is durable, in the log.
+    quiet(Command::new("sync").arg("-f").arg(daemon.mount()))?;
     daemon.kill()?;
     let began = Instant::now();
     let daemon = Daemon::up(ashlar, at, &["--fs", "v", "--memory", &options.memory])?;
     figure("`ashlar up` after `kill -9`", "s", began.elapsed().as_secs_f64());
     let last = daemon.mount().join("large").join(format!("new {}", SAMPLES / READ_EVERY / 2));
-    if fs::read(&last).is_ok_and(|bytes| bytes != b"new") {
+    if fs::read(&last).map_err(text)? != b"new" {
         return Err(format!("{} does not hold what was written", last.display()));
     }
     Ok(figures)
