@@ -200,6 +200,11 @@ impl Regions {
             let failed = |error: ashlar_objects::Error| Error::new(ErrorKind::Failed, error.to_string());
             regions.checkpoint().await.map_err(failed)?;
         }
+        if regions.0.counts.names_rebuilt.load(Ordering::Relaxed) > 0 {
+            report
+                .damage
+                .push("the index of names was damaged; it was made anew from the onodes of all regions".into());
+        }
         Ok((regions, report))
     }
 }

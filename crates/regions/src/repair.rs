@@ -13,6 +13,7 @@ use ashlar_block::{Error as BlockError, Kind as ErrorKind};
 use ashlar_index::NodePtr;
 use ashlar_units::{BLOCK_LEN, Lba};
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 /// Whether an error says that something on the device cannot be had, so that it must follow from something else.
 pub fn is_damage(error: &BlockError) -> bool {
@@ -118,6 +119,7 @@ impl Shared {
             anew.add(&self.names, &self.disk, &self.space, &pending.name).await?;
         }
         self.names.replace(anew, left);
+        self.counts.names_rebuilt.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 

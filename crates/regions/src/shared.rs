@@ -162,6 +162,8 @@ pub struct Writer {
 /// Events since the store was opened.
 #[derive(Default)]
 pub struct Counts {
+    /// How often the index of names was made anew, since it was damaged.
+    pub(crate) names_rebuilt: AtomicU64,
     pub(crate) moved: AtomicU64,
     pub(crate) cleaned: AtomicU64,
     pub(crate) checkpoints: AtomicU64,
