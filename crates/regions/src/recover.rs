@@ -216,11 +216,12 @@ pub async fn recover(
         let Some(region) = regions.get_mut(number as usize).filter(|_| !opened.contains_key(&number)) else {
             continue;
         };
-        if !retire_in(disk, number, region, &copies, &mut report).await? {
+        if !retire_in(disk, number, region, &copies).await? {
             redo.headless.push(number);
         }
     }
-    let lost_head = |number: &u32| format!("region {number}: its head is damaged; what it held is found by its onodes");
+    let lost_head =
+        |number: &u32| format!("region {number}: its bitmaps are lost; what it held is found by its onodes");
     report.damage.extend(redo.headless.iter().map(lost_head));
     redo.retired = retired;
     Ok((redo, report))
@@ -263,14 +264,8 @@ pub fn install(region: &mut Region, mut head: Head, shape: &Shape, live: Vec<Ono
     region.changed = true;
 }
 
-/// Takes retired copies out of the bitmaps of a region that was not written; false if these are lost.
-async fn retire_in(
-    disk: &Disk,
-    number: u32,
-    region: &mut Region,
-    copies: &[(u32, u64)],
-    report: &mut Recovered,
-) -> Result<bool> {
+/// Takes retired copies out of the bitmaps of a region that was not written; false if these are lost, wholly or in part.
+async fn retire_in(disk: &Disk, number: u32, region: &mut Region, copies: &[(u32, u64)]) -> Result<bool> {
     let entry = region.entry;
     if entry.kind == Kind::Free {
         return Ok(true);
@@ -278,30 +273,29 @@ async fn retire_in(
     let Some((mut head, _)) = base_of(disk, number, entry.kind, entry.birth, &entry).await else {
         return Ok(false);
     };
+    let mut all_known = true;
     for (slot, generation) in copies {
-        let place = Place { region: number, slot: *slot };
-        // Of an onode that was reused since, or cannot be read, nothing is known: its blocks stay taken until a repair.
-        match disk.onode(UPKEEP, entry.kind, entry.birth, place).await {
-            Ok(onode) if onode.generation == *generation && head.slots.get(*slot) => {
-                head.slots.set(*slot, false);
+        if !head.slots.set(*slot, false) {
+            continue;
+        }
+        match disk.onode(UPKEEP, entry.kind, entry.birth, Place { region: number, slot: *slot }).await {
+            Ok(onode) if onode.generation == *generation => {
                 onode.extents.iter().for_each(|extent| mark(&mut head.blocks, extent, false));
                 let charged = charge(entry.kind, onode.crcs.len() as u32, disk.layout.shape.large);
                 region.entry.bytes = region.entry.bytes.saturating_sub(charged);
                 let hidden = u32::from(onode.name.is_reserved());
                 region.entry.hidden = region.entry.hidden.saturating_sub(hidden);
             }
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
-                report.damage.push(format!("{error}: its space is lost until `check --region {number} --repair`"));
-                region.entry.corrupt = true;
-            }
+            // It was reused since, in part perhaps: which blocks were its own only all the others tell.
+            Ok(_) => all_known = false,
+            Err(error) if error.kind() == ErrorKind::Corrupt => all_known = false,
             Err(error) => return Err(error),
         }
     }
     let (bytes, hidden) = (region.entry.bytes, region.entry.hidden);
     install(region, head, &disk.layout.shape_of(number), Vec::new());
     (region.entry.bytes, region.entry.hidden) = (bytes, hidden);
-    Ok(true)
+    Ok(all_known)
 }
 
 /// Reading the onodes of a region.
