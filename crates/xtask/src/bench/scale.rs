@@ -17,8 +17,8 @@ pub struct Options {
     /// Where the pool is: a sparse file of 1 TiB that takes about 700 bytes of the disk for each file.
     #[arg(long, default_value = "/var/tmp")]
     at: PathBuf,
-    /// Which engine keeps them: files or betr.
-    #[arg(long, default_value = "files")]
+    /// Which engine keeps them.
+    #[arg(long, default_value = "files", value_parser = ["files", "betr"])]
     engine: String,
     /// Memory of the daemon.
     #[arg(long, default_value = "512MiB")]
@@ -50,9 +50,6 @@ pub fn scale(options: &Options) -> Result<(), String> {
 fn measure(ashlar: &Path, at: &Path, options: &Options, lines: &mut Vec<Line>) -> Result<(), String> {
     let (place, files) = (at.display().to_string(), options.files.to_string());
     let engine = options.engine.as_str();
-    if !["files", "betr"].contains(&engine) {
-        return Err(format!("there is no engine {engine:?}; take files or betr"));
-    }
     for arguments in [&["make", engine, &place, &files][..], &["use", engine, &place]] {
         check_interrupt()?;
         eprintln!("scale {}", arguments.join(" "));
