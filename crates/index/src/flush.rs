@@ -7,6 +7,7 @@
 use crate::node::{Child, Draft, Node, entry_len};
 use crate::{Key, Limits, Message, NodePtr, NodeStore, RangeSet, Semantics};
 use ashlar_block::{Error, Kind, Result};
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::pin::Pin;
@@ -36,11 +37,17 @@ pub struct Errands {
     pub routes: BTreeMap<Key, u8>,
     /// Nodes born up to this checkpoint belong to somebody else too: below them nothing is lost.
     pub foreign: u64,
+    /// Pairs in the order of their keys that come past the memtable, newer than all that it holds.
+    pub load: Vec<(Key, Bytes)>,
 }
 
 impl Errands {
     fn leaves(&self, ptr: &NodePtr) -> bool {
         ptr.birth > self.leave_born_after && self.leave.contains(&ptr.uid)
+    }
+    /// Whether a flush has something to do though nothing is pending in memory.
+    pub fn is_empty(&self) -> bool {
+        !self.thorough && self.routes.is_empty() && self.load.is_empty()
     }
     /// Whether a child of this level with this range must be visited on the way.
     fn lead_to(&self, low: &[u8], high: Option<&[u8]>, level: u8) -> bool {
@@ -97,10 +104,10 @@ pub(crate) async fn flush<S: Semantics>(
 ) -> Result<Flushed<S::Lost>> {
     let lost = S::Lost::default();
     let mut flusher = Flusher { store, semantics, limits, tree, errands, replaced: Vec::new(), lost };
-    if points.is_empty() && deleted.is_empty() && !errands.thorough && errands.routes.is_empty() {
+    if points.is_empty() && deleted.is_empty() && errands.is_empty() {
         return Ok(Flushed { root, replaced: Vec::new(), lost: flusher.lost });
     }
-    let batch = Batch { points, deleted };
+    let batch = flusher.load_over(Batch { points, deleted });
     let root = match root {
         None => flusher.grow(batch.points, 0, &[]).await?,
         Some(ptr) => match flusher.load_placed(ptr, None, &[], None).await {
@@ -144,6 +151,24 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
             Some(node) => Ok(node),
             None => self.store.load(ptr).await,
         }
+    }
+
+    /// What was pending in memory, under the pairs that are loaded.
+    fn load_over(&mut self, batch: Batch) -> Batch {
+        if self.errands.load.is_empty() {
+            return batch;
+        }
+        let mut points = Points::with_capacity(batch.points.len() + self.errands.load.len());
+        let mut older = batch.points.into_iter().peekable();
+        for (key, value) in &self.errands.load {
+            points.extend(std::iter::from_fn(|| older.next_if(|(old, _)| old < key)));
+            if let Some((_, message)) = older.next_if(|(old, _)| old == key) {
+                message.lose(key, self.semantics, &mut self.lost);
+            }
+            points.push((key.clone(), Message::Put(value.clone())));
+        }
+        points.extend(older);
+        Batch { points, deleted: batch.deleted }
     }
 
     /// Brings those into memory that are not there, if they are several.

@@ -81,6 +81,8 @@ enum Step {
     Delete(u16),
     DeleteRange(u16, u16),
     Checkpoint(bool, bool),
+    /// A checkpoint that loads so many keys, at this distance.
+    Load(u16, u16, u16),
     Read(u16),
     Scan(u16, u16, u8),
     /// Some of the nodes cannot be read.
@@ -97,6 +99,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => key.clone().prop_map(Step::Delete),
         1 => (key.clone(), 0..200u16).prop_map(|(k, n)| Step::DeleteRange(k, k + n)),
         1 => (proptest::bool::weighted(0.2), any::<bool>()).prop_map(|(all, leave)| Step::Checkpoint(all, leave)),
+        1 => (key.clone(), 1..120u16, 1..5u16).prop_map(|(k, n, by)| Step::Load(k, n, by)),
         3 => key.clone().prop_map(Step::Read),
         1 => (key.clone(), 0..400u16, 1..40u8).prop_map(|(k, n, l)| Step::Scan(k, k + n, l)),
     ];
@@ -177,11 +180,22 @@ async fn run(steps: Vec<Step>) {
                 let gone: Vec<Key> = model.range(key(low)..key(high)).map(|(k, _)| k.clone()).collect();
                 gone.iter().for_each(|k| drop(model.remove(k)));
             }
-            Step::Checkpoint(thorough, leave) => {
+            Step::Checkpoint(..) | Step::Load(..) => {
                 nodes.births.fetch_add(1, Ordering::Relaxed);
                 tree.freeze();
-                let mut errands = Errands { thorough, ..Errands::default() };
-                if leave {
+                let mut errands = Errands::default();
+                if let Step::Load(first, count, by) = step {
+                    for number in (first..first + count).step_by(by.into()) {
+                        let one = BTreeMap::from([(0, token | u32::from(number) << 16)]);
+                        entered.insert(one[&0]);
+                        errands.load.push((key(number), pack(&one)));
+                        model.insert(key(number), one);
+                    }
+                }
+                if let Step::Checkpoint(thorough, _) = step {
+                    errands.thorough = thorough;
+                }
+                if let Step::Checkpoint(_, true) = step {
                     // Every other segment is to be left.
                     for (uid, image) in nodes.images.lock().iter().filter(|(uid, _)| *uid % 2 == 0) {
                         let node = Node::decode(image).expect("decodes");

@@ -125,7 +125,7 @@ impl Pool {
         for tree in trees {
             let mut errands = chores.errands.remove(&tree.id()).unwrap_or_default();
             errands.thorough |= chores.thorough;
-            if !tree.is_dirty() && errands.routes.is_empty() && !errands.thorough {
+            if !tree.is_dirty() && errands.is_empty() {
                 continue;
             }
             let owner = shared.ownership(tree.id());

@@ -1,13 +1,13 @@
 //! Commits: the short critical section, the writing of sealed batches, and group sync.
 
 use crate::format::{Stream, VolumeKind};
-use crate::map::{CHUNK_BLOCKS, Form, Lost, Run, chunk_key, decode, encode};
+use crate::map::{CHUNK_BLOCKS, Form, Lost, Map, Run, chunk_key, decode, encode};
 use crate::space::Claim;
 use crate::store::{Held, Holding};
 use crate::stream::Sealed;
 use crate::{Pool, Rule, Seq, Shared, VolumeState};
 use ashlar_block::{Durability, Error, IoContext, Kind, Result};
-use ashlar_index::{Key, Message};
+use ashlar_index::{Key, Message, Tree};
 use ashlar_units::BLOCK_LEN;
 use bytes::Bytes;
 use smallvec::smallvec;
@@ -22,7 +22,7 @@ const SYNC: IoContext = IoContext::foreground("pool-sync");
 pub(crate) const IN_FLIGHT_SHARE: usize = 8;
 /// Memtables that take this share of the memory budget are pushed into the tree; with half more, commits wait for that. As much
 /// again may be on its way there. A larger share costs nodes in memory, a smaller one more writing: see docs/index.md.
-const MEMTABLES_SHARE: usize = 8;
+pub(crate) const MEMTABLES_SHARE: usize = 8;
 /// Operations of one transaction, in bytes; it must fit a batch's body.
 pub const OPERATIONS_BYTES_MAX: usize = 512 << 10;
 
@@ -122,6 +122,17 @@ impl Txn {
             self.changes.push(Change::Write(extent(tree, chunk_key(at), start, count, part, packed)));
             at += u64::from(count);
         }
+    }
+}
+
+/// The tree of a volume that takes changes; with `closing` also while it is being destroyed.
+pub(crate) fn changeable(volumes: &BTreeMap<u64, VolumeState>, id: u64, closing: bool) -> Result<&Arc<Tree<Map>>> {
+    match volumes.get(&id) {
+        Some(VolumeState { kind: VolumeKind::Snapshot { .. }, name, .. }) => {
+            Err(Error::new(Kind::Unsupported, format!("{name} is a snapshot: it does not change; clone it")))
+        }
+        Some(volume) if !volume.closing || closing => Ok(&volume.tree),
+        _ => Err(Error::misuse(format!("there is no volume {id}"))),
     }
 }
 
@@ -293,13 +304,7 @@ impl Shared {
             return Err(Error::misuse(format!("a transaction of {operations_len} bytes of operations is too large")));
         }
         let volumes = self.volumes.read();
-        let tree = |id: u64| match volumes.get(&id) {
-            Some(VolumeState { kind: VolumeKind::Snapshot { .. }, name, .. }) => {
-                Err(Error::new(Kind::Unsupported, format!("{name} is a snapshot: it does not change; clone it")))
-            }
-            Some(volume) if !volume.closing || txn.closing => Ok(&volume.tree),
-            _ => Err(Error::misuse(format!("there is no volume {id}"))),
-        };
+        let tree = |id: u64| changeable(&volumes, id, txn.closing);
         txn.changes.iter().try_for_each(|change| tree(change.tree()).map(|_| ()))?;
         let mut log = self.log.lock();
         let birth = log.birth;
@@ -519,7 +524,7 @@ impl Shared {
     }
     /// Tells the space how large the next checkpoint may become; whether it must be now.
     pub(crate) fn note_pending(&self) -> bool {
-        let (mut pending, mut nodes) = (0, 0);
+        let (mut pending, mut nodes) = (self.loading.load(Ordering::Acquire), 0);
         for volume in self.volumes.read().values() {
             pending += volume.tree.memory().0 as u64;
             let is_live = matches!(volume.kind, VolumeKind::Live { .. });

@@ -25,6 +25,7 @@ mod commit;
 #[cfg(test)]
 mod fuzz;
 mod grow;
+mod load;
 mod memory_faults;
 mod mend;
 mod open;
@@ -44,6 +45,7 @@ pub use anatomy::{Holds, Part, Region};
 pub use check::{Checked, Damage, Damaged};
 pub use commit::{OPERATIONS_BYTES_MAX, Txn, TxnData};
 pub use format::VolumeKind;
+pub use load::Load;
 pub use memory_faults::InMemory;
 pub use mend::Mended;
 pub use open::{Compression, Config, Creation};
@@ -154,6 +156,8 @@ pub(crate) struct Shared {
     cut: OnceLock<String>,
     poison: OnceLock<Error>,
     packers: pack::Packers,
+    /// Bytes that loads bring into the next checkpoints past the memtables.
+    loading: AtomicU64,
     /// How often space was made because a write found none.
     space_rounds: AtomicU64,
     /// Something was deleted since.

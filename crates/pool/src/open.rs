@@ -188,6 +188,7 @@ impl Pool {
             semantics,
             cut: OnceLock::new(),
             packers: Default::default(),
+            loading: AtomicU64::new(0),
             space_rounds: AtomicU64::new(0),
             deleted: AtomicBool::new(false),
             poison: OnceLock::new(),

@@ -22,7 +22,7 @@ pub struct Volume {
 }
 
 /// A dictionary key: any bytes that do not begin with [`MAP_PREFIX`] or [`BACK_PREFIX`].
-fn check_key(key: &[u8]) {
+pub(crate) fn check_key(key: &[u8]) {
     debug_assert!(!matches!(key.first(), Some(&MAP_PREFIX | &BACK_PREFIX)) && key.len() <= ashlar_index::KEY_LEN_MAX);
 }
 

@@ -342,6 +342,19 @@ impl Life<'_> {
                 self.ground.promise(states.len() - 1);
                 continue;
             }
+            if self.chance(32) {
+                // So are loads, and of one step they are there wholly or not at all.
+                let loaded = self.load(&mut next.live).await;
+                if matches!(&loaded, Err(error) if error.kind() == Kind::NoSpace) {
+                    continue;
+                }
+                states.push(next);
+                if loaded.is_err() {
+                    break;
+                }
+                self.ground.promise(states.len() - 1);
+                continue;
+            }
             if self.chance(60)
                 && let Some((more, list)) = self.ground.more()
             {
@@ -398,6 +411,18 @@ impl Life<'_> {
         let name = format!("{:x}", self.env.random());
         world.snapshots.insert(name.clone(), world.live.clone());
         self.pool.create_snapshot("v", &name).await.map(drop)
+    }
+
+    /// Loads some keys in their order.
+    async fn load(&self, model: &mut Model) -> ashlar_block::Result<()> {
+        let (mut load, mut key) = (self.volume.load(), self.env.random() % KEYS);
+        while key < KEYS {
+            let stamp = self.env.random() << 16;
+            load.put(&dictionary_key(key), stamp.to_le_bytes().to_vec()).await?;
+            model.keys.insert(key, stamp);
+            key += 1 + self.env.random() % 4;
+        }
+        load.finish().await
     }
 
     /// One random transaction; changes the model too.
