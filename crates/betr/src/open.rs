@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Sums over zones are signed.
 const ZONE_MAX: Size = Size(1 << 62);
+/// Largest file in the dictionary.
+const INLINE_MAX: Size = Size(128 << 10);
 
 fn encode_format(seed: u64, zones: Zones) -> Bytes {
     let mut format = BytesMut::new();
@@ -64,6 +66,24 @@ pub(crate) async fn read_root(volume: &Volume) -> ashlar_block::Result<Record> {
     Entry::decode(&value.ok_or_else(|| keys::damaged("the root is gone"))?)?.record()
 }
 
+impl Zones {
+    /// Refuses sizes that no file system can have.
+    pub fn check(&self) -> ashlar_block::Result<()> {
+        if self.largest.max(self.smallest) > ZONE_MAX {
+            let message = format!("zones of {} and {} are larger than any file system", self.smallest, self.largest);
+            return Err(ashlar_block::Error::misuse(message));
+        }
+        if self.inline > self.largest || self.inline > INLINE_MAX {
+            let message = format!(
+                "files of {} in the dictionary do not fit into zones of {}, or are more than {INLINE_MAX}",
+                self.inline, self.largest
+            );
+            return Err(ashlar_block::Error::misuse(message));
+        }
+        Ok(())
+    }
+}
+
 impl Betr {
     /// Whether this engine made what is on a volume.
     pub async fn made(volume: &Volume) -> Result<bool> {
@@ -76,17 +96,7 @@ impl Betr {
     /// # Errors
     /// `Invalid` where a file that is kept in the dictionary would not fit into a zone, or zones are larger than sums can be.
     pub async fn format(volume: &Volume, uid: u32, gid: u32, zones: Zones) -> Result<()> {
-        if zones.largest.max(zones.smallest) > ZONE_MAX {
-            let message = format!("zones of {} and {} are larger than any file system", zones.smallest, zones.largest);
-            return Err(ashlar_block::Error::misuse(message).into());
-        }
-        if zones.inline > zones.largest || zones.inline > Size(128 << 10) {
-            let message = format!(
-                "files of {} in the dictionary do not fit into zones of {}, or are more than 128 KiB",
-                zones.inline, zones.largest
-            );
-            return Err(ashlar_block::Error::misuse(message).into());
-        }
+        zones.check()?;
         let env = volume.pool().env();
         let root = Record::root(Time::from(env.wall()), uid, gid);
         let format = encode_format(env.random(), zones);

@@ -47,8 +47,13 @@ pub enum Command {
     Up(Up),
     /// Unmount, write everything and stop.
     Down,
+    /// Mount a file system or snapshot that is there; runs the pool if it is not up.
+    Mount(Mount),
     /// How a pool fares.
-    Status,
+    Status {
+        /// A file system or snapshot: also what waits in its index.
+        name: Option<String>,
+    },
     /// Verify every byte of a pool, also while it is in use.
     Check(Check),
     /// The regions of an object store: kind, fill, fragmentation, generation and health of each. See docs/regions.md.
@@ -204,6 +209,21 @@ pub struct Up {
 }
 
 #[derive(Args)]
+pub struct Mount {
+    /// A file system, or a snapshot as FILESYSTEM@SNAPSHOT.
+    pub name: String,
+    /// Where; made if missing.
+    #[arg(value_name = "DIR")]
+    pub at: PathBuf,
+    /// As for `up`.
+    #[arg(long)]
+    pub write_through: bool,
+    /// Memory for caches and unwritten data, if the pool is not up.
+    #[arg(long, default_value = "512MiB")]
+    pub memory: Bytes,
+}
+
+#[derive(Args)]
 pub struct Check {
     /// Mend what can be mended. Data that are damaged beyond reading are forgotten: they read as zeros from then on.
     #[arg(long)]
@@ -232,6 +252,19 @@ pub enum FsCommand {
         /// How it keeps files. `ashlar explain betr` tells of the second one, which is experimental.
         #[arg(long, value_name = ENGINES, default_value_t)]
         engine: Engine,
+        /// Make a pool for it on this file or block device (or several), in the directory of the pool. What is there is lost.
+        #[arg(long = "device", value_name = "PATH[,size=SIZE]")]
+        devices: Vec<DeviceArgument>,
+        /// With --device: as for `pool create`.
+        #[arg(long, requires = "devices")]
+        medium: Option<Medium>,
+        /// With --device: overwrite devices that hold a pool already.
+        #[arg(long, requires = "devices")]
+        force: bool,
+        /// With betr: keep files up to this size in the index (at most 128 KiB), where whole trees are read fast and filling
+        /// costs more. Default: 64KiB.
+        #[arg(long, value_name = "SIZE")]
+        inline: Option<Bytes>,
     },
     /// List file systems.
     List,

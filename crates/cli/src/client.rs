@@ -13,12 +13,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Memory of a command that opens the pool itself.
-const MEMORY: Bytes = Bytes(128 << 20);
+pub const MEMORY: Bytes = Bytes(128 << 20);
 
 /// Asks, prints the answer, and gives the exit code.
 pub fn ask(directory: &Path, request: Request, output: &Output) -> Result<ExitCode, Failure> {
     let schema = match &request {
-        Request::Status => output.schema::<Status>(),
+        Request::Status | Request::FsStatus { .. } => output.schema::<Status>(),
         Request::Check { .. } => output.schema::<CheckReport>(),
         Request::FsList | Request::SnapshotList => output.schema::<Volumes>(),
         Request::Array { request, .. } => crate::array::schema(request, output),
@@ -38,7 +38,7 @@ pub fn ask(directory: &Path, request: Request, output: &Output) -> Result<ExitCo
     let answer = match connect(directory) {
         Some(stream) => converse(stream, &request, &progress),
         None => {
-            if matches!(request, Request::SnapshotMount { .. }) {
+            if matches!(request, Request::Mount { .. }) {
                 return Err(Failure::new("the pool is not up; `ashlar up --detach` first"));
             }
             let cut_log = matches!(request, Request::Check { repair: true });

@@ -18,12 +18,23 @@ pub enum Opened {
     Betr(Arc<WriteBehind<Betr>>),
 }
 
-/// Makes a file system.
-pub async fn make(pool: &Pool, name: &str, engine: Engine) -> Result<Volume, Failure> {
+/// Makes a file system. `inline`: files up to this size are kept in the index, if not 64 KiB.
+pub async fn make(pool: &Pool, name: &str, engine: Engine, inline: Option<Bytes>) -> Result<Volume, Failure> {
+    let usual = Zones::default();
+    let zones = Zones { inline: inline.unwrap_or(usual.inline), ..usual };
+    match engine {
+        Engine::Files if inline.is_some() => {
+            return Err(Failure::new(
+                "the engine files keeps no files in its index: leave --inline away, or take betr",
+            ));
+        }
+        Engine::Files => {}
+        Engine::Betr => zones.check()?,
+    }
     let volume = pool.create_volume(name).await?;
     match engine {
         Engine::Files => Files::format(&volume, 0, 0).await?,
-        Engine::Betr => Betr::format(&volume, 0, 0, Zones::default()).await?,
+        Engine::Betr => Betr::format(&volume, 0, 0, zones).await?,
     }
     Ok(volume)
 }
@@ -97,11 +108,11 @@ impl Opened {
         }
     }
 
-    /// Of the write-optimized engine: how its zones change.
-    pub fn zones(&self) -> Option<ashlar_betr::Counters> {
+    /// Of the write-optimized engine: its zones, and how they change.
+    pub fn zones(&self) -> Option<(Zones, ashlar_betr::Counters)> {
         match self {
             Opened::Files(_) => None,
-            Opened::Betr(files) => Some(files.engine().counters()),
+            Opened::Betr(files) => Some((files.engine().zones(), files.engine().counters())),
         }
     }
 }

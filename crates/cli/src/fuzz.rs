@@ -17,10 +17,11 @@ fn request() -> impl Strategy<Value = Request> {
     let name = || ".{0,20}";
     prop_oneof![
         Just(Request::Status),
+        name().prop_map(|name| Request::FsStatus { name }),
         any::<bool>().prop_map(|repair| Request::Check { repair }),
         (name(), any::<bool>()).prop_map(|(name, betr)| {
             let engine = if betr { Engine::Betr } else { Engine::Files };
-            Request::FsCreate { name, engine }
+            Request::FsCreate { name, engine, inline: Some(16 << 10) }
         }),
         Just(Request::FsList),
         (name(), name()).prop_map(|(from, to)| Request::FsRename { from, to }),
@@ -29,7 +30,7 @@ fn request() -> impl Strategy<Value = Request> {
         Just(Request::SnapshotList),
         name().prop_map(|name| Request::SnapshotDestroy { name }),
         (name(), name()).prop_map(|(name, to)| Request::SnapshotClone { name, to }),
-        (name(), name()).prop_map(|(name, at)| Request::SnapshotMount { name, at: PathBuf::from(at) }),
+        (name(), name()).prop_map(|(name, at)| Request::Mount { name, at: PathBuf::from(at), write_through: true }),
         Just(Request::Down),
     ]
 }

@@ -64,14 +64,22 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
         Command::Array(command) => array::run(pool.as_deref(), command, output),
         Command::Up(up) => up::up(pool.as_deref(), &up, output),
         Command::Down => client::down(&config::pool_directory(pool.as_deref())?, output),
-        Command::Status => ask(Request::Status),
+        Command::Mount(mount) => up::mount(pool.as_deref(), mount, output),
+        Command::Status { name: None } => ask(Request::Status),
+        Command::Status { name: Some(name) } => ask(Request::FsStatus { name }),
         Command::Check(check) if check.of.store.is_some() || check.of.region.is_some() => {
             regions::check(pool.as_deref(), &check.of, check.repair, output)
         }
         Command::Check(check) => ask(Request::Check { repair: check.repair }),
         Command::Regions(arguments) => regions::run(pool.as_deref(), &arguments, output),
         Command::Fs(command) => ask(match command {
-            FsCommand::Create { name, engine } => Request::FsCreate { name, engine },
+            FsCommand::Create { name, engine, devices, medium, force, inline } => {
+                if !devices.is_empty() && !output.wants_schema() {
+                    let directory = config::pool_directory(pool.as_deref())?;
+                    up::create_for(&name, directory, (devices, medium, force))?;
+                }
+                Request::FsCreate { name, engine, inline: inline.map(|size| size.0) }
+            }
             FsCommand::List => Request::FsList,
             FsCommand::Rename { from, to } => Request::FsRename { from, to },
             FsCommand::Destroy { name } => Request::FsDestroy { name },
@@ -81,10 +89,9 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
             SnapshotCommand::List => Request::SnapshotList,
             SnapshotCommand::Destroy { name } => Request::SnapshotDestroy { name },
             SnapshotCommand::Clone { name, to } => Request::SnapshotClone { name, to },
+            SnapshotCommand::Mount { name, .. } if !name.contains('@') => return Err(session::no_snapshot_name(&name)),
             SnapshotCommand::Mount { name, at } => {
-                let at =
-                    std::path::absolute(&at).map_err(|error| Failure::new(format!("{}: {error}", at.display())))?;
-                Request::SnapshotMount { name, at }
+                Request::Mount { name, at: up::absolute(&at)?, write_through: false }
             }
         }),
         Command::Volume(command) => volume::run(pool.as_deref(), command, output),

@@ -60,6 +60,11 @@ impl Output {
         Output { json, schema, lost: AtomicBool::new(false) }
     }
 
+    /// Whether nothing is to be done but to print a schema.
+    pub fn wants_schema(&self) -> bool {
+        self.schema
+    }
+
     /// Prints the schema of `T` if that is what was asked for.
     pub fn schema<T: JsonSchema>(&self) -> Option<ExitCode> {
         self.schema.then(|| {

@@ -11,6 +11,10 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub enum Request {
     Status,
+    /// How one file system or snapshot fares.
+    FsStatus {
+        name: String,
+    },
     Check {
         repair: bool,
     },
@@ -22,6 +26,9 @@ pub enum Request {
         name: String,
         #[serde(default)]
         engine: Engine,
+        /// Files up to so many bytes are kept in the index, by an engine that does that.
+        #[serde(default)]
+        inline: Option<u64>,
     },
     FsList,
     FsRename {
@@ -42,9 +49,12 @@ pub enum Request {
         name: String,
         to: String,
     },
-    SnapshotMount {
+    /// Mount a file system or snapshot that is there.
+    Mount {
         name: String,
         at: PathBuf,
+        #[serde(default)]
+        write_through: bool,
     },
     /// Something about an array below the pool; about the only one, if none is named.
     Array {
@@ -101,6 +111,12 @@ pub struct Status {
     /// How the zones of the mounted file system changed since it is up, if its engine has some.
     #[serde(default)]
     pub zones: Option<Zones>,
+    /// What waits in the file system's index; only if one is named.
+    #[serde(default)]
+    pub index: Option<Index>,
+    /// What was read and written since the pool is up, on each floor.
+    #[serde(default)]
+    pub floors: Vec<Floor>,
     /// Requests served by the mount.
     pub requests: u64,
     /// Bytes read through the mount, past the page cache.
@@ -111,9 +127,73 @@ pub struct Status {
     pub operations: Vec<Operation>,
 }
 
+/// Messages on their way to the leaves of the index. Bytes are before compression.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Index {
+    /// Levels, with the leaves.
+    pub levels: u8,
+    /// Bytes of messages in memory.
+    pub memory: u64,
+    /// Range deletes in memory.
+    pub memory_ranges: u64,
+    /// Interior nodes that were looked at for the buffers: the topmost 256.
+    pub nodes: u64,
+    /// Interior nodes that were seen and not looked at.
+    pub nodes_left: u64,
+    /// Messages in the buffers, but for range deletes.
+    pub messages: u64,
+    /// Their bytes.
+    pub pending: u64,
+    /// Range deletes in the buffers.
+    pub ranges: u64,
+}
+
+impl From<ashlar_pool::Buffers> for Index {
+    fn from(found: ashlar_pool::Buffers) -> Index {
+        let ashlar_pool::Buffers { memory: (memory, memory_ranges), levels, nodes, pending, messages, ranges, left } =
+            found;
+        Index { levels, memory, memory_ranges, nodes, nodes_left: left, messages, pending, ranges }
+    }
+}
+
+/// What one floor read and wrote.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Floor {
+    /// Which.
+    pub name: String,
+    /// Bytes read.
+    pub read: u64,
+    /// Bytes written.
+    pub written: u64,
+    /// Bytes written for each byte written through all mounts; none before anything was.
+    pub amplification: Option<f64>,
+}
+
+impl Floor {
+    /// What the pool's floors did, below mounts that read and wrote so much.
+    pub fn all(read: u64, written: u64, costs: &ashlar_pool::Costs) -> Vec<Floor> {
+        let floor = |name: &str, read: u64, bytes: u64| {
+            let amplification = (written > 0).then(|| bytes as f64 / written as f64);
+            Floor { name: name.into(), read, written: bytes, amplification }
+        };
+        vec![
+            floor("mounts", read, written),
+            floor("log", 0, costs.log),
+            floor("index", 0, costs.nodes),
+            floor("cleaner", 0, costs.moved),
+            floor("superblocks", 0, costs.superblocks),
+            floor("devices", costs.reads.1, costs.written()),
+        ]
+    }
+}
+
 /// Zones of a write-optimized file system.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Zones {
+    /// A directory with more below it, in contents or in names, becomes one. Bytes.
+    pub largest: u64,
+    /// Files up to this size are kept in the index. Bytes.
+    pub inline: u64,
     /// Directories and files that became zones.
     pub splits: u64,
     /// Zones that were merged with the one above.
@@ -122,10 +202,10 @@ pub struct Zones {
     pub orphans: u64,
 }
 
-impl From<ashlar_betr::Counters> for Zones {
-    fn from(counters: ashlar_betr::Counters) -> Zones {
+impl From<(ashlar_betr::Zones, ashlar_betr::Counters)> for Zones {
+    fn from((zones, counters): (ashlar_betr::Zones, ashlar_betr::Counters)) -> Zones {
         let ashlar_betr::Counters { splits, merges, orphans } = counters;
-        Zones { splits, merges, orphans }
+        Zones { largest: zones.largest.0, inline: zones.inline.0, splits, merges, orphans }
     }
 }
 
@@ -218,14 +298,40 @@ impl fmt::Display for Status {
             (Some(mount), Some(pid)) => {
                 writeln!(f, "mount     {} ({}), process {pid}", mount.display(), self.fs.as_deref().unwrap_or("?"))?;
             }
+            (None, Some(pid)) => writeln!(f, "mount     none (process {pid}); `ashlar mount` mounts it")?,
             _ => writeln!(f, "mount     none; `ashlar up` mounts it")?,
         }
         writeln!(f, "capacity  {}", Bytes(self.capacity))?;
         writeln!(f, "used      {} ({:.1} %)", Bytes(self.used), percent(self.used))?;
         writeln!(f, "free      {}", Bytes(self.free))?;
         writeln!(f, "memory    {} of {}", Bytes(self.memory), Bytes(self.memory_limit))?;
-        if let Some(Zones { splits, merges, orphans }) = &self.zones {
-            writeln!(f, "zones     {splits} made, {merges} merged; {orphans} files in use without names")?;
+        if let Some(Zones { largest, inline, splits, merges, orphans }) = &self.zones {
+            let (largest, inline) = (Bytes(*largest), Bytes(*inline));
+            write!(f, "zones     up to {largest}, files up to {inline} in the index; ")?;
+            writeln!(f, "{splits} made, {merges} merged, {orphans} files in use without names")?;
+        }
+        if let Some(index) = &self.index {
+            let Index { levels, memory, memory_ranges, nodes, nodes_left, messages, pending, ranges } = index;
+            writeln!(f, "index     {levels} levels; in memory {} and {memory_ranges} range deletes", Bytes(*memory))?;
+            write!(
+                f,
+                "buffers   {messages} messages of {} and {ranges} range deletes in {nodes} nodes",
+                Bytes(*pending)
+            )?;
+            let more = if *nodes_left > 0 { format!("; {nodes_left} more were not looked at") } else { String::new() };
+            writeln!(f, "{more}")?;
+        }
+        if self.floors.iter().any(|floor| floor.read + floor.written > 0) {
+            writeln!(f, "\n{:<18}{:>12}{:>12}{:>12}", "since it is up", "read", "written", "for a byte")?;
+            for Floor { name, read, written, amplification } in &self.floors {
+                let ratio = amplification.map_or_else(|| "-".to_string(), |ratio| format!("{ratio:.2}"));
+                writeln!(
+                    f,
+                    "{name:<18}{:>12}{:>12}{ratio:>12}",
+                    Bytes(*read).to_string(),
+                    Bytes(*written).to_string()
+                )?;
+            }
         }
         if !self.operations.is_empty() {
             writeln!(f, "\n{:<18}{:>12}{:>12}{:>12}", "request", "count", "median us", "p99 us")?;

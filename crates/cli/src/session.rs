@@ -5,7 +5,7 @@ use crate::check;
 use crate::config;
 use crate::engine::{self, Opened};
 use crate::output::Failure;
-use crate::request::{Answer, Done, Operation, Request, Status, Volume, Zones};
+use crate::request::{Answer, Done, Floor, Index, Operation, Request, Status, Volume, Zones};
 use ashlar_array::{Array, MemberState, Pace};
 use ashlar_block::{Error, Kind};
 use ashlar_env::real::Real;
@@ -27,6 +27,8 @@ pub struct Session {
     memory: Bytes,
     pool: Pool,
     mounted: Mutex<Vec<Mounted>>,
+    /// Bytes that were read and written through mounts that are no more.
+    ended: Mutex<(u64, u64)>,
     /// Arrays below the pool, by the names of their layers.
     arrays: Arrays,
     /// Rebuilds that go on from an earlier time.
@@ -98,7 +100,8 @@ impl Session {
             async move { open_pool(&directory, &env, share(memory, POOL), cut_log).await }
         })?;
         let rebuilds = Mutex::new(arrays.iter().filter_map(|(name, array)| go_on(&env, name, array)).collect());
-        Ok(Session { real, directory: directory.into(), memory, pool, mounted: Mutex::default(), arrays, rebuilds })
+        let (directory, mounted, ended) = (directory.into(), Mutex::default(), Mutex::default());
+        Ok(Session { real, directory, memory, pool, mounted, ended, arrays, rebuilds })
     }
 
     /// Runs pool work on a worker.
@@ -134,7 +137,7 @@ impl Session {
                         "there is no snapshot {wanted}; `ashlar snapshot list` names all"
                     )));
                 }
-                None => engine::make(&pool, &wanted, engine.unwrap_or_default()).await?,
+                None => engine::make(&pool, &wanted, engine.unwrap_or_default(), None).await?,
             };
             engine::expect(&volume, &wanted, engine).await?;
             Opened::open(volume, is_snapshot, share(memory, INODES)).await
@@ -149,12 +152,28 @@ impl Session {
         let options = Options { source: format!("ashlar:{name}"), read_only, writeback, buffers, ..Options::default() };
         let mount = files.mount(&self.real, at, options)?;
         self.mounted.lock().push(Mounted { name: name.into(), mount, files });
+        config::note_mount(&self.directory, at);
         Ok(())
     }
 
-    /// Whether the kernel still uses the first mount.
+    /// Whether the kernel still uses one of the mounts.
     pub fn is_served(&self) -> bool {
-        self.mounted.lock().first().is_some_and(|mounted| mounted.mount.is_served())
+        self.mounted.lock().iter().any(|mounted| mounted.mount.is_served())
+    }
+
+    /// Closes file systems that somebody unmounted by hand.
+    fn reap(&self) -> Result<(), Failure> {
+        let ended: Vec<Mounted> = self.mounted.lock().extract_if(.., |mounted| !mounted.mount.is_served()).collect();
+        for Mounted { files, mount, .. } in ended {
+            let counters = mount.counters();
+            {
+                let mut ended = self.ended.lock();
+                *ended = (ended.0 + counters.bytes_read, ended.1 + counters.bytes_written);
+            }
+            drop(mount);
+            self.real.block_on(async move { files.close().await })?;
+        }
+        Ok(())
     }
 
     /// Unmounts everything, writes everything and closes the pool.
@@ -188,8 +207,10 @@ impl Session {
         progress: impl Fn(u64, u64) + Send + Sync + 'static,
     ) -> Result<Answer, Failure> {
         let done = |text: String| Ok(Answer::Done(Done { done: text }));
+        self.reap()?;
         match request {
             Request::Status => Ok(Answer::Status(Box::new(self.status()))),
+            Request::FsStatus { name } => Ok(Answer::Status(Box::new(self.status_of(&name)?))),
             Request::Check { repair } => {
                 self.sync()?;
                 let in_use: Vec<String> = self.mounted.lock().iter().map(|mounted| mounted.name.clone()).collect();
@@ -204,10 +225,12 @@ impl Session {
             Request::Array { array, request } => self.ask_array(array.as_deref(), request, progress),
             Request::FsList => Ok(Answer::Volumes(self.volumes(false))),
             Request::SnapshotList => Ok(Answer::Volumes(self.volumes(true))),
-            Request::FsCreate { name, engine } => {
+            Request::FsCreate { name, engine, inline } => {
                 refuse_bucket(&name)?;
                 let made = name.clone();
-                self.run(move |pool| async move { engine::make(&pool, &made, engine).await.map(drop) })?;
+                self.run(
+                    move |pool| async move { engine::make(&pool, &made, engine, inline.map(Bytes)).await.map(drop) },
+                )?;
                 done(format!("made file system {name}"))
             }
             Request::FsRename { from, to } => {
@@ -240,11 +263,9 @@ impl Session {
                 self.run(|pool| async move { pool.clone_snapshot(&name, &to).await.map(drop) })?;
                 done(text)
             }
-            Request::SnapshotMount { name, at } => {
-                if !name.contains('@') {
-                    return Err(no_snapshot_name(&name));
-                }
-                self.mount(&name, &at, Manner::default())?;
+            Request::Mount { name, at, write_through } => {
+                self.volume(&name)?;
+                self.mount(&name, &at, Manner { engine: None, write_through })?;
                 done(format!("mounted {name} at {}", at.display()))
             }
             Request::Listen { .. } | Request::Down => Err(Failure::new("the daemon answers this itself")),
@@ -345,12 +366,39 @@ impl Session {
         listed.collect()
     }
 
+    /// A file system or snapshot that is there.
+    pub fn volume(&self, name: &str) -> Result<ashlar_pool::Volume, Failure> {
+        refuse_bucket(name)?;
+        self.pool.volume(name).ok_or_else(|| {
+            let kind = if name.contains('@') { "snapshot" } else { "fs" };
+            Failure::new(format!("there is no {name} in this pool; `ashlar {kind} list` names all"))
+        })
+    }
+
+    /// Numbers of one file system, mounted or not, for people and programs.
+    fn status_of(&self, name: &str) -> Result<Status, Failure> {
+        let volume = self.volume(name)?;
+        let status = {
+            let mounted = self.mounted.lock();
+            self.status_with(&mounted, mounted.iter().find(|mounted| mounted.name == name))
+        };
+        let found = self.run(move |_| async move { volume.buffers().await });
+        Ok(Status { fs: Some(name.into()), index: Some(Index::from(found)), ..status })
+    }
+
     /// Numbers for people and programs.
     pub fn status(&self) -> Status {
-        let status = self.pool.status();
         let mounted = self.mounted.lock();
-        let first = mounted.first();
-        let counters = first.map(|mounted| mounted.mount.counters()).unwrap_or_default();
+        self.status_with(&mounted, mounted.first())
+    }
+
+    fn status_with(&self, mounted: &[Mounted], shown: Option<&Mounted>) -> Status {
+        let status = self.pool.status();
+        let counters = shown.map(|mounted| mounted.mount.counters()).unwrap_or_default();
+        let all = mounted.iter().map(|mounted| mounted.mount.counters());
+        let (read, written) = all.fold(*self.ended.lock(), |(read, written), counters| {
+            (read + counters.bytes_read, written + counters.bytes_written)
+        });
         let nanos = |time: std::time::Duration| time.as_nanos() as u64;
         let operations = counters.operations.iter().map(|operation| Operation {
             name: operation.name.into(),
@@ -359,10 +407,10 @@ impl Session {
             p99_ns: nanos(operation.quantile(0.99)),
         });
         Status {
-            pid: first.map(|_| std::process::id()),
+            pid: mounted.first().map(|_| std::process::id()),
             pool: self.directory.clone(),
-            mount: first.map(|mounted| mounted.mount.at().into()),
-            fs: first.map(|mounted| mounted.name.clone()),
+            mount: shown.map(|mounted| mounted.mount.at().into()),
+            fs: shown.map(|mounted| mounted.name.clone()),
             capacity: status.capacity,
             used: status.used,
             free: status.free,
@@ -370,7 +418,9 @@ impl Session {
             memory_limit: self.memory.0,
             generation: status.generation,
             moved: status.moved,
-            zones: first.and_then(|mounted| mounted.files.zones()).map(Zones::from),
+            zones: shown.and_then(|mounted| mounted.files.zones()).map(Zones::from),
+            index: None,
+            floors: if mounted.is_empty() { Vec::new() } else { Floor::all(read, written, &self.pool.costs()) },
             requests: counters.requests(),
             bytes_read: counters.bytes_read,
             bytes_written: counters.bytes_written,
@@ -405,6 +455,7 @@ pub fn go_on(env: &Env, name: &str, array: &Arc<Array>) -> Option<Task<()>> {
     })
 }
 
-fn no_snapshot_name(name: &str) -> Failure {
+/// A name that should have been a snapshot's.
+pub fn no_snapshot_name(name: &str) -> Failure {
     Failure::new(format!("{name:?} names no snapshot: write FILESYSTEM@SNAPSHOT, as in main@monday"))
 }

@@ -1,12 +1,12 @@
 //! Making pools, and running them.
 
-use crate::arguments::{Create, Up};
+use crate::arguments::{Create, DeviceArgument, Mount, Up};
 use crate::client;
 use crate::config::{self, Medium, PoolConfig};
 use crate::daemon::Control;
 use crate::device_files::DeviceFiles;
 use crate::output::{Failure, Output};
-use crate::request::Done;
+use crate::request::{Done, Request};
 use crate::session::{Manner, Session};
 use ashlar_env::real::Real;
 use ashlar_layers::Stack;
@@ -29,6 +29,33 @@ pub fn create(create: &Create, output: &Output) -> Result<ExitCode, Failure> {
     if let Some(code) = output.schema::<Done>() {
         return Ok(code);
     }
+    create_pool(create)?;
+    output.print(&Done {
+        done: format!(
+            "made a pool in {}; `ashlar up --pool {}` runs it",
+            config::pool_directory(Some(&create.directory))?.display(),
+            create.directory.display()
+        ),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes a pool for a file system of its own.
+pub fn create_for(
+    name: &str,
+    directory: PathBuf,
+    (devices, medium, force): (Vec<DeviceArgument>, Option<Medium>, bool),
+) -> Result<(), Failure> {
+    if config::exists(&directory) {
+        return Err(Failure::new(format!(
+            "{} holds a pool already: leave --device away to make {name} in it, or name another directory with --pool",
+            directory.display()
+        )));
+    }
+    create_pool(&Create { directory, devices, stack: None, compression: "lz4".into(), medium, force })
+}
+
+fn create_pool(create: &Create) -> Result<(), Failure> {
     let directory = config::pool_directory(Some(&create.directory))?;
     if config::exists(&directory) && !create.force {
         return Err(Failure::new(format!("{} holds a pool already; --force makes a new one", directory.display())));
@@ -45,14 +72,38 @@ pub fn create(create: &Create, output: &Output) -> Result<ExitCode, Failure> {
     };
     make(&directory, stack, (&create.compression, create.medium), create.force)?;
     files.keep();
-    output.print(&Done {
-        done: format!(
-            "made a pool in {}; `ashlar up --pool {}` runs it",
-            directory.display(),
-            create.directory.display()
-        ),
-    });
-    Ok(ExitCode::SUCCESS)
+    Ok(())
+}
+
+/// A path that another process understands.
+pub fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+}
+
+/// `ashlar mount`: by the daemon that serves the pool, or by one that is started for it.
+pub fn mount(pool: Option<&Path>, mount: Mount, output: &Output) -> Result<ExitCode, Failure> {
+    let directory = config::pool_directory(pool)?;
+    let Mount { name, at, write_through, memory } = mount;
+    let at = absolute(&at)?;
+    if output.wants_schema() || client::connect(&directory).is_some() {
+        return client::ask(&directory, Request::Mount { name, at, write_through }, output);
+    }
+    // `up` would make what is not there.
+    let session = Session::open(&directory, client::MEMORY, 2, false)?;
+    let found = session.volume(&name).map(drop);
+    session.close()?;
+    found?;
+    let up = Up {
+        mount: None,
+        fs: name,
+        engine: None,
+        write_through,
+        detach: true,
+        memory,
+        size: Bytes(0), // of a new pool
+        threads: None,
+    };
+    detach(&directory, &at, &up, output)
 }
 
 fn make(directory: &Path, stack: Stack, settings: (&str, Option<Medium>), force: bool) -> Result<(), Failure> {
@@ -80,7 +131,7 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
         return Err(Failure::new(format!("{} is up already; see `ashlar status`", directory.display())));
     }
     let mount = match &up.mount {
-        Some(mount) => std::path::absolute(mount).map_err(|error| Failure::new(error.to_string()))?,
+        Some(mount) => absolute(mount)?,
         None => directory.join("mnt"),
     };
     if up.detach {
@@ -108,7 +159,6 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
         session.close()?;
         return Err(failure);
     }
-    config::note_mount(&directory, &mount);
     let control = Control::listen(&directory, session)?;
     if std::env::var_os(DETACHED).is_some() {
         println!("{READY}");

@@ -36,7 +36,7 @@ pub use memtable::Memtable;
 pub use message::{Message, Semantics};
 pub use node::{Limits, Node, NodePtr};
 pub use ranges::RangeSet;
-pub use tree::{NodeStore, Page, Tree, View};
+pub use tree::{Buffers, NodeStore, Page, Tree, View};
 
 /// A key. Keys up to 24 bytes are kept inline.
 pub type Key = smallvec::SmallVec<[u8; 24]>;

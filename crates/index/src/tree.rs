@@ -2,12 +2,12 @@
 
 use crate::flush::{Errands, Flushed, flush};
 use crate::memtable::Verdict;
-use crate::node::{Child, Node};
+use crate::node::{Child, Node, entry_len};
 use crate::{Key, Limits, Memtable, Message, NodePtr, RangeSet, Semantics};
 use ashlar_block::Result;
 use bytes::Bytes;
 use parking_lot::RwLock;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
 
@@ -51,6 +51,25 @@ pub struct View {
     active: Arc<Memtable>,
     frozen: Option<Arc<Memtable>>,
     root: Option<NodePtr>,
+}
+
+/// What waits in a tree on its way to the leaves. Lengths are bytes before compression.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Buffers {
+    /// Messages in memory: point messages' bytes, and range deletes.
+    pub memory: (u64, u64),
+    /// Levels, with the leaves.
+    pub levels: u8,
+    /// Interior nodes that were looked at, and what their buffers hold.
+    pub nodes: u64,
+    /// Bytes of point messages in these.
+    pub pending: u64,
+    /// Point messages in these.
+    pub messages: u64,
+    /// Range deletes in these.
+    pub ranges: u64,
+    /// Interior nodes that were seen and not looked at: there were too many, or they cannot be read.
+    pub left: u64,
 }
 
 /// Part of a range in key order.
@@ -280,6 +299,39 @@ impl View {
     /// A view of nodes alone, such as a snapshot's.
     pub fn of_root(root: Option<NodePtr>) -> View {
         View { root, ..View::default() }
+    }
+
+    /// What is pending, in memory and in the buffers of the topmost `most` interior nodes.
+    pub async fn buffers(&self, store: &impl NodeStore, most: u64) -> Buffers {
+        let mut found = Buffers::default();
+        for memtable in std::iter::once(&self.active).chain(&self.frozen) {
+            found.memory.0 += memtable.bytes() as u64;
+            found.memory.1 += memtable.deleted_in(&[], None).len() as u64;
+        }
+        let mut next: VecDeque<NodePtr> = self.root.into_iter().collect();
+        while let Some(ptr) = next.pop_front() {
+            let node = match store.cached(&ptr) {
+                _ if found.nodes == most => None,
+                Some(node) => Some(node),
+                None => store.load(ptr).await.ok(),
+            };
+            let Some(node) = node else {
+                found.left += 1;
+                continue;
+            };
+            found.levels = found.levels.max(node.level() + 1);
+            if node.level() == 0 {
+                break; // a leaf at the root
+            }
+            found.nodes += 1;
+            found.ranges += node.deleted.len() as u64;
+            found.messages += node.len() as u64;
+            found.pending += node.messages().map(|(key, message)| entry_len(key, &message) as u64).sum::<u64>();
+            if node.level() > 1 {
+                next.extend(node.children.iter().map(|child| child.ptr));
+            }
+        }
+        found
     }
 
     /// The value of `key` in this view.

@@ -238,6 +238,7 @@ impl Pool {
             let image = superblock.encode();
             for slot in superblock_slots(place.record.capacity, generation) {
                 place.device.write(CHECKPOINT, slot, vec![image.clone()], Durability::Cached).await?;
+                shared.counted.superblocks.fetch_add(image.len() as u64, Ordering::Relaxed);
             }
             place.dirty.store(true, Ordering::Release);
         }

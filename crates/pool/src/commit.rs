@@ -450,6 +450,8 @@ impl Shared {
             )));
         }
         let image = batch.image();
+        let len: usize = image.iter().map(Bytes::len).sum();
+        self.outstanding(stream).written.fetch_add(len as u64, Ordering::Relaxed);
         let (place, address) = self.layout.locate(batch.uid, batch.block);
         let result = place.device.write(WRITE, address, image, Durability::Cached).await;
         place.dirty.store(true, Ordering::Release);

@@ -22,6 +22,7 @@ mod check;
 mod checkpoint;
 mod clean;
 mod commit;
+mod costs;
 #[cfg(test)]
 mod fuzz;
 mod grow;
@@ -42,8 +43,10 @@ mod volume;
 mod volumes;
 
 pub use anatomy::{Holds, Part, Region};
+pub use ashlar_index::Buffers;
 pub use check::{Checked, Damage, Damaged};
 pub use commit::{OPERATIONS_BYTES_MAX, Txn, TxnData};
+pub use costs::Costs;
 pub use format::VolumeKind;
 pub use load::Load;
 pub use memory_faults::InMemory;
@@ -121,6 +124,8 @@ struct Outstanding {
     tickets: Mutex<BTreeSet<u64>>,
     /// Payload that is appended and not yet on the device, sealed or not.
     bytes: AtomicUsize,
+    /// Bytes that were written since the pool was opened.
+    written: AtomicU64,
     done: tokio::sync::Notify,
 }
 
@@ -167,6 +172,7 @@ pub(crate) struct Shared {
     draining: Mutex<VecDeque<(Arc<Epoch>, Vec<u32>)>>,
     /// Bytes that the cleaner copied.
     moved: AtomicU64,
+    counted: costs::Counted,
     /// Rung when a checkpoint is due.
     due: tokio::sync::Notify,
     stopped: AtomicBool,

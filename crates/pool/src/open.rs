@@ -1,5 +1,6 @@
 //! Creating and opening pools.
 
+use crate::costs::Counted;
 use crate::format::{
     DEVICES_MAX, DeviceRecord, LogPosition, RING_SLOTS, SEGMENT_BLOCKS_MAX, SEGMENTS_MAX, SUPERBLOCK_BLOCKS,
     SUPERBLOCKS, SlotRecord, Stream, Superblock, VolumeRecord, segment_size_for, segments_on, superblock_slots,
@@ -188,6 +189,7 @@ impl Pool {
             semantics,
             cut: OnceLock::new(),
             packers: Default::default(),
+            counted: Counted::default(),
             loading: AtomicU64::new(0),
             space_rounds: AtomicU64::new(0),
             deleted: AtomicBool::new(false),

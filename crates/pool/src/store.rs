@@ -30,6 +30,8 @@ impl Shared {
         let (block, count, skip) = cover(offset, len);
         let (place, address) = self.layout.locate(uid, block);
         let data = place.device.read(READ, address, count).await?;
+        self.counted.reads.fetch_add(1, Ordering::Relaxed);
+        self.counted.read.fetch_add(data.len() as u64, Ordering::Relaxed);
         Ok(data.slice(skip..skip + len as usize))
     }
 

@@ -1,4 +1,4 @@
-//! Many more pairs than memory has room for, in random order: how long it takes, and how many bytes are written for each byte
+//! Many more pairs than memory has room for, in random order, or sorted, or loaded: how long it takes, and how many bytes are written for each byte
 //! of a pair. The same pairs can be given to other stores: see docs/benchmarks.md.
 
 use crate::watch::{Watch, report};
@@ -24,6 +24,28 @@ const ROOM: u64 = 4 << 30;
 /// Pairs that are looked up afterwards.
 const LOOKUPS: u64 = 200_000;
 
+/// How the pairs come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Random,
+    Sorted,
+    /// Sorted, as a bulk load.
+    Load,
+}
+
+impl Order {
+    fn key(self, index: u64) -> [u8; 16] {
+        if self == Order::Random { key(index) } else { (u128::from(index) | (1 << 127)).to_be_bytes() }
+    }
+    fn row(self) -> &'static str {
+        match self {
+            Order::Random => "fill: random inserts",
+            Order::Sorted => "fill: sorted inserts",
+            Order::Load => "fill: loaded",
+        }
+    }
+}
+
 /// What to fill.
 pub struct Options {
     /// How many pairs.
@@ -34,18 +56,22 @@ pub struct Options {
     pub device: Option<PathBuf>,
     /// What it is taken for; else what it says.
     pub medium: Option<Medium>,
+    order: Order,
 }
 
 impl Options {
-    /// Reads `--pairs=`, `--memory=` (bytes), `--device=` and `--medium=` (disk, flash).
+    /// Reads `--pairs=`, `--memory=` (bytes), `--device=`, `--medium=` (disk, flash) and `--order=` (random, sorted, load).
     pub fn parse(arguments: impl Iterator<Item = String>) -> Options {
-        let mut options = Options { pairs: 10_000_000, memory: Size(100 << 20), device: None, medium: None };
+        let (memory, order) = (Size(100 << 20), Order::Random);
+        let mut options = Options { pairs: 10_000_000, memory, device: None, medium: None, order };
         for argument in arguments {
             match argument.split_once('=') {
                 Some(("--pairs", count)) => options.pairs = count.parse().expect("a number of pairs"),
                 Some(("--medium", "disk")) => options.medium = Some(Medium::Disk),
                 Some(("--medium", "flash")) => options.medium = Some(Medium::Flash),
                 Some(("--memory", bytes)) => options.memory = Size(bytes.parse().expect("a number of bytes")),
+                Some(("--order", "sorted")) => options.order = Order::Sorted,
+                Some(("--order", "load")) => options.order = Order::Load,
                 Some(("--device", path)) => options.device = Some(path.into()),
                 _ => {}
             }
@@ -83,7 +109,7 @@ pub fn fill(options: Options) {
         let pool = Pool::open(&env, devices.to_vec(), config).await.expect("it opens");
         let volume = pool.create_volume("v").await.expect("a volume");
         put_all(&volume, &options, counted.counters()).await;
-        look_up(&volume, options.pairs, counted.counters()).await;
+        look_up(&volume, &options, counted.counters()).await;
         pool.close().await.expect("it closes");
     });
     let peak = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -96,15 +122,23 @@ async fn put_all(volume: &Volume, options: &Options, counters: &Counters) {
     let user = (options.pairs * PAIR_LEN) as f64;
     let written = || counters.written_bytes.load(Ordering::Relaxed) as f64;
     let (before, began, watch) = (written(), Instant::now(), Watch::start());
-    for first in (0..options.pairs).step_by(PAIRS_PER_TXN as usize) {
-        let mut txn = Txn::new();
-        for index in first..(first + PAIRS_PER_TXN).min(options.pairs) {
-            volume.put(&mut txn, &key(index), value(index));
+    if options.order == Order::Load {
+        let mut load = volume.load();
+        for index in 0..options.pairs {
+            load.put(&options.order.key(index), value(index)).await.expect("a pair is loaded");
         }
-        volume.commit(txn).await.expect("an insert");
+        load.finish().await.expect("the load ends");
+    } else {
+        for first in (0..options.pairs).step_by(PAIRS_PER_TXN as usize) {
+            let mut txn = Txn::new();
+            for index in first..(first + PAIRS_PER_TXN).min(options.pairs) {
+                volume.put(&mut txn, &options.order.key(index), value(index));
+            }
+            volume.commit(txn).await.expect("an insert");
+        }
     }
     volume.pool().sync_all().await.expect("a sync");
-    watch.report("fill: random inserts", "/s", options.pairs as f64);
+    watch.report(options.order.row(), "/s", options.pairs as f64);
     report("fill: until the last is durable", "s", began.elapsed().as_secs_f64());
     report("fill: written until then for each byte", "bytes", (written() - before) / user);
     volume.pool().checkpoint().await.expect("a checkpoint");
@@ -114,13 +148,13 @@ async fn put_all(volume: &Volume, options: &Options, counters: &Counters) {
     report("fill: space for each byte", "bytes", used / user);
 }
 
-async fn look_up(volume: &Volume, pairs: u64, counters: &Counters) {
+async fn look_up(volume: &Volume, options: &Options, counters: &Counters) {
     let mut random = Pcg64Mcg::seed_from_u64(SEED);
     let before = counters.read_bytes.load(Ordering::Relaxed);
     let watch = Watch::start();
     for _ in 0..LOOKUPS {
-        let index = random.next_u64() % pairs;
-        let found = volume.get(&key(index)).await.expect("a lookup");
+        let index = random.next_u64() % options.pairs;
+        let found = volume.get(&options.order.key(index)).await.expect("a lookup");
         assert_eq!(found.as_deref(), Some(&value(index)[..]), "every pair is there");
     }
     watch.report("fill: random lookups", "/s", LOOKUPS as f64);

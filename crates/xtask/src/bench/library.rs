@@ -24,7 +24,7 @@ pub struct Options {
     json: bool,
 }
 
-/// What the part `fill` does: many more pairs than memory has room for, in random order.
+/// What the part `fill` does: many more pairs than memory has room for.
 #[derive(clap::Args)]
 struct Fill {
     /// Pairs of 16 and 100 bytes that `fill` inserts.
@@ -39,6 +39,9 @@ struct Fill {
     /// What that is taken for: the index is as wide as suits it. Default: what the system says.
     #[arg(long, value_parser = ["disk", "flash"])]
     medium: Option<String>,
+    /// How the pairs of `fill` come; `load` is a bulk load of sorted ones.
+    #[arg(long, value_parser = ["random", "sorted", "load"], default_value = "random")]
+    order: String,
 }
 
 const PARTS: [&str; 6] = ["lookup", "stream", "keys", "commit", REQUESTS, FILL];
@@ -160,6 +163,7 @@ impl Fill {
     fn arguments(&self) -> Vec<String> {
         let mut arguments = vec![format!("--pairs={}", self.pairs), format!("--memory={}", self.memory.0)];
         arguments.extend(self.device.as_ref().map(|device| format!("--device={}", device.display())));
+        arguments.push(format!("--order={}", self.order));
         arguments.extend(self.medium.as_ref().map(|medium| format!("--medium={medium}")));
         arguments
     }
