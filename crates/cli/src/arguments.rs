@@ -194,6 +194,9 @@ pub struct Up {
     /// nothing (with betr; see docs/betr.md), all others cost more.
     #[arg(long)]
     pub write_through: bool,
+    /// Make no file system: the one to mount must be there.
+    #[arg(long)]
+    pub existing: bool,
     /// Return when the mount serves, and leave it running.
     #[arg(long)]
     pub detach: bool,

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Memory of a command that opens the pool itself.
-pub const MEMORY: Bytes = Bytes(128 << 20);
+const MEMORY: Bytes = Bytes(128 << 20);
 
 /// Asks, prints the answer, and gives the exit code.
 pub fn ask(directory: &Path, request: Request, output: &Output) -> Result<ExitCode, Failure> {

@@ -88,16 +88,13 @@ pub fn mount(pool: Option<&Path>, mount: Mount, output: &Output) -> Result<ExitC
     if output.wants_schema() || client::connect(&directory).is_some() {
         return client::ask(&directory, Request::Mount { name, at, write_through }, output);
     }
-    // `up` would make what is not there.
-    let session = Session::open(&directory, client::MEMORY, 2, false)?;
-    let found = session.volume(&name).map(drop);
-    session.close()?;
-    found?;
+    config::read(&directory)?;
     let up = Up {
         mount: None,
         fs: name,
         engine: None,
         write_through,
+        existing: true,
         detach: true,
         memory,
         size: Bytes(0), // of a new pool
@@ -155,7 +152,9 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
         signal_hook::flag::register(signal, stop.clone()).map_err(|error| Failure::new(error.to_string()))?;
     }
     let session = Session::open(&directory, up.memory, config::threads(up.threads), false)?;
-    if let Err(failure) = session.mount(&up.fs, &mount, Manner { engine: up.engine, write_through: up.write_through }) {
+    let found = if up.existing { session.volume(&up.fs).map(drop) } else { Ok(()) };
+    let manner = Manner { engine: up.engine, write_through: up.write_through };
+    if let Err(failure) = found.and_then(|()| session.mount(&up.fs, &mount, manner)) {
         session.close()?;
         return Err(failure);
     }
@@ -224,6 +223,9 @@ fn detach(directory: &Path, mount: &Path, up: &Up, output: &Output) -> Result<Ex
     let mut command = Command::new(program);
     command.arg("up").arg("--pool").arg(directory).arg("--mount").arg(mount).arg("--fs").arg(&up.fs);
     command.arg("--memory").arg(up.memory.0.to_string()).arg("--size").arg(up.size.0.to_string());
+    if up.existing {
+        command.arg("--existing");
+    }
     if up.write_through {
         command.arg("--write-through");
     }
