@@ -39,7 +39,7 @@ pub fn ask(directory: &Path, request: Request, output: &Output) -> Result<ExitCo
         Some(stream) => converse(stream, &request, &progress),
         None => {
             if matches!(request, Request::Mount { .. }) {
-                return Err(Failure::new("the pool is not up; `ashlar up --detach` first"));
+                return Err(Failure::new("the pool is not up; `ashlar mount NAME DIR` runs it, too"));
             }
             let cut_log = matches!(request, Request::Check { repair: true });
             let session = Session::open(directory, MEMORY, 2, cut_log)?;

@@ -18,19 +18,22 @@ pub enum Opened {
     Betr(Arc<WriteBehind<Betr>>),
 }
 
-/// Makes a file system. `inline`: files up to this size are kept in the index, if not 64 KiB.
-pub async fn make(pool: &Pool, name: &str, engine: Engine, inline: Option<Bytes>) -> Result<Volume, Failure> {
+/// How a file system of this engine divides into zones, if it does. `inline`: files up to this size are kept in the index, if
+/// not 64 KiB.
+pub fn zones(engine: Engine, inline: Option<Bytes>) -> Result<Zones, Failure> {
+    if engine == Engine::Files && inline.is_some() {
+        let text = "the engine files keeps no files in its index: leave --inline away, or take betr";
+        return Err(Failure::new(text));
+    }
     let usual = Zones::default();
     let zones = Zones { inline: inline.unwrap_or(usual.inline), ..usual };
-    match engine {
-        Engine::Files if inline.is_some() => {
-            return Err(Failure::new(
-                "the engine files keeps no files in its index: leave --inline away, or take betr",
-            ));
-        }
-        Engine::Files => {}
-        Engine::Betr => zones.check()?,
-    }
+    zones.check()?;
+    Ok(zones)
+}
+
+/// Makes a file system; `inline` as for [`zones`].
+pub async fn make(pool: &Pool, name: &str, engine: Engine, inline: Option<Bytes>) -> Result<Volume, Failure> {
+    let zones = zones(engine, inline)?;
     let volume = pool.create_volume(name).await?;
     match engine {
         Engine::Files => Files::format(&volume, 0, 0).await?,

@@ -75,6 +75,8 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
         Command::Fs(command) => ask(match command {
             FsCommand::Create { name, engine, devices, medium, force, inline } => {
                 if !devices.is_empty() && !output.wants_schema() {
+                    // What cannot be made needs no pool.
+                    engine::zones(engine, inline)?;
                     let directory = config::pool_directory(pool.as_deref())?;
                     up::create_for(&name, directory, (devices, medium, force))?;
                 }

@@ -1,7 +1,7 @@
 //! What a pool costs its devices, and what waits in a volume's tree: for people who ask.
 
 use crate::format::Stream;
-use crate::{Pool, Shared, Volume};
+use crate::{Pool, Volume};
 use ashlar_index::Buffers;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,24 +38,19 @@ pub(crate) struct Counted {
     pub(crate) superblocks: AtomicU64,
 }
 
-impl Shared {
-    fn costs(&self) -> Costs {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let of = |stream| get(&self.outstanding(stream).written);
-        Costs {
-            reads: (get(&self.counted.reads), get(&self.counted.read)),
-            log: of(Stream::Log),
-            nodes: of(Stream::Nodes),
-            moved: of(Stream::Cold),
-            superblocks: get(&self.counted.superblocks),
-        }
-    }
-}
-
 impl Pool {
     /// What the pool read and wrote since it was opened.
     pub fn costs(&self) -> Costs {
-        self.0.costs()
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let of = |stream| get(&self.0.outstanding(stream).written);
+        let counted = &self.0.counted;
+        Costs {
+            reads: (get(&counted.reads), get(&counted.read)),
+            log: of(Stream::Log),
+            nodes: of(Stream::Nodes),
+            moved: of(Stream::Cold),
+            superblocks: get(&counted.superblocks),
+        }
     }
 }
 

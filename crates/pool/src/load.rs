@@ -26,6 +26,8 @@ pub struct Load {
     bytes: usize,
     /// The last key of the step before.
     last: Option<Key>,
+    /// Why a step is not there: then none behind it may be.
+    failed: Option<Error>,
 }
 
 impl Volume {
@@ -35,7 +37,7 @@ impl Volume {
     /// Costs: a checkpoint for each step, which takes a sixteenth of the pool's memory; each byte is written once where no
     /// keys were, with what remains pending at the upper end.
     pub fn load(&self) -> Load {
-        Load { volume: self.clone(), pairs: Vec::new(), bytes: 0, last: None }
+        Load { volume: self.clone(), pairs: Vec::new(), bytes: 0, last: None, failed: None }
     }
 }
 
@@ -44,8 +46,9 @@ impl Load {
     ///
     /// # Errors
     /// `Misuse` for a key that is not above the one before, and for a pair that no transaction could take. `NoSpace` when
-    /// the pool is full; steps before are there.
+    /// the pool is full. Once a step failed, steps before are there and all that follows fails like it.
     pub async fn put(&mut self, key: &[u8], value: impl Into<Bytes>) -> Result<()> {
+        self.admit()?;
         let value = value.into();
         crate::volume::check_key(key);
         if key.len() + value.len() > OPERATIONS_BYTES_MAX {
@@ -67,14 +70,21 @@ impl Load {
 
     /// Writes the rest. All pairs are durable when this returns.
     pub async fn finish(mut self) -> Result<()> {
+        self.admit()?;
         if self.pairs.is_empty() { Ok(()) } else { self.step().await }
+    }
+
+    fn admit(&self) -> Result<()> {
+        self.failed.clone().map_or(Ok(()), Err)
     }
 
     async fn step(&mut self) -> Result<()> {
         let pairs = std::mem::take(&mut self.pairs);
         self.last = pairs.last().map(|(key, _)| key.clone());
         let bytes = std::mem::take(&mut self.bytes);
-        self.volume.pool.load(self.volume.id(), pairs, bytes as u64).await
+        let written = self.volume.pool.load(self.volume.id(), pairs, bytes as u64).await;
+        self.failed = written.as_ref().err().cloned();
+        written
     }
 }
 

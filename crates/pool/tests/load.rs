@@ -183,8 +183,14 @@ fn a_full_pool_refuses_a_load_and_goes_on() {
                 }
             }
             match outcome {
+                Err(error) => {
+                    // Nothing may come behind what is not there.
+                    let more = next.put(b"o", &b"more"[..]).await.expect_err("a step before it failed");
+                    let end = next.finish().await.expect_err("a step before it failed");
+                    assert_eq!((more.kind(), end.kind()), (error.kind(), error.kind()));
+                    break error;
+                }
                 Ok(()) => next.finish().await.expect("what is left of a step that had room"),
-                Err(error) => break error,
             }
         };
         assert_eq!(refused.kind(), Kind::NoSpace, "{refused}");
