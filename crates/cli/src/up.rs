@@ -127,6 +127,9 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
     if client::connect(&directory).is_some() {
         return Err(Failure::new(format!("{} is up already; see `ashlar status`", directory.display())));
     }
+    if up.existing {
+        config::read(&directory)?;
+    }
     let mount = match &up.mount {
         Some(mount) => absolute(mount)?,
         None => directory.join("mnt"),
