@@ -101,6 +101,9 @@ impl Betr {
         if offset >= end {
             return Ok(Vec::new());
         }
+        if offset == 0 && record.contents.range != 0 {
+            self.read_ahead(&inode).await;
+        }
         let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
         let mut parts = self.read_blocks(&inode.place(), &record, first, last).await?;
         trim(&mut parts, (offset - first * BLOCK) as usize, (end - offset) as usize);

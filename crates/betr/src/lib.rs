@@ -17,6 +17,7 @@
 //!           log entries late; here the log is where contents stay, and only small files and small changes are in the
 //!           dictionary. Its keys hold names; ours hold the positions of names, so that they are short and are cookies.
 
+mod ahead;
 mod audit;
 mod data;
 mod fs;
@@ -120,6 +121,8 @@ pub struct Betr {
     grown: Mutex<BTreeSet<Ino>>,
     /// Roots of zones that may have become too small for one.
     shrunk: Mutex<BTreeSet<Ino>>,
+    /// Of those who go through the tree.
+    ahead: ashlar_inodes::Ahead<(Ino, Place)>,
     splits: AtomicU64,
     merges: AtomicU64,
     closed: AtomicBool,

@@ -346,6 +346,7 @@ impl Betr {
         if !record.is_directory() {
             return Err(Errno::NotDirectory.into());
         }
+        self.ahead.listed(ino);
         let Some(cookie) = list_dots(&record, cookie, sink) else { return Ok(()) };
         if record.links == 0 {
             return Ok(());

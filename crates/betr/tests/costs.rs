@@ -290,6 +290,46 @@ fn larger_files_in_the_dictionary_make_scans_cheap_and_filling_dear() {
     assert!(default.1 > most.1 && default.0 < most.0 && default.0 * 4 < small.0 * 6, "{costs:?}");
 }
 
+/// Costs of listing all and reading it, and of reading it without listing, of 60 directories with 10 files of 100 to 300 KB each, which
+/// lie in ranges of blocks.
+fn larger_files() -> (Cost, Cost) {
+    simulate(7, async |env| {
+        let house = House::build(&env, 1 << 30, Zones::default()).await;
+        let open = house.open().await;
+        let (mut random, mut bytes, mut names) = (Pcg64Mcg::seed_from_u64(7), 0, Vec::new());
+        for directory in 0..60 {
+            let directory = format!("directory {directory}");
+            let new = open.1.mkdir(ROOT, directory.as_bytes(), node(FileKind::Directory)).await.expect("made").ino;
+            for file in 0..10 {
+                let len = random.random_range(100_000..300_000);
+                make(&open.1, new, &format!("file {file}"), len).await;
+                names.push((directory.clone(), format!("file {file}")));
+                bytes += len;
+            }
+        }
+        let scanned = house.scan_cold(open, bytes).await;
+        let open = house.open().await;
+        let before = house.cost();
+        names.sort_by_cached_key(|_| random.random::<u64>());
+        for (directory, file) in names {
+            let directory = open.1.lookup(ROOT, directory.as_bytes()).await.expect("there").ino;
+            let file = open.1.lookup(directory, file.as_bytes()).await.expect("there").ino;
+            bytes -= open.1.read(file, 0, 1 << 20).await.expect("read").concat().len() as u64;
+        }
+        assert_eq!(bytes, 0);
+        let cost = house.since(before);
+        house.close(open).await;
+        (scanned, cost)
+    })
+}
+
+#[test]
+fn who_goes_through_a_tree_gets_the_next_files_ahead_and_nobody_else_does() {
+    let (scanned, by_name) = larger_files();
+    assert!(scanned.took * 2 < by_name.took, "{scanned:?} {by_name:?}");
+    assert!(scanned.read < by_name.read * 11 / 10 && by_name.read < 140 * MIB, "{scanned:?} {by_name:?}");
+}
+
 #[test]
 fn larger_zones_make_scans_cheap_and_renames_dear() {
     let all = 1 << 40;

@@ -14,6 +14,7 @@
 //! Layout    head and tail of a [`Record`], keys of extended attributes, counters. What lies between, and all other keys, are the
 //!           engine's.
 
+mod ahead;
 mod attributes;
 mod contents;
 mod inode;
@@ -27,6 +28,7 @@ pub mod testing;
 mod tests;
 mod uses;
 
+pub use ahead::*;
 pub use attributes::*;
 pub use contents::*;
 pub use inode::*;

@@ -17,6 +17,7 @@ pub mod format;
 pub mod map;
 
 mod accounts;
+mod ahead;
 mod anatomy;
 mod check;
 mod checkpoint;
@@ -151,6 +152,7 @@ pub(crate) struct Shared {
     /// Generation of the newest superblock.
     generation: AtomicU64,
     cache: quick_cache::sync::Cache<(u64, u32), Arc<Node>, NodeWeight, BuildHasherDefault<NodeHasher>>,
+    ahead: ahead::Ahead,
     volumes: RwLock<BTreeMap<u64, VolumeState>>,
     /// Segments and volumes; see [`format::SlotRecord`] and [`format::VolumeRecord`]. Only checkpoints change it.
     catalog: Tree<Map>,
@@ -220,7 +222,7 @@ pub struct Status {
     pub used: u64,
     /// Bytes that ordinary writes can still take.
     pub free: u64,
-    /// Bytes of memtables, node cache and unwritten batches.
+    /// Bytes of memtables, node cache, unwritten batches, and what was read ahead.
     pub memory: u64,
     /// Checkpoints since creation.
     pub generation: u64,
@@ -255,7 +257,7 @@ impl Pool {
         let memory = |volume: &VolumeState| volume.tree.memory().0 + volume.tree.memory().1;
         let memtables: usize = shared.volumes.read().values().map(memory).sum();
         let in_flight: usize = shared.outstanding.iter().map(|stream| stream.bytes.load(Ordering::Relaxed)).sum();
-        let memory = (memtables + in_flight) as u64 + shared.cache.weight();
+        let memory = (memtables + in_flight) as u64 + shared.cache.weight() + shared.ahead.bytes();
         let capacity = u64::from(shared.layout.slots_count()) * segment;
         let used = used.saturating_add_signed(fresh).min(capacity);
         let reserve = shared.space.reserve() as u64 * segment;

@@ -1,5 +1,6 @@
 //! Creating and opening pools.
 
+use crate::ahead::Ahead;
 use crate::costs::Counted;
 use crate::format::{
     DEVICES_MAX, DeviceRecord, LogPosition, RING_SLOTS, SEGMENT_BLOCKS_MAX, SEGMENTS_MAX, SUPERBLOCK_BLOCKS,
@@ -183,6 +184,7 @@ impl Pool {
                 Default::default(),
                 Default::default(),
             ),
+            ahead: Ahead::new(config.memory.0),
             volumes: RwLock::default(),
             catalog: Tree::open(CATALOG, superblock.catalog, semantics.clone()),
             node_usage: Mutex::default(),

@@ -17,13 +17,13 @@ use std::sync::atomic::Ordering;
 
 const READ: IoContext = IoContext::foreground("pool-read");
 /// Bytes that are read in vain rather than asking the device twice.
-const GAP_MAX: u32 = 16 << 10;
+pub(crate) const GAP_MAX: u32 = 16 << 10;
 /// Runs that are read at once: 2 MiB and gaps.
 const TOGETHER_MAX: usize = 16;
 
 impl Shared {
     /// Bytes at a birth address, unverified.
-    async fn fetch(&self, uid: u64, offset: u32, len: u32) -> Result<Bytes> {
+    pub(crate) async fn fetch(&self, uid: u64, offset: u32, len: u32) -> Result<Bytes> {
         if !self.layout.holds(uid, offset, len) {
             return Err(Error::corrupt(format!("there is no place {uid:#x}:{offset} of {len} bytes")));
         }
@@ -56,7 +56,7 @@ impl Shared {
     }
 
     /// Compares what was read for a run with its checksums.
-    fn verify(&self, run: &Run, stored: &[u8]) -> Result<()> {
+    pub(crate) fn verify(&self, run: &Run, stored: &[u8]) -> Result<()> {
         let unit = if run.form == Form::Raw { BLOCK_LEN } else { stored.len() };
         for (index, (part, expected)) in stored.chunks(unit).zip(&run.crcs).enumerate() {
             if crc(part) != *expected && !self.config.unverified {
@@ -135,7 +135,7 @@ fn nowhere(run: &Run) -> Error {
 }
 
 /// The blocks of a run, from what is stored for it.
-fn blocks_of(run: &Run, stored: Bytes) -> Result<Bytes> {
+pub(crate) fn blocks_of(run: &Run, stored: Bytes) -> Result<Bytes> {
     if matches!(run.form, Form::Hole | Form::Raw) {
         return Ok(stored);
     }
@@ -295,7 +295,7 @@ impl Shared {
 }
 
 /// What all of these give, side by side on this task.
-async fn together<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+pub(crate) async fn together<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut futures: Vec<_> = futures.map(Box::pin).collect();
     let mut results: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
     std::future::poll_fn(|context| {

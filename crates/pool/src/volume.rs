@@ -154,7 +154,7 @@ impl Volume {
         self.runs_pinned(at, count).await
     }
 
-    async fn runs_pinned(&self, at: Lba, count: Blocks) -> Result<Vec<(Lba, Run)>> {
+    pub(crate) async fn runs_pinned(&self, at: Lba, count: Blocks) -> Result<Vec<(Lba, Run)>> {
         let (start, end) = (at.0, at.0 + count.0);
         let mut found = Vec::new();
         let within = |first: u64| {
@@ -211,7 +211,7 @@ impl Volume {
         let mut pieces = Vec::with_capacity(runs.len() + 1);
         let mut next = at;
         let parts: Vec<&Run> = runs.iter().map(|(_, run)| run).collect();
-        let datas = shared.read_runs(&parts).await;
+        let datas = shared.read_runs_ahead(&parts).await;
         for ((from, run), data) in runs.iter().zip(datas) {
             zeros(&mut pieces, *from - next);
             let data = data.within(|| format!("volume {} at {from}", self.id()))?;

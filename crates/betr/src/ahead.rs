@@ -1,0 +1,79 @@
+//! Contents of the next files, for those who go through a tree: see [`ashlar_inodes::Ahead`]. What is in the dictionary, the
+//! index reads ahead; this is for files with a block range.
+
+use crate::Betr;
+use crate::inode::{Inode, Placed};
+use crate::keys::{self, Place};
+use crate::record::{Entry, Record, Stored};
+use ashlar_inodes::{AHEAD_FILE_MAX, Listed, Listing, blocks_of};
+use ashlar_units::Blocks;
+use ashlar_vfs::{FileKind, Ino, Result};
+use std::sync::Arc;
+
+/// Names that are read at once.
+const PAGE: usize = 128;
+
+struct Listings<'a>(&'a Betr);
+
+impl Listing for Listings<'_> {
+    /// With its number.
+    type Directory = (Ino, Place);
+
+    async fn entries(&self, (_, place): &(Ino, Place), from: u64) -> Result<Vec<(u64, Listed<(Ino, Place)>)>> {
+        let (mut low, high) = keys::entries(place, from);
+        loop {
+            let page = self.0.volume.page(&low, Some(&high), PAGE).await?;
+            match page.next {
+                Some(next) if page.entries.is_empty() => low = next.to_vec(),
+                _ => {
+                    let mut entries = Vec::with_capacity(page.entries.len());
+                    for (key, value) in &page.entries {
+                        let position = keys::last_number(key)?;
+                        entries.push((position, listed(place, position, Entry::decode(value)?.stored)));
+                    }
+                    return Ok(entries);
+                }
+            }
+        }
+    }
+
+    async fn above(&self, (ino, _): &(Ino, Place)) -> Option<((Ino, Place), u64)> {
+        stands(&self.0.table.get(*ino)?)
+    }
+}
+
+/// The directory that it lies in, and the position behind its own.
+fn stands(inode: &Arc<Inode>) -> Option<((Ino, Place), u64)> {
+    let above = inode.state().own.above().cloned()?;
+    Some(((above.directory.ino, above.directory.place()), above.position.saturating_add(1)))
+}
+
+fn listed(directory: &Place, position: u64, stored: Stored) -> Listed<(Ino, Place)> {
+    match stored {
+        Stored::Zone { zone, ino, kind: FileKind::Directory } => Listed::Directory((ino, Place::root_of(zone))),
+        Stored::Record(record) if record.is_directory() => Listed::Directory((record.ino, directory.child(position))),
+        Stored::Record(record) if is_worth_it(&record) => {
+            Listed::File(record.ino, record.contents.base(), Blocks(blocks_of(record.size)))
+        }
+        _ => Listed::Other,
+    }
+}
+
+fn is_worth_it(record: &Record) -> bool {
+    record.contents.range != 0 && (1..=AHEAD_FILE_MAX).contains(&record.size)
+}
+
+impl Betr {
+    /// A file is read from its beginning. The caller holds the shape.
+    pub(crate) async fn read_ahead(&self, inode: &Arc<Inode>) {
+        if !is_worth_it(&inode.record()) {
+            return;
+        }
+        let Some((directory, behind)) = stands(inode) else { return };
+        let ino = directory.0;
+        let ranges = self.ahead.read(&Listings(self), inode.ino, ino, || (directory, behind)).await;
+        if !ranges.is_empty() {
+            drop(self.env.spawn(self.volume.read_ahead(&ranges).await));
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Extents that somebody is about to read, fetched side by side in the order in which they lie.
+//!
+//! An extent never changes where it is, so what was fetched stays right for as long as anything refers to it; checksums are compared
+//! when it is read, as with what comes from the medium. It is kept until it was read, or until younger ones need the room.
+
+use crate::Shared;
+use crate::map::Run;
+use crate::store::{GAP_MAX, blocks_of, place, together};
+use crate::volume::Volume;
+use ashlar_block::Result;
+use ashlar_units::{Blocks, Lba};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::RwLock;
+
+/// Share of the pool's memory for what was fetched and not read yet.
+const MEMORY_SHARE: u64 = 32;
+/// Longest read: what lies together is fetched together.
+const FETCH_BYTES_MAX: u32 = 1 << 20;
+
+/// Where something begins: segment and byte.
+type Address = (u64, u32);
+
+/// What was fetched, and what is on its way.
+pub(crate) struct Ahead {
+    kept: Mutex<Kept>,
+    /// How many there are, for those who need not look.
+    count: AtomicUsize,
+    bytes_max: usize,
+}
+
+#[derive(Default)]
+struct Kept {
+    pieces: BTreeMap<Address, Piece>,
+    /// The oldest first.
+    ages: BTreeMap<u64, Address>,
+    born: u64,
+    bytes: usize,
+}
+
+struct Piece {
+    len: u32,
+    age: u64,
+    state: State,
+}
+
+enum State {
+    /// Whoever fetches it holds this for writing.
+    Coming(Arc<RwLock<()>>),
+    Here(Bytes),
+}
+
+impl Kept {
+    fn remove(&mut self, address: Address) -> Option<Piece> {
+        let piece = self.pieces.remove(&address)?;
+        self.ages.remove(&piece.age);
+        self.bytes -= piece.len as usize;
+        Some(piece)
+    }
+    fn insert(&mut self, address: Address, len: u32, state: State) {
+        self.born += 1;
+        self.ages.insert(self.born, address);
+        self.pieces.insert(address, Piece { len, age: self.born, state });
+        self.bytes += len as usize;
+    }
+    /// The piece that has all of this range.
+    fn around(&self, uid: u64, range: &Range<u32>) -> Option<(Address, &Piece)> {
+        let (address, piece) = self.pieces.range(..=(uid, range.start)).next_back()?;
+        (address.0 == uid && range.end <= address.1.saturating_add(piece.len)).then_some((*address, piece))
+    }
+}
+
+impl Ahead {
+    pub(crate) fn new(memory: u64) -> Ahead {
+        Ahead { kept: Mutex::default(), count: AtomicUsize::new(0), bytes_max: (memory / MEMORY_SHARE) as usize }
+    }
+
+    /// Bytes that are kept.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.kept.lock().bytes as u64
+    }
+
+    /// Whether there is nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
+    /// The bytes of this range, unverified, if they were fetched; waits for those that are on their way.
+    async fn take(&self, uid: u64, range: &Range<u32>) -> Option<Bytes> {
+        let coming = {
+            let kept = self.kept.lock();
+            match &kept.around(uid, range)?.1.state {
+                State::Coming(lock) => Some(lock.clone()),
+                State::Here(_) => None,
+            }
+        };
+        if let Some(lock) = coming {
+            drop(lock.read().await);
+        }
+        let mut kept = self.kept.lock();
+        let (address, piece) = kept.around(uid, range)?;
+        let State::Here(bytes) = &piece.state else { return None };
+        let found = bytes.slice((range.start - address.1) as usize..(range.end - address.1) as usize);
+        if found.len() == piece.len as usize {
+            kept.remove(address);
+            self.note(&kept);
+        }
+        Some(found)
+    }
+
+    fn note(&self, kept: &Kept) {
+        self.count.store(kept.pieces.len(), Ordering::Relaxed);
+    }
+
+    /// Notes that these are being fetched, as many of them as there is room for.
+    fn expect(&self, wanted: &mut Vec<(u64, Range<u32>)>, lock: &Arc<RwLock<()>>) {
+        let (mut kept, mut bytes) = (self.kept.lock(), 0);
+        wanted.retain(|(uid, range)| {
+            let len = range.end - range.start;
+            let fits = bytes + len as usize <= self.bytes_max;
+            if !fits || kept.around(*uid, range).is_some() || kept.pieces.contains_key(&(*uid, range.start)) {
+                return false;
+            }
+            bytes += len as usize;
+            kept.insert((*uid, range.start), len, State::Coming(lock.clone()));
+            true
+        });
+        while kept.bytes > self.bytes_max {
+            let Some(oldest) = kept.ages.first_key_value().map(|(_, address)| *address) else { break };
+            kept.remove(oldest);
+        }
+        self.note(&kept);
+    }
+
+    /// What was expected is here, or cannot be read: then whoever asks for it reads it, and learns why.
+    fn arrive(&self, address: Address, fetched: Option<Bytes>) {
+        let mut kept = self.kept.lock();
+        match (kept.pieces.get_mut(&address), fetched) {
+            (Some(piece), Some(bytes)) if piece.len as usize == bytes.len() => piece.state = State::Here(bytes),
+            _ => drop(kept.remove(address)),
+        }
+        self.note(&kept);
+    }
+}
+
+impl Volume {
+    /// Looks up what lies in these ranges, in whose order it will soon be read, as far as the memory set aside for it goes: 1/32
+    /// of the pool's. The future that is returned, which the caller spawns, fetches it; reads of it wait for that.
+    pub async fn read_ahead(&self, ranges: &[(Lba, Blocks)]) -> impl Future<Output = ()> + Send + 'static {
+        let pin = self.pool.0.pin();
+        let mut wanted: Vec<(u64, Range<u32>)> = Vec::new();
+        for (at, count) in ranges {
+            // What cannot be looked up is told to whom reads it.
+            let runs = self.runs_pinned(*at, *count).await.unwrap_or_default();
+            let in_flight = self.pool.0.in_flight.read();
+            let settled = runs.iter().filter(|(_, run)| !in_flight.contains_key(&(run.uid, run.offset)));
+            wanted.extend(settled.filter_map(|(_, run)| Some((run.uid, place(run)?))));
+        }
+        let lock = Arc::new(RwLock::new(()));
+        let held = lock.clone().try_write_owned();
+        self.pool.0.ahead.expect(&mut wanted, &lock);
+        let pool = self.pool.clone();
+        async move {
+            let _pinned = (pin, held);
+            pool.0.fetch_all(wanted).await;
+        }
+    }
+}
+
+impl Shared {
+    /// As [`Shared::read_runs`], but takes what was fetched ahead.
+    pub(crate) async fn read_runs_ahead(&self, runs: &[&Run]) -> Vec<Result<Bytes>> {
+        if self.ahead.is_empty() {
+            return self.read_runs(runs).await;
+        }
+        let mut results = Vec::with_capacity(runs.len());
+        for run in runs {
+            let stored = match place(run) {
+                Some(place) => self.ahead.take(run.uid, &place).await,
+                None => None,
+            };
+            // What memory has changed meanwhile is read again: the medium has it right.
+            let sound = stored.filter(|stored| self.verify(run, stored).is_ok());
+            results.push(sound.map(|stored| blocks_of(run, stored)));
+        }
+        let missing: Vec<&Run> = runs.iter().zip(&results).filter(|(_, result)| result.is_none()).map(|(run, _)| *run).collect();
+        let mut read = if missing.is_empty() { Vec::new() } else { self.read_runs(&missing).await }.into_iter();
+        let result = |result: Option<Result<Bytes>>| result.or_else(|| read.next()).expect("one for each");
+        results.into_iter().map(result).collect()
+    }
+
+    async fn fetch_all(&self, mut wanted: Vec<(u64, Range<u32>)>) {
+        wanted.sort_unstable_by_key(|(uid, range)| (*uid, range.start));
+        let mut groups: Vec<(u64, Range<u32>, Vec<Range<u32>>)> = Vec::new();
+        for (uid, range) in wanted {
+            match groups.last_mut() {
+                Some((last, whole, parts))
+                    if *last == uid
+                        && range.start.checked_sub(whole.end).is_some_and(|gap| gap <= GAP_MAX)
+                        && range.end - whole.start <= FETCH_BYTES_MAX =>
+                {
+                    whole.end = range.end;
+                    parts.push(range);
+                }
+                _ => groups.push((uid, range.clone(), vec![range])),
+            }
+        }
+        together(groups.into_iter().map(async |(uid, whole, parts)| {
+            let fetched = self.fetch(uid, whole.start, whole.end - whole.start).await.ok();
+            for part in &parts {
+                let bytes = fetched.as_ref().map(|bytes| {
+                    let slice = bytes.slice((part.start - whole.start) as usize..(part.end - whole.start) as usize);
+                    // Each goes by itself, and the others should not stay in memory with it.
+                    if parts.len() > 1 { Bytes::copy_from_slice(&slice) } else { slice }
+                });
+                self.ahead.arrive((uid, part.start), bytes);
+            }
+        }))
+        .await;
+    }
+}

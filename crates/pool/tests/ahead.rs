@@ -1,0 +1,121 @@
+//! Reading ahead: reads give what they would give without it, it saves requests, and takes no more memory than is set aside.
+
+use ashlar_block::{Checked, Device};
+use ashlar_devices::Memory;
+use ashlar_env::Env;
+use ashlar_env::sim::{Schedule, Sim};
+use ashlar_pool::{Compression, Config, Creation, Pool, Txn, Volume};
+use ashlar_units::{BLOCK_LEN, Blocks, Bytes, Lba};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+const CAPACITY: Blocks = Blocks(64 * 256);
+/// A chunk of the map: the longest extent.
+const CHUNK: u64 = 32;
+
+fn simulate<F: Future<Output = ()> + Send + 'static>(seed: u64, test: impl FnOnce(Env) -> F) {
+    let sim = Sim::new(seed, Schedule::Random);
+    let env = sim.env();
+    sim.run(test(env)).unwrap_or_else(|_| panic!("seed {seed}: deadlock"));
+}
+
+async fn build(env: &Env, memory: Bytes, compression: Compression) -> (Arc<Checked>, Volume) {
+    let device = Arc::new(Checked::new(Arc::new(Memory::new(CAPACITY)), env.clone()));
+    let creation = Creation { segment: Some(Blocks(256)), force: false };
+    Pool::create(env, &[device.clone() as Device], creation).await.expect("created");
+    let config = Config { memory, compression, ..Config::default() };
+    let pool = Pool::open(env, vec![device.clone() as Device], config).await.expect("opened");
+    (device, pool.create_volume("v").await.expect("a volume"))
+}
+
+/// A block of this version: half of it random, so that it compresses.
+fn block(at: u64, version: u64) -> Vec<u8> {
+    let mut random = Pcg64Mcg::seed_from_u64(at << 32 | version);
+    let mut block = vec![version as u8; BLOCK_LEN];
+    random.fill(&mut block[..BLOCK_LEN / 2]);
+    block
+}
+
+async fn write(volume: &Volume, at: u64, count: u64, version: u64) {
+    let mut txn = Txn::new();
+    let data: Vec<u8> = (at..at + count).flat_map(|at| block(at, version)).collect();
+    volume.write(&mut txn, Lba(at), &data.into());
+    volume.commit(txn).await.expect("committed");
+}
+
+#[test]
+fn what_is_read_is_what_was_written_last() {
+    for seed in 0..40 {
+        simulate(seed, move |env| async move {
+            let compression = if seed % 2 == 0 { Compression::Off } else { Compression::Lz4 };
+            let (_, volume) = build(&env, Bytes(8 << 20), compression).await;
+            let mut random = Pcg64Mcg::seed_from_u64(seed);
+            let mut model: BTreeMap<u64, u64> = BTreeMap::new();
+            const END: u64 = 40 * CHUNK;
+            for version in 1..300 {
+                let at = random.random_range(0..END);
+                let count = random.random_range(1..=2 * CHUNK).min(END - at);
+                match random.random_range(0..10) {
+                    0..3 => {
+                        write(&volume, at, count, version).await;
+                        model.extend((at..at + count).map(|at| (at, version)));
+                    }
+                    3 => {
+                        let mut txn = Txn::new();
+                        volume.discard(&mut txn, Lba(at), Blocks(count));
+                        volume.commit(txn).await.expect("committed");
+                        model.retain(|block, _| !(at..at + count).contains(block));
+                    }
+                    4 => drop(volume.pool().sync_all().await.expect("synced")),
+                    5 => volume.pool().checkpoint().await.expect("a checkpoint"),
+                    6 => {
+                        let any = |_| {
+                            let at = random.random_range(0..END);
+                            (Lba(at), Blocks(random.random_range(1..=CHUNK).min(END - at)))
+                        };
+                        let ranges: Vec<(Lba, Blocks)> = (0..6).map(any).collect();
+                        drop(env.spawn(volume.read_ahead(&ranges).await));
+                    }
+                    _ => {
+                        let found = volume.read(Lba(at), Blocks(count)).await.expect("read").concat();
+                        let expected = |at: u64| model.get(&at).map_or(vec![0; BLOCK_LEN], |version| block(at, *version));
+                        assert_eq!(found, (at..at + count).flat_map(expected).collect::<Vec<u8>>(), "seed {seed}");
+                    }
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn what_was_fetched_is_not_fetched_again_and_has_its_bound() {
+    simulate(1, |env| async move {
+        let memory = Bytes(64 << 20);
+        let (device, volume) = build(&env, memory, Compression::Off).await;
+        let extents: Vec<(Lba, Blocks)> = (0..40).map(|index| (Lba(index * 7 * CHUNK), Blocks(CHUNK))).collect();
+        for (at, count) in &extents {
+            write(&volume, at.0, count.0, 1).await;
+        }
+        volume.pool().checkpoint().await.expect("a checkpoint");
+        let before = volume.pool().status().memory;
+        let reads = || device.counters().reads.load(Relaxed);
+        let start = reads();
+        // 2 MiB are set aside: 16 of the 40 extents, which lie together.
+        env.spawn(volume.read_ahead(&extents).await).await;
+        let fetched = reads() - start;
+        assert!((1..=4).contains(&fetched), "{fetched} reads for 16 extents that lie together");
+        let held = volume.pool().status().memory - before;
+        assert!(held == memory.0 / 32, "{held} bytes are kept");
+        let start = reads();
+        for (at, count) in &extents[..16] {
+            let found = volume.read(*at, *count).await.expect("read").concat();
+            assert_eq!(found[..BLOCK_LEN], block(at.0, 1));
+        }
+        assert_eq!((reads() - start, volume.pool().status().memory), (0, before), "read from memory, which is free again");
+        volume.read(extents[0].0, extents[0].1).await.expect("read");
+        assert_eq!(reads() - start, 1, "once");
+    });
+}
