@@ -31,6 +31,9 @@ impl Files {
         if offset >= end {
             return Ok(Vec::new());
         }
+        if offset == 0 {
+            self.read_ahead(&inode).await;
+        }
         let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK).min(range));
         let mut pieces = self.volume.read(base + Blocks(first), Blocks(last - first)).await?;
         trim(&mut pieces, (offset - first * BLOCK) as usize, (end - offset) as usize);

@@ -10,7 +10,9 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 
-pub(crate) type State = ashlar_inodes::State<Contents>;
+/// Where a name of it was last seen: the directory, and the position there. For [`crate::ahead`] alone: it may be gone.
+pub(crate) type Seen = Option<(Ino, u64)>;
+pub(crate) type State = ashlar_inodes::State<Contents, Seen>;
 type Cell = OnceCell<Mutex<State>>;
 /// Under the shared lock of an inode, its data are overwritten in place too.
 pub(crate) type Inode = ashlar_inodes::Inode<Cell>;
@@ -45,7 +47,7 @@ impl InodeStore for Files {
         let read = || async {
             let value = self.volume.get(&keys::inode(ino)).await?.ok_or(Errno::Stale)?;
             // Which commit concerned it last is not known any more, but it was not a later one.
-            Ok::<_, ashlar_vfs::Error>(Mutex::new(State::new(decode_record(ino, &value)?, (), self.pool().newest())))
+            Ok::<_, ashlar_vfs::Error>(Mutex::new(State::new(decode_record(ino, &value)?, None, self.pool().newest())))
         };
         match inode.cell.get_or_try_init(read).await {
             Ok(_) => Ok(inode),

@@ -14,6 +14,7 @@
 //!           directories by scanning and changes metadata in its own journal; here metadata are messages of the volume's
 //!           dictionary, in the same transactions as the data.
 
+mod ahead;
 mod audit;
 mod behind;
 mod data;
@@ -78,6 +79,8 @@ pub struct Files {
     options: Options,
     hash_seed: u64,
     table: Table,
+    /// Of those who go through a tree.
+    ahead: ashlar_inodes::Ahead<Ino>,
     numbers: Numbers,
     slots: tokio::sync::Mutex<slots::Slots>,
     /// Renames of directories between directories, one at a time: they could make a loop together.
@@ -129,6 +132,7 @@ impl Files {
             options,
             hash_seed,
             table: Table::default(),
+            ahead: Default::default(),
             numbers: Numbers::new(keys::NEXT_INO, next_ino, keys::INO_MAX),
             slots: tokio::sync::Mutex::new(slots::Slots::new(next_slot)),
             moving: tokio::sync::Mutex::default(),

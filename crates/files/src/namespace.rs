@@ -134,9 +134,13 @@ impl Files {
             return Err(Errno::NotDirectory.into());
         }
         loop {
-            let ino = self.find(parent, name).await?.entry()?.1.ino;
+            let found = self.find(parent, name).await?;
+            let (position, ino) = found.entry().map(|(position, entry)| (position, entry.ino))?;
             let Some(inode) = self.inode_named(parent, name, ino).await? else { continue };
-            inode.state().lookups += 1;
+            {
+                let mut state = inode.state();
+                (state.lookups, state.own) = (state.lookups + 1, Some((parent, position)));
+            }
             // It may have lost its last name and been reaped before the reference was counted.
             if inode.state().record.links > 0 {
                 return Ok(inode.attr());
@@ -199,7 +203,7 @@ impl Files {
         self.put_record(&mut txn, &record);
         self.commit_record(txn, &directory, above).await?;
         let seq = directory.state().seq;
-        Ok(self.table.insert(State::new(record, (), seq).used(new.open)).attr())
+        Ok(self.table.insert(State::new(record, None, seq).used(new.open)).attr())
     }
 
     /// Makes a file without a name.
@@ -214,7 +218,7 @@ impl Files {
         self.put_record(&mut txn, &record);
         self.volume.put(&mut txn, &keys::orphan(ino), Bytes::new());
         let seq = self.volume.commit(txn).await?;
-        Ok(self.table.insert(State::new(record, (), seq).used(new.open)).attr())
+        Ok(self.table.insert(State::new(record, None, seq).used(new.open)).attr())
     }
 
     pub(crate) async fn add_link(&self, ino: Ino, parent: Ino, name: &Name) -> Result<Attr> {
@@ -392,6 +396,7 @@ impl Files {
         if !record.is_directory() {
             return Err(Errno::NotDirectory.into());
         }
+        self.ahead.listed(ino);
         let Some(cookie) = list_dots(&record, cookie, sink) else { return Ok(()) };
         let mut low = keys::entry(ino, cookie.saturating_add(1));
         let high = keys::entry(ino + 1, 0);
@@ -416,7 +421,8 @@ impl Files {
                     let_go(self, inode).await;
                     return Ok(());
                 }
-                inode.state().lookups += 1;
+                let mut state = inode.state();
+                (state.lookups, state.own) = (state.lookups + 1, Some((directory.ino, cookie)));
             }
             match page.next {
                 Some(next) => low = next.to_vec(),

@@ -1,0 +1,74 @@
+//! Contents of the next files, for those who go through a tree: see [`ashlar_inodes::Ahead`].
+
+use crate::Files;
+use crate::inode::{Inode, Seen};
+use crate::keys::{self, Entry, Record, base_of, blocks_in_range, decode_record};
+use ashlar_inodes::{AHEAD_FILE_MAX, InodeStore, Listed, Listing};
+use ashlar_units::Blocks;
+use ashlar_vfs::{FileKind, Ino, Result};
+use std::sync::Arc;
+
+/// Names that are read at once.
+const PAGE: usize = 64;
+
+/// A directory is its number.
+impl Listing for Files {
+    type Directory = Ino;
+
+    async fn entries(&self, directory: &Ino, from: u64) -> Result<Vec<(u64, Listed<Ino>)>> {
+        let (mut low, high) = (keys::entry(*directory, from), keys::entry(directory + 1, 0));
+        loop {
+            let page = self.volume.page(&low, Some(&high), PAGE).await?;
+            match page.next {
+                Some(next) if page.entries.is_empty() => low = next.to_vec(),
+                _ => {
+                    let mut entries = Vec::with_capacity(page.entries.len());
+                    for (key, value) in &page.entries {
+                        let cookie = keys::number_in(key, 9).ok_or_else(|| keys::damaged("an entry's key is cut short"))?;
+                        let Entry { ino, kind, .. } = Entry::decode(value)?;
+                        let listed = match kind {
+                            FileKind::Directory => Listed::Directory(ino),
+                            FileKind::File => self.listed(ino).await?,
+                            _ => Listed::Other,
+                        };
+                        entries.push((cookie, listed));
+                    }
+                    return Ok(entries);
+                }
+            }
+        }
+    }
+
+    async fn above(&self, directory: &Ino) -> Option<(Ino, u64)> {
+        stands(&*self.load(*directory).await.ok()?)
+    }
+}
+
+/// The directory where it was seen, and the position behind its own.
+fn stands(inode: &Inode) -> Seen {
+    inode.state().own.map(|(directory, position)| (directory, position.saturating_add(1)))
+}
+
+fn is_worth_it(record: &Record) -> bool {
+    record.kind == FileKind::File && (1..=AHEAD_FILE_MAX).contains(&record.size)
+}
+
+impl Files {
+    async fn listed(&self, ino: Ino) -> Result<Listed<Ino>> {
+        // As the dictionary has it: nobody's inode in memory for that.
+        let record = self.volume.get(&keys::inode(ino)).await?.map(|value| decode_record(ino, &value)).transpose()?;
+        Ok(match record.filter(is_worth_it) {
+            Some(record) => Listed::File(ino, base_of(&record), Blocks(blocks_in_range(&record))),
+            None => Listed::Other,
+        })
+    }
+
+    /// A file is read from its beginning.
+    pub(crate) async fn read_ahead(&self, inode: &Arc<Inode>) {
+        let Some(here) = stands(inode).filter(|_| is_worth_it(&inode.record())) else { return };
+        let ranges = self.ahead.read(self, inode.ino, here.0, || here).await;
+        if !ranges.is_empty() {
+            drop(self.env.spawn(self.volume.read_ahead(&ranges).await));
+        }
+    }
+}
