@@ -1,11 +1,11 @@
-//! Contents of the next files, for those who go through a tree: see [`ashlar_inodes::Ahead`]. What is in the dictionary, the
-//! index reads ahead; this is for files with a block range.
+//! Contents of the next files, for those who go through a tree: see [`ashlar_inodes::Ahead`].
 
 use crate::Betr;
 use crate::inode::{Inode, Placed};
 use crate::keys::{self, Place};
 use crate::record::{Entry, Record, Stored};
 use ashlar_inodes::{AHEAD_FILE_MAX, Listed, Listing, blocks_of};
+use ashlar_pool::Wanted;
 use ashlar_units::Blocks;
 use ashlar_vfs::{FileKind, Ino, Result};
 use std::sync::Arc;
@@ -53,14 +53,22 @@ fn listed(directory: &Place, position: u64, stored: Stored) -> Listed<(Ino, Plac
         Stored::Zone { zone, ino, kind: FileKind::Directory } => Listed::Directory((ino, Place::root_of(zone))),
         Stored::Record(record) if record.is_directory() => Listed::Directory((record.ino, directory.child(position))),
         Stored::Record(record) if is_worth_it(&record) => {
-            Listed::File(record.ino, record.contents.base(), Blocks(blocks_of(record.size)))
+            let contents = match record.contents.range {
+                0 => {
+                    let (low, high) = keys::contents(&directory.child(position), record.ino);
+                    Wanted::Keys(low, high)
+                }
+                _ => Wanted::Blocks(record.contents.base(), Blocks(blocks_of(record.size))),
+            };
+            Listed::File(record.ino, record.size, contents)
         }
         _ => Listed::Other,
     }
 }
 
 fn is_worth_it(record: &Record) -> bool {
-    record.contents.range != 0 && (1..=AHEAD_FILE_MAX).contains(&record.size)
+    let contents = record.contents.range != 0 || record.contents.overlaid;
+    record.kind == FileKind::File && contents && (1..=AHEAD_FILE_MAX).contains(&record.size)
 }
 
 impl Betr {
@@ -71,9 +79,9 @@ impl Betr {
         }
         let Some((directory, behind)) = stands(inode) else { return };
         let ino = directory.0;
-        let ranges = self.ahead.read(&Listings(self), inode.ino, ino, || (directory, behind)).await;
-        if !ranges.is_empty() {
-            drop(self.env.spawn(self.volume.read_ahead(&ranges).await));
+        let wanted = self.ahead.read(&Listings(self), inode.ino, ino, || (directory, behind)).await;
+        if !wanted.is_empty() {
+            drop(self.env.spawn(self.volume.read_ahead(wanted).await));
         }
     }
 }

@@ -101,7 +101,7 @@ impl Betr {
         if offset >= end {
             return Ok(Vec::new());
         }
-        if offset == 0 && record.contents.range != 0 {
+        if offset == 0 {
             self.read_ahead(&inode).await;
         }
         let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));

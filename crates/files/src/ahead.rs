@@ -4,6 +4,7 @@ use crate::Files;
 use crate::inode::{Inode, Seen};
 use crate::keys::{self, Entry, Record, base_of, blocks_in_range, decode_record};
 use ashlar_inodes::{AHEAD_FILE_MAX, InodeStore, Listed, Listing};
+use ashlar_pool::Wanted;
 use ashlar_units::Blocks;
 use ashlar_vfs::{FileKind, Ino, Result};
 use std::sync::Arc;
@@ -58,7 +59,10 @@ impl Files {
         // As the dictionary has it: nobody's inode in memory for that.
         let record = self.volume.get(&keys::inode(ino)).await?.map(|value| decode_record(ino, &value)).transpose()?;
         Ok(match record.filter(is_worth_it) {
-            Some(record) => Listed::File(ino, base_of(&record), Blocks(blocks_in_range(&record))),
+            Some(record) => {
+                let contents = Wanted::Blocks(base_of(&record), Blocks(blocks_in_range(&record)));
+                Listed::File(ino, record.size, contents)
+            }
             None => Listed::Other,
         })
     }
@@ -66,9 +70,9 @@ impl Files {
     /// A file is read from its beginning.
     pub(crate) async fn read_ahead(&self, inode: &Arc<Inode>) {
         let Some(here) = stands(inode).filter(|_| is_worth_it(&inode.record())) else { return };
-        let ranges = self.ahead.read(self, inode.ino, here.0, || here).await;
-        if !ranges.is_empty() {
-            drop(self.env.spawn(self.volume.read_ahead(&ranges).await));
+        let wanted = self.ahead.read(self, inode.ino, here.0, || here).await;
+        if !wanted.is_empty() {
+            drop(self.env.spawn(self.volume.read_ahead(wanted).await));
         }
     }
 }

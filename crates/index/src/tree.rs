@@ -415,6 +415,44 @@ impl View {
     }
 }
 
+impl View {
+    /// Brings what these ranges of keys, which are in order and do not meet, need into memory: about `bytes` of nodes at most, before
+    /// compression. What cannot be read is told to whom asks for it.
+    pub async fn read_ahead(&self, store: &impl NodeStore, ranges: &[(Key, Key)], bytes: u64) {
+        let mut left = bytes;
+        let mut nodes: Vec<(NodePtr, Key, Option<Key>)> = Vec::new();
+        nodes.extend(self.root.map(|root| (root, Key::new(), None)));
+        let mut expected = None;
+        loop {
+            let absent = nodes.iter().map(|(ptr, ..)| *ptr).filter(|ptr| store.cached(ptr).is_none());
+            let wanted: Vec<NodePtr> = absent
+                .take_while(|ptr| {
+                    let rest = left.checked_sub(u64::from(ptr.raw_len));
+                    left = rest.unwrap_or(left);
+                    rest.is_some()
+                })
+                .collect();
+            store.load_ahead(&wanted).await;
+            let known = nodes.iter().filter_map(|(ptr, low, high)| Some((store.cached(ptr)?, low, high)));
+            let mut below = Vec::new();
+            let mut height = None;
+            for (node, low, high) in known {
+                if node.level() == 0 || node.check_place(expected, low, high.as_deref()).is_err() {
+                    continue;
+                }
+                height = Some(node.level());
+                below.extend(node.child_ranges(low, high.as_deref()).into_iter().filter(|(_, low, high)| {
+                    // The first range that ends behind where the child begins must begin before the child ends.
+                    let range = ranges.get(ranges.partition_point(|(_, end)| end <= low));
+                    range.is_some_and(|(begin, _)| high.as_ref().is_none_or(|high| begin < high))
+                }));
+            }
+            let Some(height) = height else { return };
+            (nodes, expected) = (below, Some(height - 1));
+        }
+    }
+}
+
 /// The nodes that a scan wants next which needs the child of `parent` for `low`, if that must be read: as many as it came through
 /// just before, which are in memory, also below nodes beside the parent. So a lookup reads no more than it needs, and a scan
 /// twice as far each time; it does not end with its range, unless it just began.

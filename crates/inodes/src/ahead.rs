@@ -8,17 +8,16 @@
 //!
 //! Nothing depends on what is foreseen: names that changed meanwhile cost a read in vain.
 
-use ashlar_units::{Blocks, Lba};
+use ashlar_pool::Wanted;
 use ashlar_vfs::{Ino, Result};
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 
 /// Longest file of which contents are fetched ahead, in bytes: in longer ones the kernel's read-ahead is what counts.
 pub const AHEAD_FILE_MAX: u64 = 1 << 20;
-/// Files that are fetched and not yet read.
-const FILES_MAX: usize = 32;
-/// Bytes of them that are asked for at once.
+/// Files that are fetched and not yet read, and bytes of them.
+const FILES_MAX: usize = 512;
 const BYTES_MAX: u64 = 8 << 20;
 /// Names that are looked at for one step.
 const NAMES_MAX: usize = 1024;
@@ -29,8 +28,8 @@ const LISTED_MAX: usize = 32;
 pub enum Listed<D> {
     /// A directory.
     Directory(D),
-    /// A file that is worth fetching: its number, and where its contents lie.
-    File(Ino, Lba, Blocks),
+    /// A file that is worth fetching: its number, its bytes, and where they lie.
+    File(Ino, u64, Wanted),
     /// Anything else.
     Other,
 }
@@ -59,8 +58,9 @@ pub struct Ahead<D> {
 #[derive(Default)]
 struct Seen {
     listed: VecDeque<Ino>,
-    /// Files that were fetched and not read.
-    expected: BTreeSet<Ino>,
+    /// Files that were fetched and not read, with their bytes.
+    expected: BTreeMap<Ino, u64>,
+    bytes: u64,
     /// How many there should be.
     depth: usize,
 }
@@ -92,32 +92,35 @@ impl<D: Send> Ahead<D> {
         ino: Ino,
         directory: Ino,
         here: impl FnOnce() -> (D, u64),
-    ) -> Vec<(Lba, Blocks)> {
+    ) -> Vec<Wanted> {
         let mut found = Vec::new();
         let Ok(mut next) = self.way.try_lock() else { return found };
-        let wanted = {
+        let (wanted, mut room) = {
             let mut seen = self.seen.lock();
-            if seen.expected.remove(&ino) {
+            if let Some(bytes) = seen.expected.remove(&ino) {
+                seen.bytes -= bytes;
                 seen.depth = (seen.depth * 2).min(FILES_MAX);
             } else if seen.listed.contains(&directory) {
                 seen.depth = (seen.depth / 2).max(2);
-                if seen.expected.len() > 4 * FILES_MAX {
-                    seen.expected.clear();
-                }
                 *next = vec![here()];
             } else {
                 return found;
             }
-            if seen.expected.len() > seen.depth / 2 {
+            // Those that nobody read are forgotten when they are in the way of others.
+            if seen.expected.len() > 2 * FILES_MAX || seen.bytes > 2 * BYTES_MAX {
+                (seen.expected, seen.bytes) = Default::default();
+            }
+            if seen.expected.len() > seen.depth / 2 || seen.bytes > BYTES_MAX / 2 {
                 return found;
             }
-            seen.depth - seen.expected.len()
+            (seen.depth - seen.expected.len(), BYTES_MAX - seen.bytes)
         };
-        let (mut names, mut bytes, mut inos) = (0, 0, Vec::new());
+        let mut names = 0;
+        let mut expected = Vec::new();
         while let [outer @ .., (directory, from)] = &mut next[..]
             && found.len() < wanted
+            && room > 0
             && names < NAMES_MAX
-            && bytes < BYTES_MAX
         {
             // What cannot be listed is told to whom lists it.
             let entries = listing.entries(directory, *from).await.unwrap_or_default();
@@ -135,10 +138,10 @@ impl<D: Send> Ahead<D> {
                         next.push((below, 0));
                         break;
                     }
-                    Listed::File(ino, at, count) if found.len() < wanted => {
-                        bytes += count.to_bytes().0;
-                        found.push((at, count));
-                        inos.push(ino);
+                    Listed::File(ino, bytes, wants) if found.len() < wanted && room > 0 => {
+                        room = room.saturating_sub(bytes);
+                        found.push(wants);
+                        expected.push((ino, bytes));
                     }
                     // To be looked at again.
                     Listed::File(..) => {
@@ -149,7 +152,126 @@ impl<D: Send> Ahead<D> {
                 }
             }
         }
-        self.seen.lock().expected.extend(inos);
+        let mut seen = self.seen.lock();
+        for (ino, bytes) in expected {
+            let before = seen.expected.insert(ino, bytes).unwrap_or(0);
+            seen.bytes = seen.bytes + bytes - before;
+        }
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ashlar_env::sim::{Schedule, Sim};
+    use ashlar_units::{Blocks, Lba};
+    use std::collections::BTreeSet;
+
+    /// Directories of three files each, and three more directories in those of the upper levels. A file's number is 1,000,000 and that of
+    /// its directory, twice shifted, and its own.
+    struct Tree {
+        levels: u32,
+    }
+
+    fn file(directory: Ino, index: u64) -> Ino {
+        1_000_000 + (directory << 4) + index
+    }
+
+    fn contents(ino: Ino) -> Wanted {
+        Wanted::Blocks(Lba(ino), Blocks(5))
+    }
+
+    /// A directory's number is its level and what leads to it.
+    fn below(directory: Ino, index: u64) -> Ino {
+        directory * 4 + index + 1
+    }
+
+    impl Tree {
+        fn is_inner(&self, directory: Ino) -> bool {
+            let level = std::iter::successors(Some(directory), |directory| (*directory > 1).then_some((directory - 1) / 4)).count();
+            level < self.levels as usize
+        }
+        fn list(&self, directory: Ino) -> Vec<(u64, Listed<Ino>)> {
+            let mut all = Vec::new();
+            for index in 0..3 {
+                let cookie = index * 100;
+                let ino = file(directory, index);
+                all.push((cookie + 1, Listed::File(ino, 20_000, contents(ino))));
+                all.push((cookie + 2, Listed::Other));
+                if self.is_inner(directory) {
+                    all.push((cookie + 3, Listed::Directory(below(directory, index))));
+                }
+            }
+            all
+        }
+    }
+
+    impl Listing for Tree {
+        type Directory = Ino;
+        async fn entries(&self, directory: &Ino, from: u64) -> Result<Vec<(u64, Listed<Ino>)>> {
+            Ok(self.list(*directory).into_iter().filter(|(cookie, _)| *cookie >= from).take(4).collect())
+        }
+        async fn above(&self, directory: &Ino) -> Option<(Ino, u64)> {
+            (*directory > 1).then(|| ((directory - 1) / 4, (directory - 1) % 4 * 100 + 4))
+        }
+    }
+
+    /// Files in the order in which `grep -r` reads them, with directory and cookie.
+    fn walk(tree: &Tree, directory: Ino, ahead: Option<&Ahead<Ino>>, all: &mut Vec<(Ino, Ino, u64)>) {
+        ahead.inspect(|ahead| ahead.listed(directory));
+        for (cookie, entry) in tree.list(directory) {
+            match entry {
+                Listed::Directory(below) => walk(tree, below, ahead, all),
+                Listed::File(ino, ..) => all.push((ino, directory, cookie)),
+                Listed::Other => {}
+            }
+        }
+    }
+
+    fn simulate<F: Future<Output = ()> + Send + 'static>(test: F) {
+        Sim::new(0, Schedule::Fifo).run(test).expect("no deadlock");
+    }
+
+    #[test]
+    fn a_walk_is_foreseen_but_for_its_beginning_and_each_file_once() {
+        simulate(async {
+            let (tree, ahead) = (Tree { levels: 5 }, Ahead::default());
+            let mut all = Vec::new();
+            walk(&tree, 1, None, &mut all);
+            let (mut fetched, mut missed) = (BTreeSet::new(), 0);
+            for (ino, directory, cookie) in &all {
+                ahead.listed(*directory);
+                missed += usize::from(!fetched.contains(&contents(*ino)));
+                for wanted in ahead.read(&tree, *ino, *directory, || (*directory, cookie + 1)).await {
+                    assert!(fetched.insert(wanted), "inode {ino}: fetched before");
+                }
+            }
+            assert_eq!((all.len(), missed), (3 * (1 + 3 + 9 + 27 + 81), 1));
+            // From the middle on, it goes up again.
+            let ahead = Ahead::default();
+            let (ino, directory, cookie) = all[200];
+            ahead.listed(directory);
+            let found = ahead.read(&tree, ino, directory, || (directory, cookie + 1)).await;
+            assert_eq!(found, [201, 202].map(|next: usize| contents(all[next].0)));
+        });
+    }
+
+    #[test]
+    fn files_that_are_read_by_name_or_out_of_order_cost_little() {
+        simulate(async {
+            let (tree, ahead) = (Tree { levels: 5 }, Ahead::default());
+            let mut all = Vec::new();
+            walk(&tree, 1, None, &mut all);
+            for (ino, directory, cookie) in &all {
+                assert!(ahead.read(&tree, *ino, *directory, || (*directory, cookie + 1)).await.is_empty(), "nobody listed it");
+            }
+            ahead.listed(1);
+            let mut fetched = 0;
+            for (ino, directory, cookie) in all.iter().rev().filter(|(_, directory, _)| *directory == 1) {
+                fetched += ahead.read(&tree, *ino, *directory, || (*directory, cookie + 1)).await.len();
+            }
+            assert!(fetched <= 4, "{fetched} for three that were read backwards");
+        });
     }
 }

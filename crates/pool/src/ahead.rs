@@ -8,18 +8,22 @@ use crate::map::Run;
 use crate::store::{GAP_MAX, blocks_of, place, together};
 use crate::volume::Volume;
 use ashlar_block::Result;
+use ashlar_index::Key;
 use ashlar_units::{Blocks, Lba};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::Range;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::RwLock;
 
 /// Share of the pool's memory for what was fetched and not read yet.
 const MEMORY_SHARE: u64 = 32;
+/// Share of it that keys may bring in at once.
+const KEYS_SHARE: u64 = 16;
 /// Longest read: what lies together is fetched together.
 const FETCH_BYTES_MAX: u32 = 1 << 20;
 
@@ -148,29 +152,57 @@ impl Ahead {
     }
 }
 
+/// What will be read soon.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wanted {
+    /// Blocks.
+    Blocks(Lba, Blocks),
+    /// Keys of the dictionary from the first on and below the second.
+    Keys(Vec<u8>, Vec<u8>),
+}
+
 impl Volume {
-    /// Looks up what lies in these ranges, in whose order it will soon be read, as far as the memory set aside for it goes: 1/32
-    /// of the pool's. The future that is returned, which the caller spawns, fetches it; reads of it wait for that.
-    pub async fn read_ahead(&self, ranges: &[(Lba, Blocks)]) -> impl Future<Output = ()> + Send + 'static {
+    /// Looks up what will soon be read, in this order, as far as memory goes that is set aside for it: of blocks 1/32 of the pool's,
+    /// of keys 1/16, an eighth of what index nodes have. The future that is returned, which the caller spawns, fetches it; reads
+    /// of blocks wait for those that are on their way.
+    pub async fn read_ahead(&self, wanted: Vec<Wanted>) -> impl Future<Output = ()> + Send + 'static {
         let pin = self.pool.0.pin();
-        let mut wanted: Vec<(u64, Range<u32>)> = Vec::new();
-        for (at, count) in ranges {
-            // What cannot be looked up is told to whom reads it.
-            let runs = self.runs_pinned(*at, *count).await.unwrap_or_default();
-            let in_flight = self.pool.0.in_flight.read();
-            let settled = runs.iter().filter(|(_, run)| !in_flight.contains_key(&(run.uid, run.offset)));
-            wanted.extend(settled.filter_map(|(_, run)| Some((run.uid, place(run)?))));
+        let (mut places, mut keys) = (Vec::new(), Vec::new());
+        for wanted in wanted {
+            match wanted {
+                Wanted::Blocks(at, count) => {
+                    // What cannot be looked up is told to whom reads it.
+                    let runs = self.runs_pinned(at, count).await.unwrap_or_default();
+                    let in_flight = self.pool.0.in_flight.read();
+                    let settled = runs.iter().filter(|(_, run)| !in_flight.contains_key(&(run.uid, run.offset)));
+                    places.extend(settled.filter_map(|(_, run)| Some((run.uid, place(run)?))));
+                }
+                Wanted::Keys(low, high) => keys.push((Key::from_vec(low), Key::from_vec(high))),
+            }
         }
+        keys.sort_unstable();
+        keys.dedup_by(|next, last| {
+            let meet = next.0 <= last.1;
+            if meet {
+                last.1 = std::mem::take(&mut last.1).max(std::mem::take(&mut next.1));
+            }
+            meet
+        });
         let lock = Arc::new(RwLock::new(()));
         let held = lock.clone().try_write_owned();
-        self.pool.0.ahead.expect(&mut wanted, &lock);
-        let pool = self.pool.clone();
+        self.pool.0.ahead.expect(&mut places, &lock);
+        let volume = self.clone();
         async move {
             let _pinned = (pin, held);
-            pool.0.fetch_all(wanted).await;
+            let (pool, view) = (&volume.pool, volume.tree.view());
+            let nodes = view.read_ahead(pool, &keys, pool.0.config.memory.0 / KEYS_SHARE);
+            let (nodes, extents): (BoxFuture<'_>, BoxFuture<'_>) = (Box::pin(nodes), Box::pin(pool.0.fetch_all(places)));
+            together([nodes, extents].into_iter()).await;
         }
     }
 }
+
+type BoxFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 impl Shared {
     /// As [`Shared::read_runs`], but takes what was fetched ahead.

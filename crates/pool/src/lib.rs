@@ -43,6 +43,7 @@ mod stream;
 mod volume;
 mod volumes;
 
+pub use ahead::Wanted;
 pub use anatomy::{Holds, Part, Region};
 pub use ashlar_index::Buffers;
 pub use check::{Checked, Damage, Damaged};

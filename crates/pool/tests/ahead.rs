@@ -4,7 +4,7 @@ use ashlar_block::{Checked, Device};
 use ashlar_devices::Memory;
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
-use ashlar_pool::{Compression, Config, Creation, Pool, Txn, Volume};
+use ashlar_pool::{Compression, Config, Creation, Pool, Txn, Volume, Wanted};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes, Lba};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -74,10 +74,9 @@ fn what_is_read_is_what_was_written_last() {
                     6 => {
                         let any = |_| {
                             let at = random.random_range(0..END);
-                            (Lba(at), Blocks(random.random_range(1..=CHUNK).min(END - at)))
+                            Wanted::Blocks(Lba(at), Blocks(random.random_range(1..=CHUNK).min(END - at)))
                         };
-                        let ranges: Vec<(Lba, Blocks)> = (0..6).map(any).collect();
-                        drop(env.spawn(volume.read_ahead(&ranges).await));
+                        drop(env.spawn(volume.read_ahead((0..6).map(any).collect()).await));
                     }
                     _ => {
                         let found = volume.read(Lba(at), Blocks(count)).await.expect("read").concat();
@@ -104,7 +103,8 @@ fn what_was_fetched_is_not_fetched_again_and_has_its_bound() {
         let reads = || device.counters().reads.load(Relaxed);
         let start = reads();
         // 2 MiB are set aside: 16 of the 40 extents, which lie together.
-        env.spawn(volume.read_ahead(&extents).await).await;
+        let wanted = extents.iter().map(|(at, count)| Wanted::Blocks(*at, *count)).collect();
+        env.spawn(volume.read_ahead(wanted).await).await;
         let fetched = reads() - start;
         assert!((1..=4).contains(&fetched), "{fetched} reads for 16 extents that lie together");
         let held = volume.pool().status().memory - before;
