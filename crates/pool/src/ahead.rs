@@ -1,7 +1,8 @@
 //! Extents that somebody is about to read, fetched side by side in the order in which they lie.
 //!
 //! An extent never changes where it is, so what was fetched stays right for as long as anything refers to it; checksums are compared
-//! when it is read, as with what comes from the medium. It is kept until it was read, or until younger ones need the room.
+//! when it is read, as with what comes from the medium. It is kept until others need the room, those first that were read: of a
+//! compressed extent somebody else may read the other half.
 
 use crate::Shared;
 use crate::map::Run;
@@ -41,17 +42,20 @@ pub(crate) struct Ahead {
 #[derive(Default)]
 struct Kept {
     pieces: BTreeMap<Address, Piece>,
-    /// The oldest first.
-    ages: BTreeMap<u64, Address>,
+    /// What was read before what was not, and then the oldest first: the order in which they go.
+    order: BTreeMap<Turn, Address>,
     born: u64,
     bytes: usize,
 }
 
 struct Piece {
     len: u32,
-    age: u64,
+    turn: Turn,
     state: State,
 }
+
+/// Whether it was not read yet, and its age.
+type Turn = (bool, u64);
 
 enum State {
     /// Whoever fetches it holds this for writing.
@@ -62,15 +66,22 @@ enum State {
 impl Kept {
     fn remove(&mut self, address: Address) -> Option<Piece> {
         let piece = self.pieces.remove(&address)?;
-        self.ages.remove(&piece.age);
+        self.order.remove(&piece.turn);
         self.bytes -= piece.len as usize;
         Some(piece)
     }
     fn insert(&mut self, address: Address, len: u32, state: State) {
         self.born += 1;
-        self.ages.insert(self.born, address);
-        self.pieces.insert(address, Piece { len, age: self.born, state });
+        let turn = (true, self.born);
+        self.order.insert(turn, address);
+        self.pieces.insert(address, Piece { len, turn, state });
         self.bytes += len as usize;
+    }
+    fn note_read(&mut self, address: Address) {
+        let Some(piece) = self.pieces.get_mut(&address) else { return };
+        self.order.remove(&piece.turn);
+        piece.turn.0 = false;
+        self.order.insert(piece.turn, address);
     }
     /// The piece that has all of this range.
     fn around(&self, uid: u64, range: &Range<u32>) -> Option<(Address, &Piece)> {
@@ -110,10 +121,7 @@ impl Ahead {
         let (address, piece) = kept.around(uid, range)?;
         let State::Here(bytes) = &piece.state else { return None };
         let found = bytes.slice((range.start - address.1) as usize..(range.end - address.1) as usize);
-        if found.len() == piece.len as usize {
-            kept.remove(address);
-            self.note(&kept);
-        }
+        kept.note_read(address);
         Some(found)
     }
 
@@ -135,8 +143,8 @@ impl Ahead {
             true
         });
         while kept.bytes > self.bytes_max {
-            let Some(oldest) = kept.ages.first_key_value().map(|(_, address)| *address) else { break };
-            kept.remove(oldest);
+            let Some(first) = kept.order.first_key_value().map(|(_, address)| *address) else { break };
+            kept.remove(first);
         }
         self.note(&kept);
     }
