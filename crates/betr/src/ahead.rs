@@ -10,6 +10,8 @@ use ashlar_units::Blocks;
 use ashlar_vfs::{FileKind, Ino, Result};
 use std::sync::Arc;
 
+/// Bytes of files that are fetched and not yet read. Most of them are index nodes, of which new ones must not drive each other out.
+pub(crate) const BYTES_MAX: u64 = 8 << 20;
 /// Names that are read at once.
 const PAGE: usize = 128;
 

@@ -139,7 +139,7 @@ impl Betr {
             orphans: Mutex::default(),
             grown: Mutex::default(),
             shrunk: Mutex::default(),
-            ahead: Default::default(),
+            ahead: ashlar_inodes::Ahead::new(crate::ahead::BYTES_MAX),
             splits: AtomicU64::new(0),
             merges: AtomicU64::new(0),
             closed: AtomicBool::new(false),

@@ -9,6 +9,8 @@ use ashlar_units::Blocks;
 use ashlar_vfs::{FileKind, Ino, Result};
 use std::sync::Arc;
 
+/// Bytes of files that are fetched and not yet read: the more, the shorter are the ways of a disk's head.
+pub(crate) const BYTES_MAX: u64 = 16 << 20;
 /// Names that are read at once.
 const PAGE: usize = 64;
 
@@ -25,7 +27,8 @@ impl Listing for Files {
                 _ => {
                     let mut entries = Vec::with_capacity(page.entries.len());
                     for (key, value) in &page.entries {
-                        let cookie = keys::number_in(key, 9).ok_or_else(|| keys::damaged("an entry's key is cut short"))?;
+                        let cookie =
+                            keys::number_in(key, 9).ok_or_else(|| keys::damaged("an entry's key is cut short"))?;
                         let Entry { ino, kind, .. } = Entry::decode(value)?;
                         let listed = match kind {
                             FileKind::Directory => Listed::Directory(ino),

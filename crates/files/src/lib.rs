@@ -132,7 +132,7 @@ impl Files {
             options,
             hash_seed,
             table: Table::default(),
-            ahead: Default::default(),
+            ahead: ashlar_inodes::Ahead::new(ahead::BYTES_MAX),
             numbers: Numbers::new(keys::NEXT_INO, next_ino, keys::INO_MAX),
             slots: tokio::sync::Mutex::new(slots::Slots::new(next_slot)),
             moving: tokio::sync::Mutex::default(),

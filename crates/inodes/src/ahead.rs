@@ -16,11 +16,10 @@ use std::future::Future;
 
 /// Longest file of which contents are fetched ahead, in bytes: in longer ones the kernel's read-ahead is what counts.
 pub const AHEAD_FILE_MAX: u64 = 1 << 20;
-/// Files that are fetched and not yet read, and bytes of them.
-const FILES_MAX: usize = 512;
-const BYTES_MAX: u64 = 8 << 20;
+/// Files that are fetched and not yet read.
+const FILES_MAX: usize = 1024;
 /// Names that are looked at for one step.
-const NAMES_MAX: usize = 1024;
+const NAMES_MAX: usize = 2048;
 /// Directories of which is known that somebody listed them.
 const LISTED_MAX: usize = 32;
 
@@ -50,6 +49,8 @@ pub trait Listing: Sync {
 
 /// What is foreseen. One for a file system: several walks at a time disturb each other.
 pub struct Ahead<D> {
+    /// Bytes of files that are fetched and not yet read, about.
+    bytes_max: u64,
     seen: Mutex<Seen>,
     /// Directories to look into, from the outermost to the innermost, each from a cookie on. Held while somebody looks.
     way: tokio::sync::Mutex<Vec<(D, u64)>>,
@@ -65,13 +66,12 @@ struct Seen {
     depth: usize,
 }
 
-impl<D> Default for Ahead<D> {
-    fn default() -> Ahead<D> {
-        Ahead { seen: Mutex::default(), way: tokio::sync::Mutex::new(Vec::new()) }
-    }
-}
-
 impl<D: Send> Ahead<D> {
+    /// Nothing is foreseen. No more than about `bytes_max` bytes of files will be at a time.
+    pub fn new(bytes_max: u64) -> Ahead<D> {
+        Ahead { bytes_max, seen: Mutex::default(), way: tokio::sync::Mutex::new(Vec::new()) }
+    }
+
     /// Somebody begins to list a directory.
     pub fn listed(&self, directory: Ino) {
         let mut seen = self.seen.lock();
@@ -107,13 +107,14 @@ impl<D: Send> Ahead<D> {
                 return found;
             }
             // Those that nobody read are forgotten when they are in the way of others.
-            if seen.expected.len() > 2 * FILES_MAX || seen.bytes > 2 * BYTES_MAX {
+            if seen.expected.len() > 2 * FILES_MAX || seen.bytes > 2 * self.bytes_max {
                 (seen.expected, seen.bytes) = Default::default();
             }
-            if seen.expected.len() > seen.depth / 2 || seen.bytes > BYTES_MAX / 2 {
+            // A quarter at a time: what lies together is fetched together, and the disk always has more to do.
+            if seen.expected.len() > seen.depth / 4 * 3 || seen.bytes > self.bytes_max / 4 * 3 {
                 return found;
             }
-            (seen.depth - seen.expected.len(), BYTES_MAX - seen.bytes)
+            (seen.depth - seen.expected.len(), self.bytes_max - seen.bytes)
         };
         let mut names = 0;
         let mut expected = Vec::new();
@@ -189,7 +190,9 @@ mod tests {
 
     impl Tree {
         fn is_inner(&self, directory: Ino) -> bool {
-            let level = std::iter::successors(Some(directory), |directory| (*directory > 1).then_some((directory - 1) / 4)).count();
+            let level =
+                std::iter::successors(Some(directory), |directory| (*directory > 1).then_some((directory - 1) / 4))
+                    .count();
             level < self.levels as usize
         }
         fn list(&self, directory: Ino) -> Vec<(u64, Listed<Ino>)> {
@@ -236,7 +239,7 @@ mod tests {
     #[test]
     fn a_walk_is_foreseen_but_for_its_beginning_and_each_file_once() {
         simulate(async {
-            let (tree, ahead) = (Tree { levels: 5 }, Ahead::default());
+            let (tree, ahead) = (Tree { levels: 5 }, Ahead::new(1 << 20));
             let mut all = Vec::new();
             walk(&tree, 1, None, &mut all);
             let (mut fetched, mut missed) = (BTreeSet::new(), 0);
@@ -249,7 +252,7 @@ mod tests {
             }
             assert_eq!((all.len(), missed), (3 * (1 + 3 + 9 + 27 + 81), 1));
             // From the middle on, it goes up again.
-            let ahead = Ahead::default();
+            let ahead = Ahead::new(1 << 20);
             let (ino, directory, cookie) = all[200];
             ahead.listed(directory);
             let found = ahead.read(&tree, ino, directory, || (directory, cookie + 1)).await;
@@ -260,11 +263,14 @@ mod tests {
     #[test]
     fn files_that_are_read_by_name_or_out_of_order_cost_little() {
         simulate(async {
-            let (tree, ahead) = (Tree { levels: 5 }, Ahead::default());
+            let (tree, ahead) = (Tree { levels: 5 }, Ahead::new(1 << 20));
             let mut all = Vec::new();
             walk(&tree, 1, None, &mut all);
             for (ino, directory, cookie) in &all {
-                assert!(ahead.read(&tree, *ino, *directory, || (*directory, cookie + 1)).await.is_empty(), "nobody listed it");
+                assert!(
+                    ahead.read(&tree, *ino, *directory, || (*directory, cookie + 1)).await.is_empty(),
+                    "nobody listed it"
+                );
             }
             ahead.listed(1);
             let mut fetched = 0;

@@ -9,20 +9,20 @@ use crate::map::Run;
 use crate::store::{GAP_MAX, blocks_of, place, together};
 use crate::volume::Volume;
 use ashlar_block::Result;
-use ashlar_index::Key;
+use ashlar_index::{Key, NodePtr};
 use ashlar_units::{Blocks, Lba};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tokio::sync::RwLock;
+use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
 
 /// Share of the pool's memory for what was fetched and not read yet.
-const MEMORY_SHARE: u64 = 32;
+pub(crate) const MEMORY_SHARE: u64 = 16;
 /// Share of it that keys may bring in at once.
 const KEYS_SHARE: u64 = 16;
 /// Longest read: what lies together is fetched together.
@@ -160,6 +160,56 @@ impl Ahead {
     }
 }
 
+/// Index nodes that are on their way because somebody will want them, so that nobody reads them twice.
+#[derive(Default)]
+pub(crate) struct NodesAhead {
+    nodes: Mutex<HashMap<Address, Arc<RwLock<()>>>>,
+    /// How many there are, for those who need not look.
+    count: AtomicUsize,
+}
+
+/// Some nodes that one task reads. When it is gone, however that comes, nobody waits for them any longer.
+pub(crate) struct Fetch<'a> {
+    ahead: &'a NodesAhead,
+    pub(crate) nodes: Vec<NodePtr>,
+    _held: Option<OwnedRwLockWriteGuard<()>>,
+}
+
+impl NodesAhead {
+    /// Leaves only those that nobody is reading.
+    pub(crate) fn retain_others(&self, nodes: &mut Vec<NodePtr>) {
+        let known = self.nodes.lock();
+        nodes.retain(|ptr| !known.contains_key(&(ptr.uid, ptr.offset)));
+    }
+    /// Notes that these are being read.
+    pub(crate) fn begin(&self, nodes: &[NodePtr]) -> Fetch<'_> {
+        let lock = Arc::new(RwLock::new(()));
+        let _held = lock.clone().try_write_owned().ok();
+        let mut known = self.nodes.lock();
+        known.extend(nodes.iter().map(|ptr| ((ptr.uid, ptr.offset), lock.clone())));
+        self.count.store(known.len(), Ordering::Relaxed);
+        Fetch { ahead: self, nodes: nodes.to_vec(), _held }
+    }
+    /// Waits for a node that is on its way; false if it is not.
+    pub(crate) async fn wait_for(&self, ptr: &NodePtr) -> bool {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let lock = self.nodes.lock().get(&(ptr.uid, ptr.offset)).cloned();
+        let Some(lock) = lock else { return false };
+        drop(lock.read().await);
+        true
+    }
+}
+
+impl Drop for Fetch<'_> {
+    fn drop(&mut self) {
+        let mut known = self.ahead.nodes.lock();
+        self.nodes.iter().for_each(|ptr| drop(known.remove(&(ptr.uid, ptr.offset))));
+        self.ahead.count.store(known.len(), Ordering::Relaxed);
+    }
+}
+
 /// What will be read soon.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wanted {
@@ -170,8 +220,8 @@ pub enum Wanted {
 }
 
 impl Volume {
-    /// Looks up what will soon be read, in this order, as far as memory goes that is set aside for it: of blocks 1/32 of the pool's,
-    /// of keys 1/16, an eighth of what index nodes have. The future that is returned, which the caller spawns, fetches it; reads
+    /// Looks up what will soon be read, in this order, as far as memory goes that is set aside for it: 1/16 of the pool's for blocks,
+    /// and as much of what index nodes have. The future that is returned, which the caller spawns, fetches it; reads
     /// of blocks wait for those that are on their way.
     pub async fn read_ahead(&self, wanted: Vec<Wanted>) -> impl Future<Output = ()> + Send + 'static {
         let pin = self.pool.0.pin();
@@ -204,7 +254,8 @@ impl Volume {
             let _pinned = (pin, held);
             let (pool, view) = (&volume.pool, volume.tree.view());
             let nodes = view.read_ahead(pool, &keys, pool.0.config.memory.0 / KEYS_SHARE);
-            let (nodes, extents): (BoxFuture<'_>, BoxFuture<'_>) = (Box::pin(nodes), Box::pin(pool.0.fetch_all(places)));
+            let (nodes, extents): (BoxFuture<'_>, BoxFuture<'_>) =
+                (Box::pin(nodes), Box::pin(pool.0.fetch_all(places)));
             together([nodes, extents].into_iter()).await;
         }
     }
@@ -228,7 +279,8 @@ impl Shared {
             let sound = stored.filter(|stored| self.verify(run, stored).is_ok());
             results.push(sound.map(|stored| blocks_of(run, stored)));
         }
-        let missing: Vec<&Run> = runs.iter().zip(&results).filter(|(_, result)| result.is_none()).map(|(run, _)| *run).collect();
+        let missing: Vec<&Run> =
+            runs.iter().zip(&results).filter(|(_, result)| result.is_none()).map(|(run, _)| *run).collect();
         let mut read = if missing.is_empty() { Vec::new() } else { self.read_runs(&missing).await }.into_iter();
         let result = |result: Option<Result<Bytes>>| result.or_else(|| read.next()).expect("one for each");
         results.into_iter().map(result).collect()

@@ -154,6 +154,7 @@ pub(crate) struct Shared {
     generation: AtomicU64,
     cache: quick_cache::sync::Cache<(u64, u32), Arc<Node>, NodeWeight, BuildHasherDefault<NodeHasher>>,
     ahead: ahead::Ahead,
+    nodes_ahead: ahead::NodesAhead,
     volumes: RwLock<BTreeMap<u64, VolumeState>>,
     /// Segments and volumes; see [`format::SlotRecord`] and [`format::VolumeRecord`]. Only checkpoints change it.
     catalog: Tree<Map>,

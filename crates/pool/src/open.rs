@@ -1,6 +1,6 @@
 //! Creating and opening pools.
 
-use crate::ahead::Ahead;
+use crate::ahead::{self, Ahead};
 use crate::costs::Counted;
 use crate::format::{
     DEVICES_MAX, DeviceRecord, LogPosition, RING_SLOTS, SEGMENT_BLOCKS_MAX, SEGMENTS_MAX, SUPERBLOCK_BLOCKS,
@@ -25,7 +25,7 @@ const OPEN: IoContext = IoContext::foreground("pool-open");
 const SEGMENTS_MIN: u64 = 2 * RESERVE_MIN as u64;
 /// Bound on the numbers of volumes, which count up.
 const VOLUME_ID_MAX: u64 = 1 << 62;
-/// Share of the memory budget for cached nodes.
+/// Share of the memory budget for cached nodes and for what is read ahead.
 const NODE_CACHE_SHARE: u64 = 2;
 
 /// How extents are compressed.
@@ -179,12 +179,13 @@ impl Pool {
             generation: AtomicU64::new(superblock.generation),
             cache: quick_cache::sync::Cache::with(
                 1 << 14,
-                config.memory.0 / NODE_CACHE_SHARE,
+                config.memory.0 / NODE_CACHE_SHARE - config.memory.0 / ahead::MEMORY_SHARE,
                 NodeWeight,
                 Default::default(),
                 Default::default(),
             ),
             ahead: Ahead::new(config.memory.0),
+            nodes_ahead: Default::default(),
             volumes: RwLock::default(),
             catalog: Tree::open(CATALOG, superblock.catalog, semantics.clone()),
             node_usage: Mutex::default(),

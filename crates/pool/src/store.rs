@@ -1,5 +1,6 @@
 //! Reading: extents and nodes by their birth address, verified.
 
+use crate::ahead::Fetch;
 use crate::format::{Stream, crc};
 use crate::map::{Form, Run};
 use crate::space::{Claim, cover, slot_of};
@@ -163,6 +164,11 @@ impl NodeStore for Pool {
 
     async fn load(&self, ptr: NodePtr) -> Result<Arc<Node>> {
         let shared = &self.0;
+        if shared.nodes_ahead.wait_for(&ptr).await
+            && let Some(node) = self.cached(&ptr)
+        {
+            return Ok(node);
+        }
         let whole = shared.in_flight.read().get(&(ptr.uid, ptr.offset)).cloned();
         let image = match whole {
             Some(image) => image,
@@ -178,16 +184,17 @@ impl NodeStore for Pool {
             let in_flight = shared.in_flight.read();
             wanted.retain(|ptr| !in_flight.contains_key(&(ptr.uid, ptr.offset)));
         }
+        shared.nodes_ahead.retain_others(&mut wanted);
         wanted.sort_unstable_by_key(|ptr| (ptr.uid, ptr.offset));
         let end = |ptr: &NodePtr| ptr.offset.saturating_add(ptr.len);
         let near = |one: &NodePtr, next: &NodePtr| {
             one.uid == next.uid && next.offset.checked_sub(end(one)).is_some_and(|gap| gap <= GAP_MAX)
         };
-        let groups = wanted.chunk_by(near);
-        together(groups.map(async |group| {
-            let [first, .., last] = group else { return drop(self.load(group[0]).await) };
+        let loads: Vec<Fetch<'_>> = wanted.chunk_by(near).map(|group| shared.nodes_ahead.begin(group)).collect();
+        together(loads.into_iter().map(async |load| {
+            let (Some(first), Some(last)) = (load.nodes.first(), load.nodes.last()) else { return };
             let Ok(whole) = shared.fetch(first.uid, first.offset, end(last) - first.offset).await else { return };
-            for ptr in group {
+            for ptr in &load.nodes {
                 let from = (ptr.offset - first.offset) as usize;
                 // What is damaged is told to whom asks for it.
                 drop(shared.take_in(ptr, &whole.slice(from..from + ptr.len as usize)));

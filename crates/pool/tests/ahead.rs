@@ -80,7 +80,8 @@ fn what_is_read_is_what_was_written_last() {
                     }
                     _ => {
                         let found = volume.read(Lba(at), Blocks(count)).await.expect("read").concat();
-                        let expected = |at: u64| model.get(&at).map_or(vec![0; BLOCK_LEN], |version| block(at, *version));
+                        let expected =
+                            |at: u64| model.get(&at).map_or(vec![0; BLOCK_LEN], |version| block(at, *version));
                         assert_eq!(found, (at..at + count).flat_map(expected).collect::<Vec<u8>>(), "seed {seed}");
                     }
                 }
@@ -92,7 +93,7 @@ fn what_is_read_is_what_was_written_last() {
 #[test]
 fn what_was_fetched_is_not_fetched_again_and_has_its_bound() {
     simulate(1, |env| async move {
-        let memory = Bytes(64 << 20);
+        let memory = Bytes(32 << 20);
         let (device, volume) = build(&env, memory, Compression::Off).await;
         let extents: Vec<(Lba, Blocks)> = (0..40).map(|index| (Lba(index * 7 * CHUNK), Blocks(CHUNK))).collect();
         for (at, count) in &extents {
@@ -108,7 +109,7 @@ fn what_was_fetched_is_not_fetched_again_and_has_its_bound() {
         let fetched = reads() - start;
         assert!((1..=4).contains(&fetched), "{fetched} reads for 16 extents that lie together");
         let held = volume.pool().status().memory - before;
-        assert!(held == memory.0 / 32, "{held} bytes are kept");
+        assert!(held == memory.0 / 16, "{held} bytes are kept");
         let start = reads();
         for (at, count) in &extents[..16] {
             let found = volume.read(*at, *count).await.expect("read").concat();
@@ -121,7 +122,7 @@ fn what_was_fetched_is_not_fetched_again_and_has_its_bound() {
             let wanted = extents.iter().map(|(at, count)| Wanted::Blocks(*at, *count)).collect();
             env.spawn(volume.read_ahead(wanted).await).await;
             assert!(reads() - start <= fetched, "{} reads", reads() - start);
-            assert_eq!(volume.pool().status().memory - before, memory.0 / 32);
+            assert_eq!(volume.pool().status().memory - before, memory.0 / 16);
         }
         let start = reads();
         for (at, count) in &extents[24..40] {
