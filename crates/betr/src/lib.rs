@@ -62,13 +62,14 @@ pub struct Zones {
     pub smallest: Size,
     /// What is not a zone's root and beyond this size becomes one (`C1` of the paper).
     pub largest: Size,
-    /// Files up to this size are kept in the dictionary: more make scans of trees cheap, and filling them dear.
+    /// Files up to this size are kept in the dictionary: more make filling dear, and scans of trees cheap, a little since others are
+    /// read ahead and more once the tree has aged.
     pub inline: Size,
 }
 
 impl Default for Zones {
     fn default() -> Zones {
-        Zones { smallest: Size(512 << 10), largest: Size(512 << 10), inline: Size(64 << 10) }
+        Zones { smallest: Size(512 << 10), largest: Size(512 << 10), inline: Size(16 << 10) }
     }
 }
 

@@ -280,14 +280,13 @@ fn sources(inline: u64) -> (Cost, Cost) {
 }
 
 #[test]
-fn larger_files_in_the_dictionary_make_scans_cheap_and_filling_dear() {
+fn larger_files_in_the_dictionary_make_filling_dear_and_scans_little_cheaper() {
     let costs = [4, 16, 64, 128].map(|inline| (inline, sources(inline << 10)));
-    let [least, small, default, most] = costs.map(|(_, (made, scan))| (made.written, scan.took));
-    assert!(
-        Zones::default().inline == Bytes(64 << 10) && least.1 > 2 * small.1 && small.1 > 2 * default.1,
-        "{costs:?}"
-    );
-    assert!(default.1 > most.1 && default.0 < most.0 && default.0 * 4 < small.0 * 6, "{costs:?}");
+    let [least, default, more, most] = costs.map(|(_, (made, scan))| (made.written, scan.took));
+    assert!(Zones::default().inline == Bytes(16 << 10) && default.0 * 10 < least.0 * 12, "{costs:?}");
+    assert!(default.0 * 12 < more.0 * 10 && more.0 < most.0, "{costs:?}");
+    // What is not in the dictionary is read ahead across files.
+    assert!(least.1 < most.1 * 7 / 4 && default.1 < more.1 * 4 / 3, "{costs:?}");
 }
 
 /// Costs of listing all and reading it, and of reading it without listing, of 60 directories with 10 files of 100 to 300 KB each, which
@@ -337,7 +336,7 @@ fn larger_zones_make_scans_cheap_and_renames_dear() {
     let took = |index: usize| costs[index].1.0.took;
     assert!(took(0) > 3 * took(3), "a zone for each file: {costs:?}");
     assert!(took(1) > 2 * took(3), "and one for each directory: {costs:?}");
-    assert!(took(3) < took(5).mul_f64(1.1), "from the default on nothing is left to gain: {costs:?}");
+    assert!(took(3) < took(5).mul_f64(1.25), "from the default on nothing is left to gain: {costs:?}");
     assert!(costs.is_sorted_by_key(|(_, (_, rename))| rename.written), "{costs:?}");
     for (zone, (_, rename)) in &costs[..5] {
         assert!(

@@ -264,8 +264,8 @@ pub enum FsCommand {
         /// With --device: overwrite devices that hold a pool already.
         #[arg(long, requires = "devices")]
         force: bool,
-        /// With betr: keep files up to this size in the index (at most 128 KiB), where whole trees are read fast and filling
-        /// costs more. Default: 64KiB.
+        /// With betr: keep files up to this size in the index (at most 128 KiB), where trees that have aged are read faster
+        /// and filling costs more. Default: 16KiB.
         #[arg(long, value_name = "SIZE")]
         inline: Option<Bytes>,
     },

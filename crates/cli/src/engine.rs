@@ -19,7 +19,7 @@ pub enum Opened {
 }
 
 /// How a file system of this engine divides into zones, if it does. `inline`: files up to this size are kept in the index, if
-/// not 64 KiB.
+/// not 16 KiB.
 pub fn zones(engine: Engine, inline: Option<Bytes>) -> Result<Zones, Failure> {
     if engine == Engine::Files && inline.is_some() {
         let text = "the engine files keeps no files in its index: leave --inline away, or take betr";
@@ -187,7 +187,8 @@ pub const ABOUT_BETR: &str = "\
 betr: a write-optimized file system (experimental; the second engine of `ashlar fs create --engine`).
 
 Names, attributes and small files lie in the pool's dictionary in the order of their paths, so that listing, finding and reading
-a tree is one scan after the other. Files that outgrow 64 KiB lie in blocks, written once. Overwriting less than a block is
+a tree is one scan after the other. Files that outgrow 16 KiB lie in blocks, written once; those of a tree that somebody goes
+through are read ahead. Overwriting less than a block is
 one message and reads nothing (through a mount: with `ashlar up --write-through`); removing a file costs the same whatever its
 size. Directories and files beyond 512 KiB become zones: renaming a zone is a pointer, renaming anything else moves at most so
 much.

@@ -51,7 +51,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Memory of an inode, with its share of the table.
-pub const INODE_MEMORY: ashlar_units::Bytes = ashlar_units::Bytes(512);
+pub const INODE_MEMORY: ashlar_units::Bytes = ashlar_units::Bytes(544);
 /// Directories in each other that a path is followed through; Linux takes paths of 4096 bytes.
 const DEPTH_MAX: usize = 4096;
 

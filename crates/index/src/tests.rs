@@ -471,3 +471,82 @@ fn below_a_range_delete_that_waits_far_above_nothing_is_read() {
     };
     sim.run(run).expect("no deadlock");
 }
+
+/// Nodes that stay in memory once they were loaded.
+#[derive(Default)]
+struct Caching {
+    nodes: Nodes,
+    cache: Mutex<HashMap<u64, Arc<Node>>>,
+    /// Nodes that were loaded, and how many times somebody asked.
+    loads: AtomicU64,
+    asked: AtomicU64,
+}
+
+impl NodeStore for Caching {
+    fn cached(&self, ptr: &NodePtr) -> Option<Arc<Node>> {
+        self.cache.lock().get(&ptr.uid).cloned()
+    }
+    async fn load(&self, ptr: NodePtr) -> Result<Arc<Node>> {
+        let node = self.nodes.load(ptr).await?;
+        self.loads.fetch_add(1, Ordering::Relaxed);
+        self.cache.lock().insert(ptr.uid, node.clone());
+        Ok(node)
+    }
+    async fn load_ahead(&self, ptrs: &[NodePtr]) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        for ptr in ptrs {
+            drop(self.load(*ptr).await);
+        }
+    }
+    async fn append(&self, image: Bytes, node: Node) -> Result<NodePtr> {
+        self.nodes.append(image, node).await
+    }
+    async fn height(&self, ptr: &NodePtr) -> Result<u8> {
+        self.nodes.height(ptr).await
+    }
+    fn birth(&self) -> u64 {
+        self.nodes.birth()
+    }
+}
+
+#[test]
+fn what_ranges_need_is_read_ahead_level_by_level_and_nothing_else() {
+    let test = async {
+        let store = Caching::default();
+        let limits = Limits { leaf_bytes: 300, buffer_bytes: 400, fanout: 4 };
+        let tree = Tree::open(9, None, Arc::new(Slots));
+        let mut lost = Vec::new();
+        for number in 0..2000u16 {
+            tree.apply(key(number), Message::Put(pack(&BTreeMap::from([(0, number.into())]))), &mut lost);
+        }
+        tree.freeze();
+        let thorough = Errands { thorough: true, ..Errands::default() };
+        let root = tree.flush(&store, limits, &thorough).await.expect("flushed").root;
+        tree.install(root);
+        let forget = || {
+            store.cache.lock().clear();
+            [&store.loads, &store.asked].map(|count| count.swap(0, Ordering::Relaxed))
+        };
+        forget();
+        let ranges = [(key(100), key(140)), (key(900), key(901)), (key(1999), key(5000))];
+        tree.view().read_ahead(&store, &ranges, 1 << 20).await;
+        let levels = store.cache.lock().values().map(|node| node.level()).max().expect("some") + 1;
+        let before = store.loads.load(Ordering::Relaxed);
+        for number in (100..140).chain([900, 1999]) {
+            tree.get(&store, &key(number)).await.expect("readable").expect("there");
+        }
+        assert_eq!(store.loads.load(Ordering::Relaxed), before, "all that was needed");
+        let [loads, asked] = forget();
+        // Leaves of some eight keys: six or seven for the first range, and one path for each of the others.
+        assert!(levels >= 5 && asked <= u64::from(levels) + 1, "{asked} times for {levels} levels");
+        assert!(loads <= 7 + 4 + 3 * u64::from(levels), "{loads} nodes of {levels} levels");
+        // What there is no room for is left, and what cannot be read is no error.
+        tree.view().read_ahead(&store, &[(key(0), key(2000))], 5000).await;
+        let [loads, _] = forget();
+        assert!((5..40).contains(&loads), "{loads} nodes");
+        store.nodes.bad.lock().extend(0..1 << 16);
+        tree.view().read_ahead(&store, &ranges, 1 << 20).await;
+        assert!(tree.get(&store, &key(100)).await.is_err());
+    };
+    Sim::new(0, Schedule::Fifo).run(test).expect("no deadlock");
+}

@@ -17,6 +17,8 @@ const AHEAD_BYTES_MAX: usize = 4 << 20;
 /// Who came through so many leaves just before goes on behind the end of its range: a walk of a tree of directories is many
 /// short ranges, one behind the other.
 const WALK_MIN: usize = 2;
+/// Nodes of one level that [`View::read_ahead`] asks for.
+const NODES_AHEAD_MAX: usize = 512;
 
 /// Where nodes live.
 pub trait NodeStore: Send + Sync {
@@ -426,6 +428,7 @@ impl View {
         loop {
             let absent = nodes.iter().map(|(ptr, ..)| *ptr).filter(|ptr| store.cached(ptr).is_none());
             let wanted: Vec<NodePtr> = absent
+                .take(NODES_AHEAD_MAX)
                 .take_while(|ptr| {
                     let rest = left.checked_sub(u64::from(ptr.raw_len));
                     left = rest.unwrap_or(left);

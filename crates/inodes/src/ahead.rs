@@ -110,8 +110,8 @@ impl<D: Send> Ahead<D> {
             if seen.expected.len() > 2 * FILES_MAX || seen.bytes > 2 * self.bytes_max {
                 (seen.expected, seen.bytes) = Default::default();
             }
-            // A quarter at a time: what lies together is fetched together, and the disk always has more to do.
-            if seen.expected.len() > seen.depth / 4 * 3 || seen.bytes > self.bytes_max / 4 * 3 {
+            // Half at a time: of many together the disk has short ways, and it still has some when more are asked for.
+            if seen.expected.len() > seen.depth / 2 || seen.bytes > self.bytes_max / 2 {
                 return found;
             }
             (seen.depth - seen.expected.len(), self.bytes_max - seen.bytes)

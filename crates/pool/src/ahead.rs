@@ -316,3 +316,41 @@ impl Shared {
         .await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Creation, Pool, Txn};
+    use ashlar_block::Device;
+    use ashlar_devices::Memory;
+    use ashlar_env::sim::{Schedule, Sim};
+
+    #[test]
+    fn what_changes_in_memory_is_read_again() {
+        let sim = Sim::new(3, Schedule::Fifo);
+        let env = sim.env();
+        let test = async move {
+            let device: Device = Arc::new(Memory::new(Blocks(64 * 256)));
+            let creation = Creation { segment: Some(Blocks(256)), force: false };
+            Pool::create(&env, std::slice::from_ref(&device), creation).await.expect("created");
+            let pool = Pool::open(&env, vec![device], Config::default()).await.expect("opened");
+            let volume = pool.create_volume("v").await.expect("a volume");
+            let data = Bytes::from_iter((0..40 << 12).map(|at: u32| (at.wrapping_mul(0x9e37_79b9) >> 24) as u8));
+            let mut txn = Txn::new();
+            volume.write(&mut txn, Lba(0), &data);
+            volume.commit(txn).await.expect("committed");
+            pool.checkpoint().await.expect("a checkpoint");
+            env.spawn(volume.read_ahead(vec![Wanted::Blocks(Lba(0), Blocks(40))]).await).await;
+            let mut changed = 0;
+            for piece in pool.0.ahead.kept.lock().pieces.values_mut() {
+                if let State::Here(bytes) = &mut piece.state {
+                    *bytes = bytes.iter().map(|byte| byte ^ 4).collect();
+                    changed += 1;
+                }
+            }
+            assert!(changed > 0);
+            assert_eq!(volume.read(Lba(0), Blocks(40)).await.expect("read").concat(), data);
+        };
+        sim.run(test).expect("no deadlock");
+    }
+}
