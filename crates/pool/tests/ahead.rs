@@ -69,7 +69,7 @@ fn what_is_read_is_what_was_written_last() {
                         volume.commit(txn).await.expect("committed");
                         model.retain(|block, _| !(at..at + count).contains(block));
                     }
-                    4 => drop(volume.pool().sync_all().await.expect("synced")),
+                    4 => volume.pool().sync_all().await.expect("synced"),
                     5 => volume.pool().checkpoint().await.expect("a checkpoint"),
                     6 => {
                         let any = |_| {
