@@ -1,7 +1,7 @@
 //! Contents of the next files, for those who go through a tree: see [`ashlar_inodes::Ahead`].
 
 use crate::Betr;
-use crate::inode::{Inode, Placed};
+use crate::inode::{Above, Inode, Placed};
 use crate::keys::{self, Place};
 use crate::record::{Entry, Record, Stored};
 use ashlar_inodes::{AHEAD_FILE_MAX, Listed, Listing, blocks_of};
@@ -40,14 +40,15 @@ impl Listing for Listings<'_> {
     }
 
     async fn above(&self, (ino, _): &(Ino, Place)) -> Option<((Ino, Place), u64)> {
-        stands(&self.0.table.get(*ino)?)
+        // Only if it is in memory: else nobody knows where it stands. Nobody finds it used meanwhile.
+        let above = self.0.table.all.shard(*ino).get(ino)?.state().own.above().cloned()?;
+        Some(stands(&above))
     }
 }
 
-/// The directory that it lies in, and the position behind its own.
-fn stands(inode: &Arc<Inode>) -> Option<((Ino, Place), u64)> {
-    let above = inode.state().own.above().cloned()?;
-    Some(((above.directory.ino, above.directory.place()), above.position.saturating_add(1)))
+/// The directory that has this name, and the position behind it.
+fn stands(above: &Above) -> ((Ino, Place), u64) {
+    ((above.directory.ino, above.directory.place()), above.position.saturating_add(1))
 }
 
 fn listed(directory: &Place, position: u64, stored: Stored) -> Listed<(Ino, Place)> {
@@ -79,7 +80,9 @@ impl Betr {
         if !is_worth_it(&inode.record()) {
             return;
         }
-        let Some((directory, behind)) = stands(inode) else { return };
+        // Its directory must not be found used by this while others let go of it.
+        let above = inode.state().own.above().cloned();
+        let Some((directory, behind)) = above.map(|above| stands(&above)) else { return };
         let ino = directory.0;
         let wanted = self.ahead.read(&Listings(self), inode.ino, ino, || (directory, behind)).await;
         if !wanted.is_empty() {

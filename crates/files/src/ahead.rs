@@ -3,7 +3,7 @@
 use crate::Files;
 use crate::inode::{Inode, Seen};
 use crate::keys::{self, Entry, Record, base_of, blocks_in_range, decode_record};
-use ashlar_inodes::{AHEAD_FILE_MAX, InodeStore, Listed, Listing};
+use ashlar_inodes::{AHEAD_FILE_MAX, Listed, Listing};
 use ashlar_pool::Wanted;
 use ashlar_units::Blocks;
 use ashlar_vfs::{FileKind, Ino, Result};
@@ -44,7 +44,9 @@ impl Listing for Files {
     }
 
     async fn above(&self, directory: &Ino) -> Option<(Ino, u64)> {
-        stands(&*self.load(*directory).await.ok()?)
+        // Only if it is in memory: else nobody knows where it stands. Nobody finds it used meanwhile.
+        let shard = self.table.shard(*directory);
+        stands(shard.get(directory).filter(|inode| inode.cell.initialized())?)
     }
 }
 

@@ -503,6 +503,13 @@ impl Survey<'_> {
                 "{spilled} bytes were put aside in files, since memory was short; the answers are the same"
             ));
         }
+        if !self.full && self.at.logical == 0 && self.at.missing == 0 && self.total > 0 {
+            notes.push(format!(
+                "nothing was read: the budget has no room for one part of {} bytes, so nothing is known of the data; allow more, or read \
+                 everything (--full)",
+                self.unit_bytes
+            ));
+        }
         let read_fraction = if self.full && self.at.logical >= self.total {
             1.0
         } else {

@@ -370,6 +370,15 @@ fn qcow2_images_are_read_as_their_guest_sees_them() {
 }
 
 #[test]
+fn a_budget_that_is_too_small_for_anything_is_said_to_be() {
+    let directory = Directory::new();
+    directory.write("small", &[7; 40_000]);
+    let options = Options { full: false, budget: Some(Budget::Bytes(5000)), ..options() };
+    let answer = run(&directory.0, &options);
+    assert!(answer.read_bytes == 0 && answer.notes.iter().any(|note| note.contains("budget")), "{answer:?}");
+}
+
+#[test]
 fn a_truncated_qcow2_is_said_to_be() {
     let directory = Directory::new();
     let bytes = qcow2_image(5);
