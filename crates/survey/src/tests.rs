@@ -372,10 +372,12 @@ fn qcow2_images_are_read_as_their_guest_sees_them() {
 #[test]
 fn a_budget_that_is_too_small_for_anything_is_said_to_be() {
     let directory = Directory::new();
-    directory.write("small", &[7; 40_000]);
-    let options = Options { full: false, budget: Some(Budget::Bytes(5000)), ..options() };
+    directory.write("small", &[7; 700_000]);
+    let options = Options { full: false, budget: Some(Budget::Share(0.01)), ..options() };
     let answer = run(&directory.0, &options);
-    assert!(answer.read_bytes == 0 && answer.notes.iter().any(|note| note.contains("budget")), "{answer:?}");
+    assert!(answer.read_bytes == 0 && answer.notes.iter().any(|note| note.contains("budget")), "{:?}", answer.notes);
+    let answer = run(&directory.0, &Options { budget: Some(Budget::Share(0.5)), ..options });
+    assert!(answer.read_bytes > 0 && answer.notes.is_empty(), "{:?}", answer.notes);
 }
 
 #[test]
