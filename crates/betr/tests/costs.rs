@@ -336,7 +336,9 @@ fn larger_zones_make_scans_cheap_and_renames_dear() {
     let took = |index: usize| costs[index].1.0.took;
     assert!(took(0) > 3 * took(3), "a zone for each file: {costs:?}");
     assert!(took(1) > 2 * took(3), "and one for each directory: {costs:?}");
-    assert!(took(3) < took(5).mul_f64(1.25), "from the default on nothing is left to gain: {costs:?}");
+    assert!(took(3) < took(5).mul_f64(1.25), "from the default on little is left to gain: {costs:?}");
+    // It took 116 ms while files were not read ahead across directories.
+    assert!(took(2) < Duration::from_millis(116) && took(3) < Duration::from_millis(116), "{costs:?}");
     assert!(costs.is_sorted_by_key(|(_, (_, rename))| rename.written), "{costs:?}");
     for (zone, (_, rename)) in &costs[..5] {
         assert!(
