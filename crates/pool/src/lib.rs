@@ -40,6 +40,7 @@ mod scan;
 mod space;
 mod store;
 mod stream;
+mod underway;
 mod volume;
 mod volumes;
 
@@ -153,8 +154,8 @@ pub(crate) struct Shared {
     /// Generation of the newest superblock.
     generation: AtomicU64,
     cache: quick_cache::sync::Cache<(u64, u32), Arc<Node>, NodeWeight, BuildHasherDefault<NodeHasher>>,
+    underway: underway::Underway,
     ahead: ahead::Ahead,
-    nodes_ahead: ahead::NodesAhead,
     volumes: RwLock<BTreeMap<u64, VolumeState>>,
     /// Segments and volumes; see [`format::SlotRecord`] and [`format::VolumeRecord`]. Only checkpoints change it.
     catalog: Tree<Map>,

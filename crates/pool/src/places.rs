@@ -10,7 +10,7 @@ impl Pool {
     /// Where the bytes are that are read for a run; of a compressed one, the whole extent. `None`: nowhere.
     pub fn place_of(&self, run: &Run) -> Option<Range<u64>> {
         let layout = &self.0.layout;
-        let within = place(run)?;
+        let within = place(run)?.range;
         if !layout.holds(run.uid, within.start, within.end - within.start) {
             return None;
         }

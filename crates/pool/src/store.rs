@@ -1,9 +1,9 @@
 //! Reading: extents and nodes by their birth address, verified.
 
-use crate::ahead::Fetch;
 use crate::format::{Stream, crc};
 use crate::map::{Form, Run};
 use crate::space::{Claim, cover, slot_of};
+use crate::underway::Reading;
 use crate::{Pool, Shared};
 use ashlar_block::{Error, IoContext, Result, ResultExt};
 use ashlar_index::{Node, NodePtr, NodeStore};
@@ -18,9 +18,28 @@ use std::sync::atomic::Ordering;
 
 const READ: IoContext = IoContext::foreground("pool-read");
 /// Bytes that are read in vain rather than asking the device twice.
-pub(crate) const GAP_MAX: u32 = 16 << 10;
+const GAP_MAX: u32 = 16 << 10;
 /// Runs that are read at once: 2 MiB and gaps.
-const TOGETHER_MAX: usize = 16;
+pub(crate) const TOGETHER_MAX: usize = 16;
+
+/// Some bytes of a segment.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    pub(crate) uid: u64,
+    pub(crate) range: Range<u32>,
+}
+
+impl Span {
+    fn of(ptr: &NodePtr) -> Span {
+        Span { uid: ptr.uid, range: ptr.offset..ptr.offset.saturating_add(ptr.len) }
+    }
+    /// Whether `next` lies so shortly behind that both are better read at once: they follow each other, or what lies
+    /// between is little more than the lead of a batch.
+    pub(crate) fn is_near(&self, next: &Span) -> bool {
+        let gap = next.range.start.checked_sub(self.range.end);
+        self.uid == next.uid && gap.is_some_and(|gap| gap <= GAP_MAX)
+    }
+}
 
 impl Shared {
     /// Bytes at a birth address, unverified.
@@ -48,7 +67,7 @@ impl Shared {
             Some(whole) if wanted.end <= whole.len() => whole.slice(wanted),
             Some(_) => return Err(nowhere(run)),
             None => {
-                let place = place(run).ok_or_else(|| nowhere(run))?;
+                let place = place(run).ok_or_else(|| nowhere(run))?.range;
                 self.fetch(run.uid, place.start, place.end - place.start).await?
             }
         };
@@ -75,7 +94,7 @@ impl Shared {
 
     /// As [`Shared::read_run`], of runs that lie together.
     async fn read_together(&self, runs: &[&Run]) -> Vec<Result<Bytes>> {
-        let places: Option<Vec<Range<u32>>> = runs.iter().map(|run| place(run)).collect();
+        let places: Option<Vec<Range<u32>>> = runs.iter().map(|run| Some(place(run)?.range)).collect();
         if let Some(places) = places
             && let [first, .., last] = &places[..]
             && let Ok(whole) = self.fetch(runs[0].uid, first.start, last.end - first.start).await
@@ -125,10 +144,10 @@ fn wanted(run: &Run) -> Range<usize> {
 }
 
 /// Where in the segment they lie. `None`: nothing is read, or the run says what cannot be.
-pub(crate) fn place(run: &Run) -> Option<Range<u32>> {
+pub(crate) fn place(run: &Run) -> Option<Span> {
     let Range { start, end } = wanted(run);
     let at = |byte: usize| run.offset.checked_add(u32::try_from(byte).ok()?);
-    (start < end).then_some(at(start)?..at(end)?)
+    (start < end).then_some(Span { uid: run.uid, range: at(start)?..at(end)? })
 }
 
 fn nowhere(run: &Run) -> Error {
@@ -164,7 +183,7 @@ impl NodeStore for Pool {
 
     async fn load(&self, ptr: NodePtr) -> Result<Arc<Node>> {
         let shared = &self.0;
-        if shared.nodes_ahead.wait_for(&ptr).await
+        if shared.underway.wait_for(&Span::of(&ptr)).await
             && let Some(node) = self.cached(&ptr)
         {
             return Ok(node);
@@ -182,19 +201,17 @@ impl NodeStore for Pool {
         let mut wanted: Vec<NodePtr> = ptrs.to_vec();
         {
             let in_flight = shared.in_flight.read();
-            wanted.retain(|ptr| !in_flight.contains_key(&(ptr.uid, ptr.offset)));
+            wanted
+                .retain(|ptr| !in_flight.contains_key(&(ptr.uid, ptr.offset)) && !shared.underway.has(&Span::of(ptr)));
         }
-        shared.nodes_ahead.retain_others(&mut wanted);
         wanted.sort_unstable_by_key(|ptr| (ptr.uid, ptr.offset));
-        let end = |ptr: &NodePtr| ptr.offset.saturating_add(ptr.len);
-        let near = |one: &NodePtr, next: &NodePtr| {
-            one.uid == next.uid && next.offset.checked_sub(end(one)).is_some_and(|gap| gap <= GAP_MAX)
-        };
-        let loads: Vec<Fetch<'_>> = wanted.chunk_by(near).map(|group| shared.nodes_ahead.begin(group)).collect();
-        together(loads.into_iter().map(async |load| {
-            let (Some(first), Some(last)) = (load.nodes.first(), load.nodes.last()) else { return };
-            let Ok(whole) = shared.fetch(first.uid, first.offset, end(last) - first.offset).await else { return };
-            for ptr in &load.nodes {
+        let groups = wanted.chunk_by(|one, next| Span::of(one).is_near(&Span::of(next)));
+        let readings = groups.map(|group| (group, Reading::begin(self, group.iter().map(Span::of).collect())));
+        let readings: Vec<(&[NodePtr], Reading)> = readings.collect();
+        together(readings.into_iter().map(async |(group, _reading)| {
+            let (first, end) = (&group[0], Span::of(&group[group.len() - 1]).range.end);
+            let Ok(whole) = shared.fetch(first.uid, first.offset, end - first.offset).await else { return };
+            for ptr in group {
                 let from = (ptr.offset - first.offset) as usize;
                 // What is damaged is told to whom asks for it.
                 drop(shared.take_in(ptr, &whole.slice(from..from + ptr.len as usize)));
@@ -321,10 +338,8 @@ pub(crate) async fn together<F: Future>(futures: impl Iterator<Item = F>) -> Vec
     results.into_iter().map(|result| result.expect("all are ready")).collect()
 }
 
-/// Whether `next` lies so shortly behind `one` that both are better read at once: they follow each other, or what lies
-/// between is little more than the lead of a batch. What is still on its way to the medium is not read from there.
+/// Whether both are read at once. What is still on its way to the medium is not read from there.
 fn lie_together(one: &Run, next: &Run, in_flight: impl Fn(&Run) -> bool) -> bool {
-    let (Some(one_at), Some(next_at)) = (place(one), place(next)) else { return false };
-    let gap = next_at.start.checked_sub(one_at.end);
-    one.uid == next.uid && gap.is_some_and(|gap| gap <= GAP_MAX) && !in_flight(one) && !in_flight(next)
+    let near = place(one).zip(place(next)).is_some_and(|(one, next)| one.is_near(&next));
+    near && !in_flight(one) && !in_flight(next)
 }
