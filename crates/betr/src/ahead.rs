@@ -22,21 +22,13 @@ impl Listing for Listings<'_> {
     type Directory = (Ino, Place);
 
     async fn entries(&self, (_, place): &(Ino, Place), from: u64) -> Result<Vec<(u64, Listed<(Ino, Place)>)>> {
-        let (mut low, high) = keys::entries(place, from);
-        loop {
-            let page = self.0.volume.page(&low, Some(&high), PAGE).await?;
-            match page.next {
-                Some(next) if page.entries.is_empty() => low = next.to_vec(),
-                _ => {
-                    let mut entries = Vec::with_capacity(page.entries.len());
-                    for (key, value) in &page.entries {
-                        let position = keys::last_number(key)?;
-                        entries.push((position, listed(place, position, Entry::decode(value)?.stored)));
-                    }
-                    return Ok(entries);
-                }
-            }
+        let (low, high) = keys::entries(place, from);
+        let mut entries = Vec::new();
+        for (key, value) in self.0.volume.first(&low, &high, PAGE).await? {
+            let position = keys::last_number(&key)?;
+            entries.push((position, listed(place, position, Entry::decode(&value)?.stored)));
         }
+        Ok(entries)
     }
 
     async fn above(&self, (ino, _): &(Ino, Place)) -> Option<((Ino, Place), u64)> {

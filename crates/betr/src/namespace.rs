@@ -264,15 +264,8 @@ impl Betr {
 
     /// Whether nothing lies in the directory at `place`.
     pub(crate) async fn is_empty(&self, place: &Place) -> Result<bool> {
-        let (mut low, high) = keys::entries(place, 0);
-        loop {
-            let page = self.volume.page(&low, Some(&high), 1).await?;
-            match (page.entries.is_empty(), page.next) {
-                (false, _) => return Ok(false),
-                (true, None) => return Ok(true),
-                (true, Some(next)) => low = next.to_vec(),
-            }
-        }
+        let (low, high) = keys::entries(place, 0);
+        Ok(self.volume.first(&low, &high, 1).await?.is_empty())
     }
 
     /// An inode loses a name, in `txn`, and with the last one its place. The caller holds both locks, or the shape for

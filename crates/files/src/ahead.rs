@@ -19,28 +19,20 @@ impl Listing for Files {
     type Directory = Ino;
 
     async fn entries(&self, directory: &Ino, from: u64) -> Result<Vec<(u64, Listed<Ino>)>> {
-        let (mut low, high) = (keys::entry(*directory, from), keys::entry(directory + 1, 0));
-        loop {
-            let page = self.volume.page(&low, Some(&high), PAGE).await?;
-            match page.next {
-                Some(next) if page.entries.is_empty() => low = next.to_vec(),
-                _ => {
-                    let mut entries = Vec::with_capacity(page.entries.len());
-                    for (key, value) in &page.entries {
-                        let cookie =
-                            keys::number_in(key, 9).ok_or_else(|| keys::damaged("an entry's key is cut short"))?;
-                        let Entry { ino, kind, .. } = Entry::decode(value)?;
-                        let listed = match kind {
-                            FileKind::Directory => Listed::Directory(ino),
-                            FileKind::File => self.listed(ino).await?,
-                            _ => Listed::Other,
-                        };
-                        entries.push((cookie, listed));
-                    }
-                    return Ok(entries);
-                }
-            }
+        let (low, high) = (keys::entry(*directory, from), keys::entry(directory + 1, 0));
+        let mut entries = Vec::new();
+        for (key, value) in self.volume.first(&low, &high, PAGE).await? {
+            let cookie = keys::number_in(&key, 9).ok_or_else(|| keys::damaged("an entry's key is cut short"))?;
+            let Entry { ino, kind, .. } = Entry::decode(&value)?;
+            let listed = match kind {
+                _ if ino == 0 => Listed::Other, // a removed one
+                FileKind::Directory => Listed::Directory(ino),
+                FileKind::File => self.listed(ino).await?,
+                _ => Listed::Other,
+            };
+            entries.push((cookie, listed));
         }
+        Ok(entries)
     }
 
     async fn above(&self, directory: &Ino) -> Option<(Ino, u64)> {

@@ -50,6 +50,20 @@ impl Volume {
         let _pin = self.pool.0.pin();
         self.tree.page(&self.pool, low, high, limit).await
     }
+    /// About so many entries at the beginning of a range of the dictionary, in order: none only if there are none.
+    pub async fn first(&self, low: &[u8], high: &[u8], limit: usize) -> Result<Vec<(Key, Bytes)>> {
+        let mut low = Key::from_slice(low);
+        loop {
+            if low.as_slice() >= high {
+                return Ok(Vec::new());
+            }
+            let page = self.page(&low, Some(high), limit).await?;
+            match page.next {
+                Some(next) if page.entries.is_empty() => low = next,
+                _ => return Ok(page.entries),
+            }
+        }
+    }
     /// Sets a key in `txn`.
     pub fn put(&self, txn: &mut Txn, key: &[u8], value: impl Into<Bytes>) {
         check_key(key);
@@ -278,18 +292,7 @@ impl Volume {
     }
 
     async fn next_key(&self, low: &[u8], high: &[u8]) -> Result<Option<Key>> {
-        let mut low = Key::from_slice(low);
-        while low.as_slice() < high {
-            let page = self.page(&low, Some(high), 1).await?;
-            if let Some((key, _)) = page.entries.first() {
-                return Ok(Some(key.clone()));
-            }
-            match page.next {
-                Some(next) => low = next,
-                None => break,
-            }
-        }
-        Ok(None)
+        Ok(self.first(low, high, 1).await?.into_iter().next().map(|(key, _)| key))
     }
 
     /// Applies a transaction.
