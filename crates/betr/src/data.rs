@@ -118,8 +118,12 @@ impl Betr {
         if data.is_empty() {
             return Ok(());
         }
-        // Compression and checksums come before the lock, where the range can be known without it.
-        let range = inode.state().record.contents.range;
+        // Compression and checksums come before the lock, since others wait for that: the kernel sets attributes right after
+        // writing. A file that outgrows the dictionary by this gets the range of its number.
+        let range = match &inode.state().record {
+            record if record.contents.range == 0 && self.outgrows(record, end) => record.ino,
+            record => record.contents.range,
+        };
         let prepared = (range != 0 && offset.is_multiple_of(BLOCK)).then(|| {
             let mut txn = Txn::new();
             let whole = data.len() / BLOCK_LEN * BLOCK_LEN;
@@ -129,7 +133,7 @@ impl Betr {
         {
             let _exclusive = inode.lock.write().await;
             let place = inode.place();
-            let outgrown = |record: &Record| record.contents.range == 0 && end.max(record.size) > self.zones.inline.0;
+            let outgrown = |record: &Record| record.contents.range == 0 && self.outgrows(record, end);
             if outgrown(&inode.record()) && inode.record().contents.overlaid {
                 // Committed by itself, for what follows may read it.
                 self.settle(&inode).await?;
@@ -162,6 +166,11 @@ impl Betr {
             }
         }
         if how.sync { make_durable(self, &inode).await } else { Ok(()) }
+    }
+
+    /// Whether a file with this record is too long for the dictionary once it reaches to `end`.
+    fn outgrows(&self, record: &Record, end: u64) -> bool {
+        end.max(record.size) > self.zones.inline.0
     }
 
     /// Puts `data` into the dictionary.

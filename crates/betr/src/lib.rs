@@ -124,6 +124,8 @@ pub struct Betr {
     shrunk: Mutex<BTreeSet<Ino>>,
     /// Of those who go through the tree.
     ahead: ashlar_inodes::Ahead<(Ino, Place)>,
+    /// Directories that were made a short while ago.
+    fresh: ashlar_inodes::Fresh,
     splits: AtomicU64,
     merges: AtomicU64,
     closed: AtomicBool,

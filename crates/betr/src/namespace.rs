@@ -29,9 +29,13 @@ impl Betr {
         ashlar_inodes::position_of(name, self.hash_seed, self.options.hash_bits)
     }
 
-    /// Looks for a name in the directory at `place`.
-    pub(crate) async fn find(&self, place: &Place, name: &Name) -> Result<Found> {
+    /// Looks for a name in a directory.
+    pub(crate) async fn find(&self, directory: &Arc<Inode>, name: &Name) -> Result<Found> {
         let first = self.position_of(name);
+        if self.fresh.lacks(directory.ino, first) {
+            return Ok(Found { entry: None, vacant: first });
+        }
+        let place = directory.place();
         if let Some(value) = self.volume.get(&keys::of(keys::META, &place.child(first))).await? {
             let entry = Entry::decode(&value)?;
             if entry.name == name {
@@ -90,10 +94,9 @@ impl Betr {
 
     /// The inode with this name. The caller holds the shape.
     pub(crate) async fn resolve(&self, directory: &Arc<Inode>, name: &Name) -> Result<(u64, Arc<Inode>)> {
-        let place = directory.place();
         loop {
             let before = self.table.evictions();
-            let (position, entry) = self.find(&place, name).await?.entry.ok_or(Errno::NotFound)?;
+            let (position, entry) = self.find(directory, name).await?.entry.ok_or(Errno::NotFound)?;
             if let Some(inode) = self.admit_entry(directory, position, entry, before).await? {
                 return Ok((position, inode));
             }
@@ -148,8 +151,7 @@ impl Betr {
         let ino = self.new_number().await?;
         let _lock = directory.lock.write().await;
         directory.state().record.check_directory()?;
-        let place = directory.place();
-        let found = self.find(&place, name).await?;
+        let found = self.find(&directory, name).await?;
         if found.entry.is_some() {
             return Err(Errno::Exists.into());
         }
@@ -159,10 +161,11 @@ impl Betr {
         inherit(self, &mut txn, &directory, &mut record, new.umask).await?;
         if record.is_directory() {
             above.add_link()?;
+            self.fresh.made(ino);
         }
         above.modify(record.born);
         let name = Above { directory: directory.clone(), position: found.vacant, name: Bytes::copy_from_slice(name) };
-        let deep = record.is_directory() && place.depth() + 1 >= DEPTH_MAX;
+        let deep = record.is_directory() && directory.place().depth() + 1 >= DEPTH_MAX;
         let spot = if deep { Spot::Root(self.new_number().await?, Some(name)) } else { Spot::Named(name) };
         self.put_spot(&mut txn, &spot, &record);
         self.count(&mut txn, &directory, self.stored_in(&spot, &record).weight(self.zones.inline.0));
@@ -197,6 +200,7 @@ impl Betr {
         if let Spot::Named(above) | Spot::Root(_, Some(above)) = spot {
             let entry = Entry { name: above.name.clone(), stored: self.stored_in(spot, record) };
             let key = keys::of(keys::META, &above.directory.place().child(above.position));
+            self.fresh.note(above.directory.ino, above.position);
             self.volume.put(txn, &key, entry.encode());
         }
     }
@@ -243,7 +247,7 @@ impl Betr {
     ) -> Result<bool> {
         let _locks = lock_all(&[directory, inode]).await;
         directory.state().record.check_directory()?;
-        let (position, entry) = self.find(&directory.place(), name).await?.entry.ok_or(Errno::NotFound)?;
+        let (position, entry) = self.find(directory, name).await?.entry.ok_or(Errno::NotFound)?;
         if entry.stored.ino() != inode.ino {
             return Ok(false);
         }

@@ -140,6 +140,7 @@ impl Betr {
             grown: Mutex::default(),
             shrunk: Mutex::default(),
             ahead: ashlar_inodes::Ahead::new(crate::ahead::BYTES_MAX),
+            fresh: ashlar_inodes::Fresh::default(),
             splits: AtomicU64::new(0),
             merges: AtomicU64::new(0),
             closed: AtomicBool::new(false),

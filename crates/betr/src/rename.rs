@@ -32,7 +32,7 @@ fn is_above(inode: &Arc<Inode>, directory: &Arc<Inode>) -> bool {
 impl Betr {
     /// What has a name, if anything has. The caller holds the shape for writing.
     async fn named(&self, directory: &Arc<Inode>, name: &Name) -> Result<Option<Named>> {
-        let found = self.find(&directory.place(), name).await?;
+        let found = self.find(directory, name).await?;
         let Some((position, entry)) = found.entry else { return Ok(None) };
         let (_, inode) = self.resolve(directory, name).await?;
         Ok(Some(Named { directory: directory.clone(), position, entry, inode }))
@@ -92,7 +92,7 @@ impl Betr {
         self.own_name(source);
         let position = match &target {
             Some(target) => target.position,
-            None => self.find(&target_dir.place(), name).await?.vacant,
+            None => self.find(target_dir, name).await?.vacant,
         };
         if is_directory && !source.inode.state().own.is_root_of_zone() {
             let depth = target_dir.place().depth() + 1 + self.depth_below(&source.inode.place()).await?;
@@ -223,7 +223,7 @@ impl Betr {
         check_name(name)?;
         let (inode, directory) = (self.inode(ino)?, self.inode(parent)?);
         directory.state().record.check_directory()?;
-        let found = self.find(&directory.place(), name).await?;
+        let found = self.find(&directory, name).await?;
         if found.entry.is_some() {
             return Err(Errno::Exists.into());
         }

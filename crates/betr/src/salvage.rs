@@ -4,7 +4,7 @@
 //! dictionary, in the block range that has the same number, or in both. What is left of a directory is what lies below it.
 
 use crate::Betr;
-use crate::inode::{Above, Inode, Placed, Spot};
+use crate::inode::{Above, Inode, Spot};
 use crate::keys::{self, Place, RANGE_ALL, RANGE_BLOCKS};
 use crate::record::{Contents, Entry, Record, Stored, ZONE_WEIGHT};
 use crate::zones::Move;
@@ -209,7 +209,7 @@ impl Betr {
         let mut names = found_names(record.ino);
         let (name, vacant) = loop {
             let name = names.next().ok_or(Errno::NoSpace)?;
-            let found = self.find(&home.place(), name.as_bytes()).await?;
+            let found = self.find(home, name.as_bytes()).await?;
             if found.entry.is_none() {
                 break (name, found.vacant);
             }

@@ -81,6 +81,8 @@ pub struct Files {
     table: Table,
     /// Of those who go through a tree.
     ahead: ashlar_inodes::Ahead<Ino>,
+    /// Directories that were made a short while ago.
+    fresh: ashlar_inodes::Fresh,
     numbers: Numbers,
     slots: tokio::sync::Mutex<slots::Slots>,
     /// Renames of directories between directories, one at a time: they could make a loop together.
@@ -133,6 +135,7 @@ impl Files {
             hash_seed,
             table: Table::default(),
             ahead: ashlar_inodes::Ahead::new(ahead::BYTES_MAX),
+            fresh: ashlar_inodes::Fresh::default(),
             numbers: Numbers::new(keys::NEXT_INO, next_ino, keys::INO_MAX),
             slots: tokio::sync::Mutex::new(slots::Slots::new(next_slot)),
             moving: tokio::sync::Mutex::default(),

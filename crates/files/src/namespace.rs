@@ -41,6 +41,9 @@ impl Files {
     async fn find(&self, directory: Ino, name: &Name) -> Result<Place> {
         let first = self.position_of(name);
         let mut place = Place { found: None, vacant: first, last: None };
+        if self.fresh.lacks(directory, first) {
+            return Ok(place);
+        }
         let mut vacant = None;
         for position in first..first + COLLISIONS_MAX {
             let Some(value) = self.volume.get(&keys::entry(directory, position)).await? else {
@@ -78,6 +81,7 @@ impl Files {
             None => false,
         };
         let entry = Entry { ino, kind, more, name: Bytes::copy_from_slice(name) };
+        self.fresh.note(directory, place.vacant);
         self.volume.put(txn, &keys::entry(directory, place.vacant), entry.encode());
     }
 
@@ -197,6 +201,7 @@ impl Files {
         inherit(self, &mut txn, &directory, &mut record, new.umask).await?;
         if record.is_directory() {
             above.add_link()?;
+            self.fresh.made(ino);
         }
         above.modify(record.born);
         self.put_entry(&mut txn, parent, &place, name, ino, record.kind);

@@ -17,6 +17,7 @@
 mod ahead;
 mod attributes;
 mod contents;
+mod fresh;
 mod inode;
 mod mend;
 mod names;
@@ -31,6 +32,7 @@ mod uses;
 pub use ahead::*;
 pub use attributes::*;
 pub use contents::*;
+pub use fresh::*;
 pub use inode::*;
 pub use mend::*;
 pub use names::*;
