@@ -5,13 +5,13 @@ use crate::inode::{Above, Inode, Placed};
 use crate::keys::{self, Place};
 use crate::record::{Entry, Record, Stored};
 use ashlar_inodes::{AHEAD_FILE_MAX, Listed, Listing, blocks_of};
-use ashlar_pool::Wanted;
+use ashlar_pool::{Volume, Wanted};
 use ashlar_units::Blocks;
 use ashlar_vfs::{FileKind, Ino, Result};
 use std::sync::Arc;
 
-/// Bytes of files that are fetched and not yet read. Most of them are index nodes, of which new ones must not drive each other out.
-pub(crate) const BYTES_MAX: u64 = 8 << 20;
+/// Of contents in the dictionary so many bytes count as one: index nodes have memory of their own, and more of it.
+const NODES_ROOM: u64 = 2;
 /// Names that are read at once.
 const PAGE: usize = 128;
 
@@ -26,7 +26,7 @@ impl Listing for Listings<'_> {
         let mut entries = Vec::new();
         for (key, value) in self.0.volume.first(&low, &high, PAGE).await? {
             let position = keys::last_number(&key)?;
-            entries.push((position, listed(place, position, Entry::decode(&value)?.stored)));
+            entries.push((position, listed(&self.0.volume, place, position, Entry::decode(&value)?.stored)));
         }
         Ok(entries)
     }
@@ -43,19 +43,22 @@ fn stands(above: &Above) -> ((Ino, Place), u64) {
     ((above.directory.ino, above.directory.place()), above.position.saturating_add(1))
 }
 
-fn listed(directory: &Place, position: u64, stored: Stored) -> Listed<(Ino, Place)> {
+fn listed(volume: &Volume, directory: &Place, position: u64, stored: Stored) -> Listed<(Ino, Place)> {
     match stored {
         Stored::Zone { zone, ino, kind: FileKind::Directory } => Listed::Directory((ino, Place::root_of(zone))),
         Stored::Record(record) if record.is_directory() => Listed::Directory((record.ino, directory.child(position))),
         Stored::Record(record) if is_worth_it(&record) => {
-            let contents = match record.contents.range {
+            let (cost, contents) = match record.contents.range {
                 0 => {
                     let (low, high) = keys::contents(&directory.child(position), record.ino);
-                    Wanted::Keys(low, high)
+                    (record.size / NODES_ROOM, Wanted::Keys(low, high))
                 }
-                _ => Wanted::Blocks(record.contents.base(), Blocks(blocks_of(record.size))),
+                _ => {
+                    let blocks = Blocks(blocks_of(record.size));
+                    (volume.ahead_cost(blocks), Wanted::Blocks(record.contents.base(), blocks))
+                }
             };
-            Listed::File(record.ino, record.size, contents)
+            Listed::File(record.ino, cost, contents)
         }
         _ => Listed::Other,
     }

@@ -139,7 +139,7 @@ impl Betr {
             orphans: Mutex::default(),
             grown: Mutex::default(),
             shrunk: Mutex::default(),
-            ahead: ashlar_inodes::Ahead::new(crate::ahead::BYTES_MAX),
+            ahead: ashlar_inodes::Ahead::new(volume.ahead_memory()),
             fresh: ashlar_inodes::Fresh::default(),
             splits: AtomicU64::new(0),
             merges: AtomicU64::new(0),

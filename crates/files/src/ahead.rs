@@ -9,8 +9,6 @@ use ashlar_units::Blocks;
 use ashlar_vfs::{FileKind, Ino, Result};
 use std::sync::Arc;
 
-/// Bytes of files that are fetched and not yet read: the more, the shorter are the ways of a disk's head.
-pub(crate) const BYTES_MAX: u64 = 16 << 20;
 /// Names that are read at once.
 const PAGE: usize = 64;
 
@@ -57,8 +55,8 @@ impl Files {
         let record = self.volume.get(&keys::inode(ino)).await?.map(|value| decode_record(ino, &value)).transpose()?;
         Ok(match record.filter(is_worth_it) {
             Some(record) => {
-                let contents = Wanted::Blocks(base_of(&record), Blocks(blocks_in_range(&record)));
-                Listed::File(ino, record.size, contents)
+                let blocks = Blocks(blocks_in_range(&record));
+                Listed::File(ino, self.volume.ahead_cost(blocks), Wanted::Blocks(base_of(&record), blocks))
             }
             None => Listed::Other,
         })

@@ -134,7 +134,7 @@ impl Files {
             options,
             hash_seed,
             table: Table::default(),
-            ahead: ashlar_inodes::Ahead::new(ahead::BYTES_MAX),
+            ahead: ashlar_inodes::Ahead::new(volume.ahead_memory()),
             fresh: ashlar_inodes::Fresh::default(),
             numbers: Numbers::new(keys::NEXT_INO, next_ino, keys::INO_MAX),
             slots: tokio::sync::Mutex::new(slots::Slots::new(next_slot)),

@@ -17,9 +17,9 @@ use std::future::Future;
 /// Longest file of which contents are fetched ahead, in bytes: in longer ones the kernel's read-ahead is what counts.
 pub const AHEAD_FILE_MAX: u64 = 1 << 20;
 /// Files that are fetched and not yet read.
-const FILES_MAX: usize = 1024;
+const FILES_MAX: usize = 4096;
 /// Names that are looked at for one step.
-const NAMES_MAX: usize = 2048;
+const NAMES_MAX: usize = 4096;
 /// Directories of which is known that somebody listed them.
 const LISTED_MAX: usize = 32;
 
@@ -27,7 +27,7 @@ const LISTED_MAX: usize = 32;
 pub enum Listed<D> {
     /// A directory.
     Directory(D),
-    /// A file that is worth fetching: its number, its bytes, and where they lie.
+    /// A file that is worth fetching: its number, the bytes of memory that its contents will take, about, and where they lie.
     File(Ino, u64, Wanted),
     /// Anything else.
     Other,
@@ -49,7 +49,7 @@ pub trait Listing: Sync {
 
 /// What is foreseen. One for a file system: several walks at a time disturb each other.
 pub struct Ahead<D> {
-    /// Bytes of files that are fetched and not yet read, about.
+    /// Bytes of memory for files that are fetched and not yet read, about.
     bytes_max: u64,
     seen: Mutex<Seen>,
     /// Directories to look into, from the outermost to the innermost, each from a cookie on. Held while somebody looks.
@@ -67,7 +67,8 @@ struct Seen {
 }
 
 impl<D: Send> Ahead<D> {
-    /// Nothing is foreseen. No more than about `bytes_max` bytes of files will be at a time.
+    /// Nothing is foreseen. What is will take no more than about `bytes_max` bytes of memory at a time: the more, the shorter are the
+    /// ways of a disk's head.
     pub fn new(bytes_max: u64) -> Ahead<D> {
         Ahead { bytes_max, seen: Mutex::default(), way: tokio::sync::Mutex::new(Vec::new()) }
     }

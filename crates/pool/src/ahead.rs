@@ -21,6 +21,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Share of the pool's memory for extents that were fetched, and for index nodes that are brought in at once.
 pub(crate) const MEMORY_SHARE: u64 = 16;
 
+/// No more than this in bytes: who stops reading has waited for it in vain.
+const BYTES_MAX: u64 = 64 << 20;
+/// So many bytes, before they were compressed, tell how small extents are that are read ahead: those read last count most.
+const RATIO_BYTES: u64 = 16 << 20;
+
 /// Where something begins: segment and byte.
 type Address = (u64, u32);
 
@@ -30,6 +35,23 @@ pub(crate) struct Ahead {
     /// Whether there ever was anything: else nobody need look.
     used: AtomicBool,
     bytes_max: usize,
+    ratio: Mutex<Ratio>,
+}
+
+/// How small extents are.
+struct Ratio {
+    /// Bytes before they were compressed.
+    whole: u64,
+    stored: u64,
+}
+
+impl Ratio {
+    fn learn(&mut self, whole: u64, stored: u64) {
+        (self.whole, self.stored) = (self.whole + whole, self.stored + stored);
+        while self.whole > RATIO_BYTES {
+            (self.whole, self.stored) = (self.whole / 2, self.stored / 2);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -90,7 +112,10 @@ impl Kept {
 
 impl Ahead {
     pub(crate) fn new(memory: u64) -> Ahead {
-        Ahead { kept: Mutex::default(), used: AtomicBool::new(false), bytes_max: (memory / MEMORY_SHARE) as usize }
+        // Until something was read, nothing is known to be smaller than it looks.
+        let ratio = Mutex::new(Ratio { whole: RATIO_BYTES / 8, stored: RATIO_BYTES / 8 });
+        let bytes_max = (memory / MEMORY_SHARE).min(BYTES_MAX) as usize;
+        Ahead { kept: Mutex::default(), used: AtomicBool::new(false), bytes_max, ratio }
     }
     /// Bytes that are kept.
     pub(crate) fn bytes(&self) -> u64 {
@@ -110,8 +135,21 @@ pub enum Wanted {
 type BoxFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 impl Volume {
-    /// Looks up what will soon be read, in this order, as far as memory goes that is set aside for it: 1/16 of the pool's for blocks,
-    /// and as much of what index nodes have. The future that is returned, which the caller spawns, fetches it; reads wait for what is
+    /// Bytes of memory for blocks that are read ahead and nobody has read yet, if they cost what [`Volume::ahead_cost`] says: three
+    /// quarters of what is set aside, since some will cost more.
+    pub fn ahead_memory(&self) -> u64 {
+        self.pool.0.ahead.bytes_max as u64 / 4 * 3
+    }
+
+    /// What so many blocks are expected to take of it: they are kept as they are stored, and so it depends on those that were read
+    /// ahead lately.
+    pub fn ahead_cost(&self, blocks: Blocks) -> u64 {
+        let ratio = self.pool.0.ahead.ratio.lock();
+        (u128::from(blocks.to_bytes().0) * u128::from(ratio.stored) / u128::from(ratio.whole.max(1))) as u64
+    }
+
+    /// Looks up what will soon be read, in this order, as far as memory goes that is set aside for it: 1/16 of the pool's for blocks
+    /// (see [`Volume::ahead_memory`]), and as much of what index nodes have. The future that is returned, which the caller spawns, fetches it; reads wait for what is
     /// on its way.
     pub async fn read_ahead(&self, wanted: Vec<Wanted>) -> impl Future<Output = ()> + Send + 'static {
         let pin = self.pool.0.pin();
@@ -123,7 +161,10 @@ impl Volume {
                     let runs = self.runs_pinned(at, count).await.unwrap_or_default();
                     let in_flight = self.pool.0.in_flight.read();
                     let settled = runs.iter().filter(|(_, run)| !in_flight.contains_key(&(run.uid, run.offset)));
+                    let before = places.len();
                     places.extend(settled.filter_map(|(_, run)| place(run)));
+                    let stored = places[before..].iter().map(|place| place.range.len() as u64).sum();
+                    self.pool.0.ahead.ratio.lock().learn(count.to_bytes().0, stored);
                 }
                 Wanted::Keys(low, high) => keys.push((Key::from_vec(low), Key::from_vec(high))),
             }
