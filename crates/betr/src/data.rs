@@ -121,7 +121,7 @@ impl Betr {
         // Compression and checksums come before the lock, since others wait for that: the kernel sets attributes right after
         // writing. A file that outgrows the dictionary by this gets the range of its number.
         let range = match &inode.state().record {
-            record if record.contents.range == 0 && self.outgrows(record, end) => record.ino,
+            record if self.outgrows(record, end) => record.ino,
             record => record.contents.range,
         };
         let prepared = (range != 0 && offset.is_multiple_of(BLOCK)).then(|| {
@@ -133,14 +133,13 @@ impl Betr {
         {
             let _exclusive = inode.lock.write().await;
             let place = inode.place();
-            let outgrown = |record: &Record| record.contents.range == 0 && self.outgrows(record, end);
-            if outgrown(&inode.record()) && inode.record().contents.overlaid {
+            if self.outgrows(&inode.record(), end) && inode.record().contents.overlaid {
                 // Committed by itself, for what follows may read it.
                 self.settle(&inode).await?;
             }
             let before = inode.record();
             let mut record = before.clone();
-            if outgrown(&record) {
+            if self.outgrows(&record, end) {
                 record.contents.range = record.ino;
             }
             let mut txn = Txn::new();
@@ -168,9 +167,9 @@ impl Betr {
         if how.sync { make_durable(self, &inode).await } else { Ok(()) }
     }
 
-    /// Whether a file with this record is too long for the dictionary once it reaches to `end`.
+    /// Whether a file with this record leaves the dictionary when it reaches to `end`.
     fn outgrows(&self, record: &Record, end: u64) -> bool {
-        end.max(record.size) > self.zones.inline.0
+        record.contents.range == 0 && end.max(record.size) > self.zones.inline.0
     }
 
     /// Puts `data` into the dictionary.

@@ -80,6 +80,8 @@ ashlar_env::rules! {
         "a used file that loses its last name is noted in the same transaction",
     EvacuateBeforeMoving = "evacuate-before-moving":
         "contents of files without names are brought away before what lies around them moves",
+    NoteNames = "note-names":
+        "a name in a directory that was just made is noted before it is given",
 }
 
 /// How an open file system behaves.

@@ -1,9 +1,9 @@
 //! Names: looking up, making, removing, listing.
 
-use crate::Betr;
 use crate::inode::{Above, Inode, Own, Placed, Spot, State};
 use crate::keys::{self, DEPTH_MAX, Place};
 use crate::record::{Entry, Record, Stored};
+use crate::{Betr, Rule};
 use ashlar_inodes::{
     COLLISIONS_MAX, InodeStore, check_name, check_name_len, check_removal, check_target, inherit, let_go, list_dots,
     lock_all,
@@ -200,7 +200,9 @@ impl Betr {
         if let Spot::Named(above) | Spot::Root(_, Some(above)) = spot {
             let entry = Entry { name: above.name.clone(), stored: self.stored_in(spot, record) };
             let key = keys::of(keys::META, &above.directory.place().child(above.position));
-            self.fresh.note(above.directory.ino, above.position);
+            if self.keeps(Rule::NoteNames) {
+                self.fresh.note(above.directory.ino, above.position);
+            }
             self.volume.put(txn, &key, entry.encode());
         }
     }

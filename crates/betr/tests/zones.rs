@@ -126,6 +126,35 @@ fn contents_without_a_name_survive_moves() {
     assert_ne!(broken, vec![7; 100], "nothing notices that the contents stayed behind");
 }
 
+#[test]
+fn what_is_made_in_a_new_directory_is_found_at_once() {
+    let found = |without| {
+        simulate(8, move |env| async move {
+            let house = House::build(&env, Zones::default(), Options { without, ..Options::default() }).await;
+            let (_pool, betr) = house.open().await;
+            let directory = fill(&betr, b"d", 3, 0).await;
+            assert!(betr.lookup(directory, b"file 3").await.is_err_and(|error| error.errno == Errno::NotFound));
+            // By all ways in which a name is given: made, linked, moved here, moved within.
+            let file = betr.create(ROOT, b"above", node(FileKind::File)).await.expect("made").ino;
+            betr.link(file, directory, b"linked").await.expect("linked");
+            betr.rename((ROOT, b"above"), (directory, b"moved"), RenameMode::Replace).await.expect("moved");
+            let mut names = vec!["file 0", "file 1", "file 2", "linked", "moved"];
+            if without.is_none() {
+                betr.rename((directory, b"file 0"), (directory, b"again"), RenameMode::Replace).await.expect("moved");
+                names[0] = "again";
+                assert!(betr.lookup(directory, b"file 0").await.is_err());
+            }
+            let mut found = 0;
+            for name in &names {
+                found += usize::from(betr.lookup(directory, name.as_bytes()).await.is_ok());
+            }
+            (found, names.len())
+        })
+    };
+    assert_eq!(found(None), (5, 5));
+    assert_eq!(found(Some(Rule::NoteNames)), (0, 5), "nothing notices that names are not noted");
+}
+
 /// A directory in use is removed, and another one gets its name, and with that its place.
 #[test]
 fn a_removed_directory_takes_nothing_of_its_successor() {

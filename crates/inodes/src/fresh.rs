@@ -37,7 +37,7 @@ impl Default for Fresh {
 
 impl Fresh {
     /// Keeps as many names, directories counting as one each.
-    pub fn with_names(names_max: usize) -> Fresh {
+    fn with_names(names_max: usize) -> Fresh {
         Fresh { known: Mutex::default(), names_max }
     }
 

@@ -154,3 +154,35 @@ fn all_extents_of_a_range_are_fetched() {
         assert_eq!(device.counters().reads.load(Relaxed), reads);
     });
 }
+
+#[test]
+fn what_blocks_will_take_is_learnt_and_so_many_fit() {
+    for (compression, least, most) in [(Compression::Off, CHUNK, CHUNK), (Compression::Lz4, CHUNK / 2, CHUNK * 2 / 3)] {
+        simulate(3, move |env| async move {
+            let (device, volume) = build(&env, Bytes(16 << 20), compression).await;
+            let extents: Vec<Lba> = (0..120).map(|index| Lba(index * 2 * CHUNK)).collect();
+            for at in &extents {
+                write(&volume, at.0, CHUNK, 1).await;
+            }
+            volume.pool().checkpoint().await.expect("a checkpoint");
+            let cost = || volume.ahead_cost(Blocks(CHUNK));
+            assert_eq!(cost(), CHUNK * BLOCK_LEN as u64, "nothing is known to be smaller than it looks");
+            let (first, rest) = extents.split_at(80);
+            for lot in first.chunks(4) {
+                let wanted = lot.iter().map(|at| Wanted::Blocks(*at, Blocks(CHUNK))).collect();
+                env.spawn(volume.read_ahead(wanted).await).await;
+            }
+            let learnt = cost() / BLOCK_LEN as u64;
+            assert!((least..=most).contains(&learnt), "{learnt} blocks for {CHUNK}, {compression:?}");
+            let fit = &rest[..rest.len().min((volume.ahead_memory() / cost()) as usize)];
+            assert!(fit.len() as u64 * cost() > volume.ahead_memory() / 2, "{} extents fit", fit.len());
+            let wanted = fit.iter().map(|at| Wanted::Blocks(*at, Blocks(CHUNK))).collect();
+            env.spawn(volume.read_ahead(wanted).await).await;
+            let reads = device.counters().reads.load(Relaxed);
+            for at in fit {
+                volume.read(*at, Blocks(CHUNK)).await.expect("read");
+            }
+            assert_eq!(device.counters().reads.load(Relaxed), reads, "all of them were kept");
+        });
+    }
+}
