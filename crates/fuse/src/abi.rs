@@ -172,6 +172,8 @@ pub const GETATTR_FH: u32 = 1 << 0;
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// Code of [`NotifyInvalInodeOut`] in place of an error number.
 pub const NOTIFY_INVAL_INODE: i32 = 2;
+/// Code of [`NotifyRetrieveOut`].
+pub const NOTIFY_RETRIEVE: i32 = 5;
 /// Nothing that the kernel knows of names holds any more; nothing follows (Linux 6.16).
 pub const NOTIFY_INC_EPOCH: i32 = 8;
 /// Code of [`NotifyPruneOut`]; the numbers of the inodes follow.
@@ -289,6 +291,8 @@ structures! {
     CopyFileRangeOut, 8 { bytes_copied: u64, }
     /// Notice that attributes (from `off` on, if it is not negative, also data) changed behind the kernel's back.
     NotifyInvalInodeOut, 24 { ino: u64, off: i64, len: i64, }
+    /// Asks for what the page cache has of an inode; it comes as a NOTIFY_REPLY, whose header has this `unique`.
+    NotifyRetrieveOut, 32 { unique: u64, ino: u64, offset: u64, size: u32, padding: u32, }
     /// Notice that the kernel should forget inodes that nobody uses.
     NotifyPruneOut, 16 { count: u32, padding: u32, spare: u64, }
     /// STATX.

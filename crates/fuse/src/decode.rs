@@ -170,6 +170,7 @@ impl<'a> Message<'a> {
                 Operation::Init(arg)
             }
             Opcode::Interrupt => Operation::Interrupt,
+            Opcode::NotifyReply => Operation::NotifyReply,
             Opcode::Destroy => Operation::Destroy,
             Opcode::Flush
             | Opcode::OpenDir
@@ -181,7 +182,6 @@ impl<'a> Message<'a> {
             | Opcode::Bmap
             | Opcode::Ioctl
             | Opcode::Poll
-            | Opcode::NotifyReply
             | Opcode::SetupMapping
             | Opcode::RemoveMapping => Operation::Declined,
         };
@@ -290,6 +290,7 @@ pub enum Operation<'a> {
     },
     Init(InitIn),
     Interrupt,
+    NotifyReply,
     Destroy,
     /// Known, and never served: locks, ioctls, polls and what the kernel does better itself.
     Declined,

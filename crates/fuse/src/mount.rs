@@ -11,16 +11,18 @@ use crate::queue::Queue;
 use crate::refusals::Refusals;
 use crate::reply::Reply;
 use crate::report::Limiter;
+use crate::ring::Standing;
 use crate::sys::{self, Users};
 use ashlar_env::Env;
 use ashlar_env::real::Real;
 use ashlar_vfs::{FileSystem, Ino};
+use parking_lot::Mutex;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
@@ -65,6 +67,10 @@ pub(crate) struct State {
     notices: Arc<OwnedFd>,
     /// A worker looks for requests without sleeping.
     pub(crate) lingering: AtomicBool,
+    /// By processor.
+    pub(crate) standing: Vec<Mutex<Standing>>,
+    /// Times that the page cache was asked for something.
+    pub(crate) retrievals: AtomicU64,
 }
 
 /// The kernel reads ahead by at most this part of the machine's memory.
@@ -127,6 +133,8 @@ impl Mount {
             log: Log::default(),
             notices: devices[0].clone(),
             lingering: AtomicBool::new(false),
+            standing: (0..sys::processors()).map(|_| Mutex::default()).collect(),
+            retrievals: AtomicU64::new(0),
         });
         drop(state.env.spawn(prune_on(state.clone(), devices[0].clone(), fs.clone())));
         let queues: Arc<Vec<_>> = Arc::new_cyclic(|all| {

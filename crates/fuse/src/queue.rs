@@ -87,11 +87,11 @@ impl<F: FileSystem> Queue<F> {
         ops.ready(&self.device, Readiness::Readable).await
     }
 
-    async fn answer(&self, whole: Bytes) {
+    async fn answer(self: &Arc<Self>, whole: Bytes) {
         let mut reply = Reply::default();
         let unique = match Message::whole(&whole) {
             Ok(message) => {
-                self.fill(message, &whole, &mut reply).await;
+                self.fill(message, &whole, &mut reply, None).await;
                 message.header.unique
             }
             // Without a header nobody can be answered.
@@ -100,8 +100,15 @@ impl<F: FileSystem> Queue<F> {
         self.send(&mut reply, unique);
     }
 
-    /// Serves a request; `whole` is what its data lie in. The reply is complete but for its header.
-    pub(crate) async fn fill(&self, message: Message<'_>, whole: &Bytes, reply: &mut Reply) {
+    /// Serves a request; `whole` is what its data lie in, `processor` that of its entry, if it came in one. The reply is
+    /// complete but for its header.
+    pub(crate) async fn fill(
+        self: &Arc<Self>,
+        message: Message<'_>,
+        whole: &Bytes,
+        reply: &mut Reply,
+        processor: Option<u16>,
+    ) {
         let began = Instant::now();
         reply.reset();
         let request = match message.decode() {
@@ -113,7 +120,8 @@ impl<F: FileSystem> Queue<F> {
         }
         let outcome = {
             // Pinned where it is made: it has some kilobytes, which would be copied for each request.
-            let served = std::pin::pin!(serve(&*self.fs, self, &self.state.agreement, &request, whole, reply));
+            let kernel = Asking { queue: self, processor };
+            let served = std::pin::pin!(serve(&*self.fs, &kernel, &self.state.agreement, &request, whole, reply));
             caught(served).await
         };
         match outcome {
@@ -171,24 +179,33 @@ impl<F: FileSystem> Queue<F> {
     }
 }
 
-impl<F: FileSystem> Kernel for Queue<F> {
+/// What the server may ask while it serves one request.
+struct Asking<'a, F> {
+    queue: &'a Arc<Queue<F>>,
+    /// The request holds an entry of this processor.
+    processor: Option<u16>,
+}
+
+impl<F: FileSystem> Kernel for Asking<'_, F> {
     async fn drop_pages(&self, ino: Ino, from: u64, to: Option<u64>) {
-        if self.state.agreement.holes {
+        let state = &self.queue.state;
+        if state.agreement.holes {
             return;
         }
         let len = to.map_or(0, |to| to - from) as i64; // 0: to the end
         let notice = NotifyInvalInodeOut { ino, off: from as i64, len };
         // It returns when the pages are written back, which the workers must serve meanwhile.
-        let device = self.device.clone();
-        self.state.env.unblock(move || invalidate(&device, notice)).await;
+        let _waits = self.processor.map(|processor| self.queue.waits(processor, ino));
+        let device = self.queue.device.clone();
+        state.env.unblock(move || invalidate(&device, notice)).await;
     }
     fn refuse_next_write(&self, ino: Ino) {
-        if self.state.refusals.note(ino) {
-            self.forget_attributes(ino);
+        if self.queue.state.refusals.note(ino) {
+            self.queue.forget_attributes(ino);
         }
     }
     fn take_refusal(&self, ino: Ino) -> bool {
-        self.state.refusals.take(ino)
+        self.queue.state.refusals.take(ino)
     }
 }
 

@@ -5,20 +5,26 @@
 //! Each queue has a number of *entries*, each with buffers that the kernel fills and we answer in. Who answers gets the
 //! entry's next request too, so when requests pile up at one processor some of its entries move to another worker, and
 //! back when it is quiet. FORGET and INTERRUPT still come through the device.
+//!
+//! A request that waits for the kernel to write pages back holds its entry while others must carry those writes. If such
+//! requests could hold all entries of a processor, everybody would wait for ever; so each processor has one entry more than
+//! requests of that kind, made when it is needed ([`Standing`]). Linux gives an entry that is new no request that came
+//! before it; who has answered one gets those. So a new entry is *kicked*: it is given a request that we cause.
 
 use crate::abi::*;
 use crate::decode::Message;
 use crate::queue::{LINGER, Queue};
 use crate::reply::Reply;
 use ashlar_env::ring::{self, AlignedBuf};
-use ashlar_vfs::FileSystem;
+use ashlar_vfs::{FileSystem, Ino};
 use bytes::Bytes;
 use io_uring::{opcode, squeue, types};
 use parking_lot::Mutex;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Requests in service at once, for each processor: as many as programs commonly submit from one, but few where there are
@@ -30,6 +36,30 @@ const DEEP: usize = 6;
 const PER_REQUEST: usize = 512 << 10;
 /// With fewer, it gets its entries back.
 const SHALLOW: usize = 2;
+/// An entry beyond [`ENTRIES`] keeps no more memory than this when it has a new request.
+const EXTRA_KEEPS: usize = 64 << 10;
+/// How long the kernel may take to know a new entry, until it is kicked, and kicked again.
+const KICK_AFTER: Duration = Duration::from_millis(1);
+/// Requests of the kernel never have such a number.
+const RETRIEVAL: u64 = 1 << 62;
+
+/// The entries of one processor.
+#[derive(Default)]
+pub(crate) struct Standing {
+    /// In use or free. Linux takes none back.
+    entries: usize,
+    /// Those whose requests wait for the kernel.
+    waiting: usize,
+}
+
+/// A request that waits for the kernel, as long as it does.
+pub(crate) struct Waits<'a>(&'a Mutex<Standing>);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.lock().waiting -= 1;
+    }
+}
 
 /// Where an entry's requests and replies lie.
 struct Buffers {
@@ -77,6 +107,8 @@ fn command(device: &OwnedFd, number: u32, vectors: *const libc::iovec, queue: u1
 /// One of a processor's entries.
 struct Entry {
     processor: u16,
+    /// Made since others wait for the kernel; whether it had a request.
+    extra: Option<Arc<AtomicBool>>,
     buffers: Arc<Mutex<Buffers>>,
     reply: Reply,
     number: u32,
@@ -99,9 +131,9 @@ impl Arrived {
 }
 
 impl Entry {
-    fn new(processor: u16, payload_len: usize) -> Entry {
+    fn new(processor: u16, extra: Option<Arc<AtomicBool>>, payload_len: usize) -> Entry {
         let buffers = Arc::new(Mutex::new(Buffers::new(payload_len)));
-        Entry { processor, buffers, reply: Reply::default(), number: URING_REGISTER, commit: 0 }
+        Entry { processor, extra, buffers, reply: Reply::default(), number: URING_REGISTER, commit: 0 }
     }
 
     /// Hands over the reply, if there is one, and waits for the next request. `None`: unmounted, or aborted.
@@ -125,6 +157,13 @@ impl Entry {
         } else {
             AlignedBuf::copy_of(payload).freeze(len)
         };
+        drop(buffers);
+        if let Some(used) = &self.extra {
+            used.store(true, Ordering::Relaxed);
+            if len.max(self.reply.data_len()) > EXTRA_KEEPS {
+                self.buffers.lock().payload.give_back();
+            }
+        }
         (self.number, self.commit) = (URING_COMMIT_AND_FETCH, headers.ent.commit_id);
         Some(Arrived { headers, payload })
     }
@@ -159,11 +198,54 @@ impl<F: FileSystem> Queue<F> {
         let pinned = mine.clone();
         self.spawner.spawn(async move { crate::sys::pin_thread(&pinned) });
         for processor in mine {
-            for _ in 0..entries.clamp(*ENTRIES.start(), *ENTRIES.end()) {
-                let entry = Entry::new(processor as u16, self.state.agreement.max_write);
+            let entries = entries.clamp(*ENTRIES.start(), *ENTRIES.end());
+            self.state.standing[processor].lock().entries = entries;
+            for _ in 0..entries {
+                let entry = Entry::new(processor as u16, None, self.state.agreement.max_write);
                 self.clone().go_on(entry, None);
             }
         }
+    }
+
+    /// To be called by who holds an entry of this processor, for a request about this file, and waits for the kernel from now on.
+    pub(crate) fn waits(self: &Arc<Self>, processor: u16, ino: Ino) -> Waits<'_> {
+        let standing = &self.state.standing[usize::from(processor)];
+        let mut counts = standing.lock();
+        counts.waiting += 1;
+        if counts.waiting == counts.entries {
+            counts.entries += 1;
+            self.add_entry(processor, ino);
+        }
+        drop(counts);
+        Waits(standing)
+    }
+
+    fn add_entry(self: &Arc<Self>, processor: u16, ino: Ino) {
+        let Some(all) = self.all.upgrade() else { return };
+        // What its worker causes comes from its processor, and into that queue.
+        let home = all[usize::from(processor) % all.len()].clone();
+        let used = Arc::new(AtomicBool::new(false));
+        home.clone().go_on(Entry::new(processor, Some(used.clone()), self.state.agreement.max_write), None);
+        home.spawner.clone().spawn(async move {
+            while !used.load(Ordering::Relaxed) && home.state.queues.load(Ordering::Acquire) > 0 {
+                home.state.env.sleep(KICK_AFTER).await;
+                home.kick(ino);
+            }
+        });
+    }
+
+    /// Causes a request that nobody waits for, in the queue of this processor, about a file that is in use.
+    fn kick(&self, ino: Ino) {
+        let number = self.state.retrievals.fetch_add(1, Ordering::Relaxed);
+        let notice = NotifyRetrieveOut {
+            unique: RETRIEVAL | number << 1, // odd ones are interrupts
+            ino,
+            ..NotifyRetrieveOut::default()
+        };
+        let len = (size_of::<OutHeader>() + size_of::<NotifyRetrieveOut>()) as u32;
+        let header = OutHeader { len, error: NOTIFY_RETRIEVE, unique: 0 };
+        // If it fails, there is another.
+        let _ = crate::sys::write(&self.device, &[header.as_bytes(), notice.as_bytes()].concat(), &[]);
     }
 
     /// Serves an entry from now on, beginning with a request that it brings.
@@ -190,7 +272,7 @@ impl<F: FileSystem> Queue<F> {
             self.in_service.fetch_add(weight, Ordering::Relaxed);
             let Arrived { headers, payload } = request;
             let message = Message::split(header, &headers.op_in, &payload);
-            self.fill(message, &payload, &mut entry.reply).await;
+            self.fill(message, &payload, &mut entry.reply, Some(entry.processor)).await;
             entry.put_reply(header.unique, headers);
             self.in_service.fetch_sub(weight, Ordering::Relaxed);
         }

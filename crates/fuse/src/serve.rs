@@ -204,7 +204,8 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
             }
         }
         Operation::Interrupt => reply.silence(),
-        Operation::Destroy => {}
+        // Over the device nobody waits for it; an entry must be answered to be free again.
+        Operation::NotifyReply | Operation::Destroy => {}
         Operation::Open if agreement.opened != 0 => {
             fs.open(ino, false).await?;
             reply.put(&opened);

@@ -361,6 +361,12 @@ impl AlignedBuf {
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.data
     }
+    /// Gives the memory back to the system until it is written again; what it holds is zeros then.
+    pub fn give_back(&mut self) {
+        let whole = self.len & !(Self::ALIGN - 1);
+        // SAFETY: the pages are private memory that this value owns, and all of each.
+        unsafe { libc::madvise(self.data.cast(), whole, libc::MADV_DONTNEED) };
+    }
     /// Turns it into shared bytes, of which only the first `len` are kept.
     pub fn freeze(self, len: usize) -> Bytes {
         let len = len.min(self.len);

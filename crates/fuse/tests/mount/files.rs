@@ -88,6 +88,54 @@ fn holes_are_those_of_the_page_cache_too() {
     });
 }
 
+/// A seek waits for writes of the page cache, which need entries of the queues too.
+#[test]
+fn seeks_in_what_is_not_written_back_leave_room_for_the_writes() {
+    if let Some(why) = obstacle() {
+        eprintln!("SKIPPED: {why}");
+        return;
+    }
+    let (seekers, rounds, fewest) = (24, 40, Bytes(0));
+    let mounted = Mounted::new(processors(), Options { buffers: fewest, ..Options::default() });
+    let seek_on = |seeker: u64| {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(mounted.place.0.join(seeker.to_string()))?;
+        for round in 0..rounds {
+            // Each round's data lie apart from those of the others, and end within a page.
+            let (at, len) = ((round * 7 + seeker) % 97 * 2 * PAGE + 5, 100);
+            file.write_all_at(&[1; 100], at)?;
+            assert!(seek(&file, at, libc::SEEK_HOLE)? >= at + len);
+            assert_eq!(seek(&file, at, libc::SEEK_DATA)?, at);
+        }
+        io::Result::Ok(())
+    };
+    let ended = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let seekers = (0..seekers).map(|seeker| {
+            let (ended, seek_on) = (&ended, &seek_on);
+            scope.spawn(move || {
+                let outcome = on_first_processor().and_then(|()| seek_on(seeker));
+                ended.fetch_add(1, Ordering::Relaxed);
+                outcome
+            })
+        });
+        let seekers: Vec<_> = seekers.collect();
+        let began = Instant::now();
+        while ended.load(Ordering::Relaxed) < seekers.len() && began.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // Nothing else frees who waits for ever.
+        if ended.load(Ordering::Relaxed) < seekers.len() {
+            mounted.mount.abort().unwrap();
+        }
+        seekers.into_iter().for_each(|seeker| seeker.join().unwrap().expect("it waits for itself"));
+    });
+    mounted.unmount();
+}
+
 #[test]
 fn ranges_are_copied_by_the_engine() {
     on_each_transport(|mounted, at| {

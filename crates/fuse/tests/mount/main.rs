@@ -11,6 +11,7 @@ mod speed;
 use ashlar_env::real::Real;
 use ashlar_fuse::{Mount, Options, detach, is_mounted};
 use ashlar_fuzz::incompressible;
+use ashlar_units::Bytes;
 use memory::Memory;
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -92,6 +93,17 @@ impl Mounted {
 fn processors() -> usize {
     // SAFETY: the call has no memory arguments.
     unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) as usize }
+}
+
+/// Keeps the current thread where all its requests go into one queue.
+fn on_first_processor() -> io::Result<()> {
+    // SAFETY: a zeroed set is an empty one, processor 0 lies within it, and the pointer is to a set of the given size.
+    check(unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(0, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
+    })
+    .map(drop)
 }
 
 /// Runs a body on each transport. The kernel's switch may keep io_uring off; then both are the device.
