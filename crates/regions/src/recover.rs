@@ -4,7 +4,7 @@
 //! whole, the log does not end it, and no newer copy of the object counts.
 
 use crate::disk::{Disk, UPKEEP};
-use crate::format::{Batch, Entry, Head, MapEntry, Onode, Place, Record, Superblock};
+use crate::format::{Batch, Entry, Extent, Head, MapEntry, Onode, Place, Record, Superblock};
 use crate::layout::{Kind, Shape};
 use crate::repair::is_damage;
 use crate::rules::Rule;
@@ -152,12 +152,17 @@ pub async fn recover(
         report.regions.push(*number);
         let shape = &disk.layout.shape_of(*number);
         let known = base_of(disk, *number, *kind, *birth, &region.entry).await;
-        // Which blocks of nodes are taken nothing but a head says: no more go there.
+        // Which blocks of nodes are taken nothing but a head says: without it all are, and no more go there.
         let is_lost = known.is_none() && *kind == Kind::Table;
         if known.is_none() {
             redo.headless.push(*number);
         }
-        let (head, base) = known.unwrap_or_else(|| (empty_head(disk, *number, *kind, *birth), region.entry.generation));
+        let (mut head, base) =
+            known.unwrap_or_else(|| (empty_head(disk, *number, *kind, *birth), region.entry.generation));
+        if is_lost {
+            let all = Extent { block: 0, count: head.blocks.len() as u32 };
+            mark(&mut head.blocks, &all, true);
+        }
         region.entry =
             MapEntry { kind: *kind, birth: *birth, corrupt: region.entry.corrupt || is_lost, ..region.entry };
         if *kind == Kind::Table || *kind == Kind::Free {

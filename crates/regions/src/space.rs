@@ -273,6 +273,23 @@ impl Space {
         Taken::At(Place { region: number, slot }, extents)
     }
 
+    /// A condemned region for tables, where there is no other: a store must always be able to write a checkpoint, and the places
+    /// that refused stay taken.
+    fn condemned_table(&mut self, blocks: u32, birth: u64) -> Option<u32> {
+        let numbers = || (0..self.regions.len() as u32).filter(|number| self.barred != Some(*number));
+        let fits = |number: &u32| {
+            let region = &self.regions[*number as usize];
+            let free = region.state.as_ref().map_or(0, |state| state.free.longest());
+            region.entry.kind == Kind::Table && free >= blocks
+        };
+        if let Some(number) = numbers().find(fits) {
+            return Some(number);
+        }
+        let number = numbers().find(|number| self.regions[*number as usize].entry.kind == Kind::Free)?;
+        self.format(number, Kind::Table, birth);
+        Some(number)
+    }
+
     /// Blocks for an index node or a page of the lookup table: neighbours in the tail, or else in a table region.
     pub fn take_table(&mut self, blocks: u32, birth: u64) -> Option<(u32, u32)> {
         let tail = self.layout.regions as u32;
@@ -285,11 +302,13 @@ impl Space {
         let found = tables.iter().copied().find(|number| fits(&self.regions[*number as usize]));
         let number = match found {
             Some(number) => number,
-            None => {
-                let number = self.nearest_free(tables.first().copied().unwrap_or(0))?;
-                self.format(number, Kind::Table, birth);
-                number
-            }
+            None => match self.nearest_free(tables.first().copied().unwrap_or(0)) {
+                Some(number) => {
+                    self.format(number, Kind::Table, birth);
+                    number
+                }
+                None => self.condemned_table(blocks, birth)?,
+            },
         };
         self.open(number);
         let region = &mut self.regions[number as usize];
