@@ -93,7 +93,7 @@ pub fn down(directory: &Path, output: &Output) -> Result<ExitCode, Failure> {
 
 /// A connection to the daemon that serves this pool.
 pub fn connect(directory: &Path) -> Option<UnixStream> {
-    UnixStream::connect(config::socket(directory)).ok()
+    framing::connect(&config::socket(directory)).ok()
 }
 
 /// Listens to what is asked of the mount at a place: whether all names will be known, and the lines that follow.

@@ -4,7 +4,7 @@ use crate::config;
 use crate::framing::{self, Line, send};
 use crate::output::Failure;
 use crate::request::{Answer, Done, Request};
-use crate::session::Session;
+use crate::session::{Closed, Session};
 use ashlar_fuse::Heard;
 use parking_lot::Mutex;
 use std::io::{self, Read};
@@ -96,7 +96,7 @@ impl Control {
     }
 
     /// Closes everything, and tells those who asked for it.
-    pub fn close(self: Arc<Control>, directory: &Path) -> Result<(), Failure> {
+    pub fn close(self: Arc<Control>, directory: &Path) -> Result<Closed, Failure> {
         let mut control = self;
         // Conversations end on their own; nobody waits for long ones.
         let control = loop {
@@ -108,7 +108,7 @@ impl Control {
         };
         let result = control.session.close();
         let line = match &result {
-            Ok(()) => Line::Answer(Answer::Done(Done { done: "everything is written; the pool is down".into() })),
+            Ok(closed) => Line::Answer(Answer::Done(Done { done: closed.to_string() })),
             Err(failure) => Line::Failure(failure.to_string()),
         };
         let _ = std::fs::remove_file(config::socket(directory));

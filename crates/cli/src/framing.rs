@@ -33,10 +33,27 @@ pub fn read<T: DeserializeOwned>(from: impl Read) -> Result<T, String> {
     serde_json::from_str(&text).map_err(|error| error.to_string())
 }
 
+/// A connection to a server of ours. One that was killed is none, though its socket takes connections for as long as a thread of it
+/// waits in the kernel: perhaps for its own mount, which somebody has to clear.
+pub fn connect(path: &Path) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect(path)?;
+    let server = rustix::net::sockopt::socket_peercred(&stream)?.pid;
+    match std::fs::read_to_string(format!("/proc/{server}/stat")) {
+        Ok(stat) if is_ended(&stat) => Err(io::ErrorKind::ConnectionRefused.into()),
+        _ => Ok(stream),
+    }
+}
+
+/// Whether a process with this `/proc/PID/stat` has ended; threads of it may be left.
+fn is_ended(stat: &str) -> bool {
+    // The name before the state may hold anything.
+    stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with(['Z', 'X']))
+}
+
 /// Listens at a socket; `hint` says what else to do if that fails. A socket that nobody listens at any more is replaced.
 pub fn listen(path: &Path, hint: &str) -> Result<UnixListener, Failure> {
     let failed = |error: io::Error| Failure::new(format!("cannot listen at {}: {error}; {hint}", path.display()));
-    if UnixStream::connect(path).is_ok() {
+    if connect(path).is_ok() {
         return Err(Failure::new(format!("{}: another server listens there; stop it, or {hint}", path.display())));
     }
     // A socket that nobody listens at was left behind. Anything else is not ours to remove.
@@ -102,5 +119,18 @@ pub fn ask<R: Serialize, A: DeserializeOwned>(
             Line::Answer(answer) => return Ok((answer, lines)),
             Line::Failure(message) => return Err(Failure::new(message)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_ended_is_told_by_the_state_behind_the_name() {
+        assert!(is_ended("12 (ashlar) Z 1 12 12 0 -1"));
+        assert!(is_ended("12 (a) S (b) X 1 12 12 0 -1"));
+        assert!(!is_ended("12 (a) Z (b) S 1 12 12 0 -1"));
+        assert!(!is_ended(&std::fs::read_to_string("/proc/self/stat").unwrap()));
     }
 }

@@ -17,8 +17,10 @@ use ashlar_pool::{Config, Pool, VolumeKind};
 use ashlar_units::Bytes;
 use ashlar_vfs::Engine;
 use parking_lot::Mutex;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An open pool.
 pub struct Session {
@@ -66,6 +68,9 @@ fn share(memory: Bytes, sixteenths: u64) -> Bytes {
     Bytes(memory.0.saturating_sub(program.0).max(memory.0 / 4) / 16 * sixteenths)
 }
 
+/// How long is waited for what only the page cache has.
+const WRITE_BACK_PATIENCE: Duration = Duration::from_secs(10);
+
 const POOL: u64 = 9;
 const INODES: u64 = 5;
 const REQUESTS: u64 = 2;
@@ -82,6 +87,34 @@ pub async fn open_pool(directory: &Path, env: &Env, memory: Bytes, cut_log: bool
     let medium = description.medium.map(Into::into);
     let settings = Config { memory, compression, cut_log, medium, ..Config::default() };
     Ok((Pool::open(env, built.devices, settings).await?, built.arrays))
+}
+
+/// What became of the users of mounts that were closed.
+#[derive(Default)]
+pub struct Closed {
+    in_use: Vec<InUse>,
+}
+
+/// A mount that was in use.
+struct InUse {
+    at: PathBuf,
+    /// What programs had written came before it was closed.
+    written: bool,
+}
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let everything = if self.in_use.iter().all(|mount| mount.written) { "everything" } else { "what came" };
+        write!(f, "{everything} is written; the pool is down")?;
+        for InUse { at, written } in &self.in_use {
+            let at = at.display();
+            write!(f, "\n{at} was in use: what programs have open there gives errors from now on")?;
+            if !written {
+                f.write_str("; they wrote all the time, and what they wrote last may be lost")?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Session {
@@ -177,16 +210,21 @@ impl Session {
     }
 
     /// Unmounts everything, writes everything and closes the pool.
-    pub fn close(self) -> Result<(), Failure> {
-        let mut first_error = None;
+    pub fn close(self) -> Result<Closed, Failure> {
+        let (mut first_error, mut closed) = (None, Closed::default());
         for mounted in self.mounted.lock().drain(..).rev() {
-            if let Err(error) = mounted.mount.unmount(false).or_else(|_| mounted.mount.unmount(true)) {
-                first_error.get_or_insert(Failure::new(error.to_string()));
-            }
             let Mounted { files, mount, .. } = mounted;
+            if mount.unmount(false).is_err() {
+                let written = mount.page_cache().write_back(WRITE_BACK_PATIENCE);
+                closed.in_use.push(InUse { at: mount.at().into(), written });
+                // Its users get errors now. If they only did when this process is gone, it might wait for them and never go.
+                if let Err(error) = mount.abort() {
+                    first_error.get_or_insert(Failure::new(error.to_string()));
+                }
+            }
             drop(mount);
-            let closed = self.real.block_on(async move { files.close().await });
-            if let Err(error) = closed {
+            let outcome = self.real.block_on(async move { files.close().await });
+            if let Err(error) = outcome {
                 first_error.get_or_insert(error.into());
             }
         }
@@ -197,7 +235,7 @@ impl Session {
         if let Err(error) = self.run(|pool| async move { pool.close().await }) {
             first_error.get_or_insert(error.into());
         }
-        first_error.map_or(Ok(()), Err)
+        first_error.map_or(Ok(closed), Err)
     }
 
     /// Answers a request. `progress` is told bytes done and bytes in all.
@@ -247,10 +285,12 @@ impl Session {
             }
             Request::SnapshotCreate { name } => {
                 let Some((fs, snapshot)) = name.split_once('@') else { return Err(no_snapshot_name(&name)) };
+                let written = self.write_back(fs);
                 self.sync()?;
                 let (fs, snapshot) = (fs.to_string(), snapshot.to_string());
                 self.run(|pool| async move { pool.create_snapshot(&fs, &snapshot).await.map(drop) })?;
-                done(format!("took snapshot {name}"))
+                let but = if written { "" } else { "; it may lack what programs wrote last, for they never paused" };
+                done(format!("took snapshot {name}{but}"))
             }
             Request::SnapshotDestroy { name } => {
                 self.refuse_mounted(&name)?;
@@ -343,6 +383,15 @@ impl Session {
             self.real.block_on(async move { files.sync().await })?;
         }
         Ok(())
+    }
+
+    /// Has the kernel write back what it has of this file system. Whether all came that programs had written.
+    fn write_back(&self, name: &str) -> bool {
+        let page_cache = {
+            let mounted = self.mounted.lock();
+            mounted.iter().find(|mounted| mounted.name == name).map(|mounted| mounted.mount.page_cache())
+        };
+        page_cache.is_none_or(|page_cache| page_cache.write_back(WRITE_BACK_PATIENCE))
     }
 
     fn refuse_mounted(&self, name: &str) -> Result<(), Failure> {

@@ -169,9 +169,9 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
         output.say(format_args!("{} is mounted at {}; Ctrl-C unmounts it", up.fs, mount.display()));
     }
     watch(&control, &stop, output);
-    control.close(&directory)?;
+    let closed = control.close(&directory)?;
     config::forget_mounts(&directory);
-    output.say("everything is written; the pool is down");
+    output.say(closed);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -293,6 +293,8 @@ structures! {
     NotifyInvalInodeOut, 24 { ino: u64, off: i64, len: i64, }
     /// Asks for what the page cache has of an inode; it comes as a NOTIFY_REPLY, whose header has this `unique`.
     NotifyRetrieveOut, 32 { unique: u64, ino: u64, offset: u64, size: u32, padding: u32, }
+    /// NOTIFY_REPLY; the bytes follow. Over the device it is the first structure, over io_uring (Linux 6.18) it stands in the payload.
+    RetrieveIn, 40 { spare: u64, offset: u64, size: u32, padding: u32, reserved: [u64; 2], }
     /// Notice that the kernel should forget inodes that nobody uses.
     NotifyPruneOut, 16 { count: u32, padding: u32, spare: u64, }
     /// STATX.

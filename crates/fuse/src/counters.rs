@@ -29,6 +29,7 @@ pub(crate) struct Shard {
     buckets: Box<[[AtomicU64; BUCKETS]; OPCODES_END]>,
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
+    writes_begun: AtomicU64,
 }
 
 fn bucket(nanos: u64) -> usize {
@@ -56,7 +57,13 @@ impl Shard {
             buckets: Box::new(std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)))),
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
+            writes_begun: AtomicU64::new(0),
         }
+    }
+
+    /// Counts a WRITE that is not served yet.
+    pub(crate) fn begin_write(&self) {
+        add(&self.writes_begun, 1);
     }
 
     /// Counts one request.
@@ -93,6 +100,12 @@ impl Shards {
     }
     pub(crate) fn of(&self, worker: usize) -> &Shard {
         &self.0[worker % self.0.len()]
+    }
+    /// WRITEs that were served, and those that have come.
+    pub(crate) fn writes(&self) -> (u64, u64) {
+        // In this order: what ends meanwhile counts as in service.
+        let ended = self.0.iter().map(|shard| shard.cells[Opcode::Write as usize].count.load(Ordering::Acquire)).sum();
+        (ended, self.0.iter().map(|shard| shard.writes_begun.load(Ordering::Acquire)).sum())
     }
     pub(crate) fn sum(&self) -> Counters {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -170,7 +170,10 @@ impl<'a> Message<'a> {
                 Operation::Init(arg)
             }
             Opcode::Interrupt => Operation::Interrupt,
-            Opcode::NotifyReply => Operation::NotifyReply,
+            Opcode::NotifyReply => {
+                let without = size_of::<InHeader>() + size_of::<RetrieveIn>();
+                Operation::NotifyReply { bytes: header.len.saturating_sub(without as u32) }
+            }
             Opcode::Destroy => Operation::Destroy,
             Opcode::Flush
             | Opcode::OpenDir
@@ -290,7 +293,9 @@ pub enum Operation<'a> {
     },
     Init(InitIn),
     Interrupt,
-    NotifyReply,
+    NotifyReply {
+        bytes: u32,
+    },
     Destroy,
     /// Known, and never served: locks, ioctls, polls and what the kernel does better itself.
     Declined,

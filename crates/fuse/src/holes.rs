@@ -1,15 +1,22 @@
 //! Where a file has holes, while the page cache has writes of which the engine knows nothing.
 
+use crate::serve::Kernel;
 use ashlar_vfs::{Errno, Error, FileSystem, Ino, Result, SeekWhat};
+
+/// Pages of the page cache begin at multiples of it.
+const PAGE: u64 = 4096;
 
 /// Answers `SEEK_DATA` or `SEEK_HOLE`. Linux asks without writing back first, so what the engine takes for a hole may be
 /// data: a hole goes into the answer when it was there still after the page cache had dropped its pages of it.
-pub(crate) async fn confirmed_seek<F: FileSystem, D: Future<Output = ()>>(
+///
+/// The page at the end of a file holds data before that, which would have to be read again. It stays if the page cache has
+/// nothing behind the end that we know: nobody can write there meanwhile, for Linux holds the inode's lock while it asks.
+pub(crate) async fn confirmed_seek<F: FileSystem, K: Kernel>(
     fs: &F,
+    kernel: &K,
     ino: Ino,
     offset: u64,
     what: SeekWhat,
-    drop_pages: impl Fn(u64, Option<u64>) -> D,
 ) -> Result<u64> {
     let mut confirmed = None;
     loop {
@@ -25,7 +32,11 @@ pub(crate) async fn confirmed_seek<F: FileSystem, D: Future<Output = ()>>(
         if hole.1 == Some(hole.0) || confirmed == Some(hole) {
             return answer;
         }
-        drop_pages(hole.0, hole.1).await;
+        let from = match hole {
+            (from, None) if from % PAGE != 0 && !kernel.has_byte(ino, from).await => from.next_multiple_of(PAGE),
+            (from, _) => from,
+        };
+        kernel.drop_pages(ino, from, hole.1).await;
         confirmed = Some(hole);
     }
 }

@@ -305,7 +305,7 @@ impl Names {
             | Operation::Release
             | Operation::Init(_)
             | Operation::Interrupt
-            | Operation::NotifyReply
+            | Operation::NotifyReply { .. }
             | Operation::Destroy
             | Operation::Declined => return None,
         };

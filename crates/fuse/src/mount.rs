@@ -6,11 +6,13 @@ use crate::decode::{Message, Operation};
 use crate::log::{Heard, Log};
 use crate::negotiate::{Agreement, negotiate};
 use crate::options::Options;
+use crate::page_cache::PageCache;
 use crate::probe::Probe;
 use crate::queue::Queue;
 use crate::refusals::Refusals;
 use crate::reply::Reply;
 use crate::report::Limiter;
+use crate::retrievals::Retrievals;
 use crate::ring::Standing;
 use crate::sys::{self, Users};
 use ashlar_env::Env;
@@ -22,7 +24,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
@@ -49,7 +51,7 @@ pub struct Mount(Arc<State>);
 
 /// What all queues share.
 pub(crate) struct State {
-    at: PathBuf,
+    pub(crate) at: PathBuf,
     /// The file system's device number: it tells whether what is mounted at `at` is still ours.
     device: String,
     pub(crate) counters: Shards,
@@ -69,8 +71,7 @@ pub(crate) struct State {
     pub(crate) lingering: AtomicBool,
     /// By processor.
     pub(crate) standing: Vec<Mutex<Standing>>,
-    /// Times that the page cache was asked for something.
-    pub(crate) retrievals: AtomicU64,
+    pub(crate) retrievals: Retrievals,
 }
 
 /// The kernel reads ahead by at most this part of the machine's memory.
@@ -134,7 +135,7 @@ impl Mount {
             notices: devices[0].clone(),
             lingering: AtomicBool::new(false),
             standing: (0..sys::processors()).map(|_| Mutex::default()).collect(),
-            retrievals: AtomicU64::new(0),
+            retrievals: Retrievals::default(),
         });
         drop(state.env.spawn(prune_on(state.clone(), devices[0].clone(), fs.clone())));
         let queues: Arc<Vec<_>> = Arc::new_cyclic(|all| {
@@ -165,6 +166,11 @@ impl Mount {
     /// What was served so far.
     pub fn counters(&self) -> Counters {
         self.0.counters.sum()
+    }
+
+    /// What the kernel has of its files.
+    pub fn page_cache(&self) -> PageCache {
+        PageCache(self.0.clone())
     }
 
     /// Listens to what is asked from now on. `None` if somebody does already.

@@ -1,6 +1,6 @@
 //! Requests through the device: one descriptor for each worker.
 
-use crate::abi::{NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader};
+use crate::abi::{NOTIFY_INVAL_INODE, NOTIFY_RETRIEVE, NotifyInvalInodeOut, NotifyRetrieveOut, OutHeader};
 use crate::buffers::Buffers;
 use crate::decode::{Message, Operation, Request};
 use crate::mount::State;
@@ -118,6 +118,9 @@ impl<F: FileSystem> Queue<F> {
         if self.state.probe.answer(&request, reply) {
             return;
         }
+        if matches!(request.operation, Operation::Write { .. }) {
+            self.state.counters.of(self.worker).begin_write();
+        }
         let outcome = {
             // Pinned where it is made: it has some kilobytes, which would be copied for each request.
             let kernel = Asking { queue: self, processor };
@@ -154,6 +157,14 @@ impl<F: FileSystem> Queue<F> {
     /// Tells the kernel that it must ask for an inode's attributes again.
     fn forget_attributes(&self, ino: Ino) {
         invalidate(&self.device, NotifyInvalInodeOut { ino, off: -1, len: 0 });
+    }
+
+    /// Asks for what the page cache has of a range of a file; the answer comes as a request with this number.
+    pub(crate) fn retrieve(&self, unique: u64, ino: Ino, offset: u64, size: u32) -> io::Result<usize> {
+        let notice = NotifyRetrieveOut { unique, ino, offset, size, padding: 0 };
+        let len = (size_of::<OutHeader>() + size_of::<NotifyRetrieveOut>()) as u32;
+        let header = OutHeader { len, error: NOTIFY_RETRIEVE, unique: 0 };
+        sys::write(&self.device, &[header.as_bytes(), notice.as_bytes()].concat(), &[])
     }
 
     fn send(&self, reply: &mut Reply, unique: u64) {
@@ -198,6 +209,20 @@ impl<F: FileSystem> Kernel for Asking<'_, F> {
         let _waits = self.processor.map(|processor| self.queue.waits(processor, ino));
         let device = self.queue.device.clone();
         state.env.unblock(move || invalidate(&device, notice)).await;
+    }
+    async fn has_byte(&self, ino: Ino, offset: u64) -> bool {
+        let state = &self.queue.state;
+        if state.agreement.holes {
+            return false;
+        }
+        let _waits = self.processor.map(|processor| self.queue.waits(processor, ino));
+        let retrievals = &state.retrievals;
+        let unique = retrievals.next();
+        let ask = || self.queue.retrieve(unique, ino, offset, 1).is_ok();
+        retrievals.answer_to(unique, ask).await != Some(0)
+    }
+    fn cached(&self, unique: u64, bytes: u32) {
+        self.queue.state.retrievals.answered(unique, bytes);
     }
     fn refuse_next_write(&self, ino: Ino) {
         if self.queue.state.refusals.note(ino) {

@@ -40,8 +40,6 @@ const SHALLOW: usize = 2;
 const EXTRA_KEEPS: usize = 64 << 10;
 /// How long the kernel may take to know a new entry, until it is kicked, and kicked again.
 const KICK_AFTER: Duration = Duration::from_millis(1);
-/// Requests of the kernel never have such a number.
-const RETRIEVAL: u64 = 1 << 62;
 
 /// The entries of one processor.
 #[derive(Default)]
@@ -236,16 +234,8 @@ impl<F: FileSystem> Queue<F> {
 
     /// Causes a request that nobody waits for, in the queue of this processor, about a file that is in use.
     fn kick(&self, ino: Ino) {
-        let number = self.state.retrievals.fetch_add(1, Ordering::Relaxed);
-        let notice = NotifyRetrieveOut {
-            unique: RETRIEVAL | number << 1, // odd ones are interrupts
-            ino,
-            ..NotifyRetrieveOut::default()
-        };
-        let len = (size_of::<OutHeader>() + size_of::<NotifyRetrieveOut>()) as u32;
-        let header = OutHeader { len, error: NOTIFY_RETRIEVE, unique: 0 };
         // If it fails, there is another.
-        let _ = crate::sys::write(&self.device, &[header.as_bytes(), notice.as_bytes()].concat(), &[]);
+        let _ = self.retrieve(self.state.retrievals.next(), ino, 0, 0);
     }
 
     /// Serves an entry from now on, beginning with a request that it brings.

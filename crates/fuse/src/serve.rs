@@ -15,6 +15,10 @@ use bytes::Bytes;
 pub(crate) trait Kernel: Sync {
     /// Writes back and drops what the page cache has of an inode from `from` to `to`, or to its end.
     fn drop_pages(&self, ino: Ino, from: u64, to: Option<u64>) -> impl Future<Output = ()> + Send;
+    /// Whether the page cache has the byte at this offset, below its end of the file. If nobody knows, yes.
+    fn has_byte(&self, ino: Ino, offset: u64) -> impl Future<Output = bool> + Send;
+    /// The answer to a question what the page cache has, of this number: so many bytes.
+    fn cached(&self, unique: u64, bytes: u32);
     /// Data that the kernel had taken found no space: who writes this inode next shall know.
     fn refuse_next_write(&self, ino: Ino);
     /// Whether that was noted; it is no more.
@@ -190,8 +194,7 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
                 libc::SEEK_HOLE => SeekWhat::Hole,
                 _ => return Err(Errno::Invalid.into()),
             };
-            let drop_pages = |from, to| kernel.drop_pages(ino, from, to);
-            reply.put(&LseekOut { offset: confirmed_seek(fs, ino, arg.offset, what, drop_pages).await? });
+            reply.put(&LseekOut { offset: confirmed_seek(fs, kernel, ino, arg.offset, what).await? });
         }
         Operation::CopyFileRange { arg, wide } => {
             // The narrow reply has 32 bits for the length.
@@ -204,8 +207,9 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
             }
         }
         Operation::Interrupt => reply.silence(),
-        // Over the device nobody waits for it; an entry must be answered to be free again.
-        Operation::NotifyReply | Operation::Destroy => {}
+        // Over the device nobody waits for an answer; an entry must have one to be free again.
+        Operation::NotifyReply { bytes } => kernel.cached(header.unique, bytes),
+        Operation::Destroy => {}
         Operation::Open if agreement.opened != 0 => {
             fs.open(ino, false).await?;
             reply.put(&opened);

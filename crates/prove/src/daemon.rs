@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Threads that work at once.
 const WRITERS: u64 = 4;
@@ -32,6 +32,9 @@ const LEN_MAX: u64 = 300_000;
 const RECORD_MAX: u64 = 5_000;
 /// A round's work lasts at most this long after the first acknowledgement.
 const ROUND_MS_MAX: u64 = 700;
+
+/// A thread of a killed program that stays so long will not go by itself.
+const STUCK: Duration = Duration::from_secs(1);
 
 /// What the rounds came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,7 +87,7 @@ impl Daemon {
         self.run(&["down"]).map(drop)
     }
 
-    /// Kills the program, and waits until it is gone.
+    /// Kills the program, and waits until it is gone; a thread that waits in the kernel for the mount may stay until [`down`](Self::down).
     pub fn kill(&self) -> Result<(), String> {
         let status: Value =
             serde_json::from_str(&self.run(&["status", "--json"])?).map_err(|error| error.to_string())?;
@@ -92,11 +95,12 @@ impl Daemon {
         let pid = rustix::process::Pid::from_raw(number).ok_or("the pool is not up")?;
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).map_err(|error| error.to_string())?;
         // It is gone when its entry is, or when it only waits for its parent: then one thread is left.
+        let killed = Instant::now();
         loop {
             let state = fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
             let state = state.rsplit_once(") ").map_or('-', |(_, rest)| rest.chars().next().unwrap_or('-'));
             let threads = fs::read_dir(format!("/proc/{number}/task")).map_or(0, Iterator::count);
-            if threads == 0 || (state == 'Z' && threads == 1) {
+            if threads == 0 || (state == 'Z' && (threads == 1 || killed.elapsed() > STUCK)) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(2));

@@ -319,7 +319,7 @@ pub fn connect(path: &Path) -> Result<UnixStream, Failure> {
     let places = [Some(beside(path)), Some(path.to_path_buf()), directory.map(beside)];
     let mut first = None;
     for place in places.into_iter().flatten() {
-        match UnixStream::connect(&place) {
+        match framing::connect(&place) {
             Ok(stream) => return Ok(stream),
             Err(error) => _ = first.get_or_insert(error),
         }

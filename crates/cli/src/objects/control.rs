@@ -81,5 +81,5 @@ impl Control {
 
 /// A connection to the server that has the stores of a pool's directory open.
 pub fn connect(directory: &Path) -> Option<UnixStream> {
-    UnixStream::connect(config::stores_socket(directory)).ok()
+    framing::connect(&config::stores_socket(directory)).ok()
 }

@@ -1,0 +1,89 @@
+//! A pool that goes, or of which a snapshot is taken, while programs use its mount. Needs root and /dev/fuse.
+
+use ashlar_prove::Daemon;
+use ashlar_vfs::Engine;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A daemon that is up, if there can be one here.
+fn daemon(name: &str) -> Option<Daemon> {
+    if let Some(obstacle) = Daemon::obstacle() {
+        println!("SKIPPED: {obstacle}");
+        return None;
+    }
+    let program = Path::new(env!("CARGO_BIN_EXE_ashlar"));
+    let daemon = Daemon::new(program, Engine::Files, name).expect("a temporary directory");
+    daemon.up().unwrap_or_else(|error| panic!("{error}"));
+    Some(daemon)
+}
+
+/// What a command says.
+fn said(daemon: &Daemon, arguments: &[&str]) -> String {
+    let output = daemon.command(arguments).output().expect("the program runs");
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn what_was_written_to_open_files_is_in_a_snapshot_and_survives_the_end() {
+    let Some(daemon) = daemon("in-use") else { return };
+    let at = daemon.mount();
+    let data = vec![7; 3_000_001];
+    let mut open = File::create(at.join("open")).expect("made");
+    // Nobody syncs or closes it, so the page cache alone has this.
+    open.write_all(&data).expect("written");
+    assert_eq!(said(&daemon, &["snapshot", "create", "main@now"]), "took snapshot main@now\n");
+    let snapshot = at.with_file_name("now");
+    said(&daemon, &["snapshot", "mount", "main@now", snapshot.to_str().expect("text")]);
+    assert!(fs::read(snapshot.join("open")).expect("readable") == data, "the snapshot lacks what was written");
+
+    open.write_all(b"and more").expect("written");
+    let said = said(&daemon, &["down"]);
+    assert!(said.starts_with("everything is written; the pool is down\n"), "{said}");
+    assert!(said.contains(&format!("{} was in use", at.display())), "{said}");
+    assert!(!said.contains("lost"), "{said}");
+    assert!(open.write_all(b"too late").and_then(|()| open.sync_all()).is_err(), "nobody takes it any more");
+    drop(open);
+    daemon.up().unwrap_or_else(|error| panic!("{error}"));
+    let read = fs::read(at.join("open")).expect("readable");
+    assert!(read[..data.len()] == data && &read[data.len()..] == b"and more", "what was written is lost");
+    daemon.down().unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// A seek has pages written back, which the server waits for in the kernel: killed then, it is not gone until somebody clears
+/// its mount.
+#[test]
+fn a_server_that_is_killed_while_it_waits_for_its_own_mount_is_cleared() {
+    let Some(daemon) = daemon("killed-waiting") else { return };
+    let seek_in = |name: String, seeks: &AtomicU64| -> io::Result<()> {
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(true).open(daemon.mount().join(name))?;
+        for round in 0.. {
+            file.write_all_at(&[1; 100], round % 1000 * 8192)?;
+            rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0))?;
+            seeks.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    };
+    let seeks = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for number in 0..16 {
+            let (seek_in, seeks) = (&seek_in, &seeks);
+            scope.spawn(move || seek_in(number.to_string(), seeks).expect_err("only its end ends it"));
+        }
+        let began = Instant::now();
+        while seeks.load(Ordering::Relaxed) < 200 && began.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        daemon.kill().unwrap_or_else(|error| panic!("{error}"));
+        // Those who seek end when the mount is cleared, and so does this test.
+        daemon.down().unwrap_or_else(|error| panic!("{error}"));
+    });
+    daemon.up().unwrap_or_else(|error| panic!("{error}"));
+    daemon.check().unwrap_or_else(|error| panic!("{error}"));
+    daemon.down().unwrap_or_else(|error| panic!("{error}"));
+}
