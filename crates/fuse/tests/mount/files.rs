@@ -216,9 +216,8 @@ fn who_only_writes_learns_that_there_is_no_space() {
     on_each_transport(|_, at| {
         let path = at.join("log");
         let mut file = File::create(&path).unwrap();
-        file.write_all(b"begun").unwrap();
         set_xattr(&path, "user.full", b"", 0).unwrap();
-        // The kernel takes what it can hold. It writes back when it wants; here, when somebody else asks for it.
+        // The kernel takes what it can hold. It writes back when it wants; at the latest here, when somebody else asks for it.
         file.write_all(&incompressible(1, 1 << 20)).unwrap();
         let other = File::open(&path).unwrap();
         assert_eq!(errno(other.sync_all()), libc::ENOSPC);
