@@ -110,7 +110,7 @@ impl fmt::Display for Closed {
             let at = at.display();
             write!(f, "\n{at} was in use: what programs have open there gives errors from now on")?;
             if !written {
-                f.write_str("; they wrote all the time, and what they wrote last may be lost")?;
+                f.write_str("; what they wrote last may be lost: the kernel had not written it back in 10 s")?;
             }
         }
         Ok(())
@@ -289,7 +289,11 @@ impl Session {
                 self.sync()?;
                 let (fs, snapshot) = (fs.to_string(), snapshot.to_string());
                 self.run(|pool| async move { pool.create_snapshot(&fs, &snapshot).await.map(drop) })?;
-                let but = if written { "" } else { "; it may lack what programs wrote last, for they never paused" };
+                let but = if written {
+                    ""
+                } else {
+                    "; it may lack what programs wrote last: the kernel had not written it back in 10 s"
+                };
                 done(format!("took snapshot {name}{but}"))
             }
             Request::SnapshotDestroy { name } => {
