@@ -31,6 +31,7 @@ mod retrievals;
 #[allow(unsafe_code)]
 mod ring;
 mod serve;
+mod standing;
 #[allow(unsafe_code)]
 mod sys;
 

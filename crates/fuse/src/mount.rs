@@ -13,7 +13,7 @@ use crate::refusals::Refusals;
 use crate::reply::Reply;
 use crate::report::Limiter;
 use crate::retrievals::Retrievals;
-use crate::ring::Standing;
+use crate::standing::Standing;
 use crate::sys::{self, Users};
 use ashlar_env::Env;
 use ashlar_env::real::Real;

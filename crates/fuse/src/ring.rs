@@ -15,6 +15,7 @@ use crate::abi::*;
 use crate::decode::Message;
 use crate::queue::{LINGER, Queue};
 use crate::reply::Reply;
+use crate::standing::Standing;
 use ashlar_env::ring::{self, AlignedBuf};
 use ashlar_vfs::{FileSystem, Ino};
 use bytes::Bytes;
@@ -41,21 +42,12 @@ const EXTRA_KEEPS: usize = 64 << 10;
 /// How long the kernel may take to know a new entry, until it is kicked, and kicked again.
 const KICK_AFTER: Duration = Duration::from_millis(1);
 
-/// The entries of one processor.
-#[derive(Default)]
-pub(crate) struct Standing {
-    /// In use or free. Linux takes none back.
-    entries: usize,
-    /// Those whose requests wait for the kernel.
-    waiting: usize,
-}
-
 /// A request that waits for the kernel, as long as it does.
 pub(crate) struct Waits<'a>(&'a Mutex<Standing>);
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        self.0.lock().waiting -= 1;
+        self.0.lock().end();
     }
 }
 
@@ -197,7 +189,7 @@ impl<F: FileSystem> Queue<F> {
         self.spawner.spawn(async move { crate::sys::pin_thread(&pinned) });
         for processor in mine {
             let entries = entries.clamp(*ENTRIES.start(), *ENTRIES.end());
-            self.state.standing[processor].lock().entries = entries;
+            *self.state.standing[processor].lock() = Standing::new(entries);
             for _ in 0..entries {
                 let entry = Entry::new(processor as u16, None, self.state.agreement.max_write);
                 self.clone().go_on(entry, None);
@@ -208,13 +200,10 @@ impl<F: FileSystem> Queue<F> {
     /// To be called by who holds an entry of this processor, for a request about this file, and waits for the kernel from now on.
     pub(crate) fn waits(self: &Arc<Self>, processor: u16, ino: Ino) -> Waits<'_> {
         let standing = &self.state.standing[usize::from(processor)];
-        let mut counts = standing.lock();
-        counts.waiting += 1;
-        if counts.waiting == counts.entries {
-            counts.entries += 1;
+        let must_add = standing.lock().begin();
+        if must_add {
             self.add_entry(processor, ino);
         }
-        drop(counts);
         Waits(standing)
     }
 
