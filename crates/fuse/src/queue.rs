@@ -216,10 +216,9 @@ impl<F: FileSystem> Kernel for Asking<'_, F> {
             return false;
         }
         let _waits = self.processor.map(|processor| self.queue.waits(processor, ino));
-        let retrievals = &state.retrievals;
-        let unique = retrievals.next();
+        let unique = state.retrievals.next();
         let ask = || self.queue.retrieve(unique, ino, offset, 1).is_ok();
-        retrievals.answer_to(unique, ask).await != Some(0)
+        state.retrievals.answer_to(&state.env, unique, ask).await != Some(0)
     }
     fn cached(&self, unique: u64, bytes: u32) {
         self.queue.state.retrievals.answered(unique, bytes);
