@@ -38,7 +38,7 @@ impl From<ashlar_block::Error> for Failure {
 }
 impl From<ashlar_vfs::Error> for Failure {
     fn from(error: ashlar_vfs::Error) -> Failure {
-        Failure::new(error.cause.map_or_else(|| format!("{:?}", error.errno), |cause| cause.to_string()))
+        Failure::new(error.cause.map_or_else(|| error.errno.to_string(), |cause| cause.to_string()))
     }
 }
 

@@ -382,9 +382,14 @@ impl Session {
 
     /// Writes what file systems still hold in memory into the pool.
     fn sync(&self) -> Result<(), Failure> {
-        let all: Vec<Opened> = self.mounted.lock().iter().map(|mounted| mounted.files.clone()).collect();
-        for files in all {
-            self.real.block_on(async move { files.sync().await })?;
+        let mounted = self.mounted.lock();
+        let all: Vec<_> = mounted.iter().map(|mounted| (mounted.name.clone(), mounted.files.clone())).collect();
+        drop(mounted);
+        for (name, files) in all {
+            self.real.block_on(async move { files.sync().await }).map_err(|error| {
+                let error = Failure::from(error);
+                Failure::new(format!("a write to {name} failed: {error}; that is told once, so try again"))
+            })?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@
 //! - Only writes of the page cache ([`WriteMode::writeback`]), of at most [`SMALL`] bytes, or [`WHOLE`] at the beginning of a
 //!   file; one of an inode at a time, and [`PENDING_MAX`] bytes in all; such data are lost in a crash anyway unless a sync follows, and a sync waits for them.
 //! - Only while the engine says that there is room ([`FileSystem::roomy`]), so that a full disk is told to whom it concerns.
-//!   Should a write fail all the same, the next sync of the file, or of the file system, says so; until it has, nothing
+//!   A file that would become too long is told at once, too. Should a write fail all the same, the next sync of the file, or of the file system, says so; until it has, nothing
 //!   more is left behind.
 //! - Renames wait for all writes, so that a file which replaces another is never there before its data.
 
@@ -167,7 +167,8 @@ impl<F: FileSystem> FileSystem for WriteBehind<F> {
     async fn write(&self, ino: Ino, offset: u64, data: bytes::Bytes, how: WriteMode) -> Result<()> {
         let len = data.len() as u64;
         let len_max = if offset == 0 { WHOLE } else { SMALL };
-        let may_wait = how.writeback && !how.sync && !how.clear_setid && (1..=len_max).contains(&len);
+        let fits = offset.checked_add(len).is_some_and(|end| end <= self.engine.len_max());
+        let may_wait = how.writeback && !how.sync && !how.clear_setid && (1..=len_max).contains(&len) && fits;
         loop {
             let engine = self.settled(ino).await;
             if !may_wait || !engine.roomy(self.room.0) {
@@ -264,6 +265,9 @@ impl<F: FileSystem> FileSystem for WriteBehind<F> {
     }
     fn roomy(&self, len: u64) -> bool {
         self.engine.roomy(len)
+    }
+    fn len_max(&self) -> u64 {
+        self.engine.len_max()
     }
     async fn readlink(&self, ino: Ino) -> Result<bytes::Bytes> {
         self.engine.readlink(ino).await

@@ -1,6 +1,7 @@
 //! The trait, method by method.
 
 use crate::Files;
+use crate::data::SIZE_MAX;
 use ashlar_inodes::{self as inodes, InodeStore};
 use ashlar_vfs::{
     Attr, DirEntry, FallocateMode, FileKind, FileSystem, Ino, Name, NewNode, RenameMode, Result, SeekWhat, SetAttr,
@@ -17,6 +18,9 @@ impl FileSystem for Files {
     }
     fn roomy(&self, len: u64) -> bool {
         self.admit_change().is_ok() && self.volume.pool().has_room(len)
+    }
+    fn len_max(&self) -> u64 {
+        SIZE_MAX
     }
     async fn forget(&self, ino: Ino, count: u64) {
         inodes::forget(self, ino, count).await;

@@ -5,7 +5,7 @@ use ashlar_block::{Capability, Device, Durability, Extent, Geometry, IoContext, 
 use ashlar_devices::{Memory, PowerCut, Tearing};
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
-use ashlar_files::{Files, Options};
+use ashlar_files::{Files, Options, WriteBehind};
 use ashlar_pool::{Config, Creation, Pool};
 use ashlar_units::{Blocks, Bytes, Lba};
 use ashlar_vfs::{
@@ -131,6 +131,11 @@ fn check_1_address_arithmetic() {
         assert_eq!(errno(beyond), Errno::FileTooBig);
         let across = files.write(b, SIZE_MAX - 1, vec![1, 1].into(), WriteMode::default()).await;
         assert_eq!(errno(across), Errno::FileTooBig);
+        // That is no matter for a later sync, which nobody may ask for.
+        let behind = WriteBehind::new(house.env.clone(), files.clone()).with_room(Bytes(MIB));
+        let from_page_cache = WriteMode { writeback: true, ..WriteMode::default() };
+        let beyond = behind.write(b, SIZE_MAX - 1, vec![1, 1].into(), from_page_cache).await;
+        assert_eq!(errno(beyond), Errno::FileTooBig);
         let longer = SetAttr { size: Some(SIZE_MAX + 1), ..SetAttr::default() };
         assert_eq!(errno(files.setattr(b, longer).await), Errno::FileTooBig);
         let reserve = FallocateMode::Reserve { keep_size: false };

@@ -29,6 +29,32 @@ pub enum Errno {
     Io,
 }
 
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Errno::NotFound => "there is no such file or directory",
+            Errno::Exists => "it exists already",
+            Errno::NotDirectory => "it is not a directory",
+            Errno::IsDirectory => "it is a directory",
+            Errno::NotEmpty => "the directory is not empty",
+            Errno::NameTooLong => "the name is too long",
+            Errno::TooManyLinks => "it has too many names",
+            Errno::NoSpace => "there is no space left",
+            Errno::FileTooBig => "the file would be longer than one can be",
+            Errno::Invalid => "an argument is wrong",
+            Errno::NotPermitted => "that is not permitted",
+            Errno::AccessDenied => "that is not for this kind of inode",
+            Errno::ReadOnly => "the file system is read-only",
+            Errno::NoData => "there is no such attribute",
+            Errno::NoSuchAddress => "there is nothing behind that offset",
+            Errno::TooBig => "the value is too large",
+            Errno::Stale => "the inode is gone",
+            Errno::Unsupported => "that is not supported",
+            Errno::Io => "input or output failed",
+        })
+    }
+}
+
 /// A POSIX error; for damage and device failures with the story behind it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {

@@ -35,6 +35,10 @@ pub trait FileSystem: Send + Sync + 'static {
         let _ = len;
         false
     }
+    /// The most that a file can be long, in bytes.
+    fn len_max(&self) -> u64 {
+        i64::MAX as u64
+    }
     /// Gives back `count` references.
     fn forget(&self, ino: Ino, count: u64) -> impl Future<Output = ()> + Send;
     /// Attributes of an inode.
