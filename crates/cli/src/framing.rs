@@ -17,6 +17,9 @@ const ANSWER_LEN_MAX: u64 = 64 << 20;
 /// How long a server waits for a client to say something, or to take an answer.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
+/// A client that hears nothing for so long says so, and goes on waiting.
+const SILENCE: Duration = Duration::from_secs(5);
+
 /// A line from a server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Line<A> {
@@ -92,6 +95,26 @@ pub fn send<T: Serialize>(stream: &mut UnixStream, line: &T) {
     let _ = try_send(stream, line);
 }
 
+/// Waits for the next byte, which stays there; `None` is the end. Says so if that takes long.
+fn first_byte(lines: &mut BufReader<UnixStream>, server: &str) -> io::Result<Option<u8>> {
+    lines.get_ref().set_read_timeout(Some(SILENCE))?;
+    let first = loop {
+        match lines.fill_buf() {
+            Ok(bytes) => break bytes.first().copied(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                lines.get_ref().set_read_timeout(None)?;
+                let seconds = SILENCE.as_secs();
+                eprintln!(
+                    "ashlar: {server} has not answered for {seconds} s; Ctrl-C ends this command and leaves it alone"
+                );
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    lines.get_ref().set_read_timeout(None)?;
+    Ok(first)
+}
+
 /// Asks `server`, as errors call it; returns the answer, and what more may come.
 pub fn ask<R: Serialize, A: DeserializeOwned>(
     mut stream: UnixStream,
@@ -106,7 +129,7 @@ pub fn ask<R: Serialize, A: DeserializeOwned>(
     let mut lines = BufReader::new(stream);
     loop {
         // What begins otherwise is another protocol, which may never end a line.
-        if lines.fill_buf().map_err(lost)?.first().is_some_and(|first| *first != b'{') {
+        if first_byte(&mut lines, server).map_err(lost)?.is_some_and(|first| first != b'{') {
             return Err(Failure::new(format!("{server} does not talk as ashlar does; name its control socket")));
         }
         let mut line = String::new();
