@@ -36,21 +36,15 @@ pub fn read<T: DeserializeOwned>(from: impl Read) -> Result<T, String> {
     serde_json::from_str(&text).map_err(|error| error.to_string())
 }
 
-/// A connection to a server of ours. One that was killed is none, though its socket takes connections for as long as a thread of it
-/// waits in the kernel: perhaps for its own mount, which somebody has to clear.
+/// A connection to a server of ours. One that was killed is none, though its socket takes connections for as long as a thread
+/// of it waits in the kernel: perhaps for its own mount, which somebody has to clear.
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
     let stream = UnixStream::connect(path)?;
-    let server = rustix::net::sockopt::socket_peercred(&stream)?.pid;
-    match std::fs::read_to_string(format!("/proc/{server}/stat")) {
-        Ok(stat) if is_ended(&stat) => Err(io::ErrorKind::ConnectionRefused.into()),
-        _ => Ok(stream),
+    let server = rustix::net::sockopt::socket_peercred(&stream)?.pid.as_raw_nonzero().get();
+    if ashlar_env::host::has_ended(server) {
+        return Err(io::ErrorKind::ConnectionRefused.into());
     }
-}
-
-/// Whether a process with this `/proc/PID/stat` has ended; threads of it may be left.
-fn is_ended(stat: &str) -> bool {
-    // The name before the state may hold anything.
-    stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with(['Z', 'X']))
+    Ok(stream)
 }
 
 /// Listens at a socket; `hint` says what else to do if that fails. A socket that nobody listens at any more is replaced.
@@ -95,24 +89,21 @@ pub fn send<T: Serialize>(stream: &mut UnixStream, line: &T) {
     let _ = try_send(stream, line);
 }
 
-/// Waits for the next byte, which stays there; `None` is the end. Says so if that takes long.
-fn first_byte(lines: &mut BufReader<UnixStream>, server: &str) -> io::Result<Option<u8>> {
-    lines.get_ref().set_read_timeout(Some(SILENCE))?;
-    let first = loop {
-        match lines.fill_buf() {
-            Ok(bytes) => break bytes.first().copied(),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                lines.get_ref().set_read_timeout(None)?;
-                let seconds = SILENCE.as_secs();
-                eprintln!(
-                    "ashlar: {server} has not answered for {seconds} s; Ctrl-C ends this command and leaves it alone"
-                );
-            }
-            Err(error) => return Err(error),
-        }
-    };
+/// Waits for the next byte, which stays there; `None` is the end. Says once if `silence` lasts so long.
+fn first_byte(lines: &mut BufReader<UnixStream>, server: &str, silence: Duration) -> io::Result<Option<u8>> {
+    lines.get_ref().set_read_timeout(Some(silence))?;
+    let heard = lines.fill_buf().map(|bytes| bytes.first().copied());
     lines.get_ref().set_read_timeout(None)?;
-    Ok(first)
+    match heard {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            eprintln!(
+                "ashlar: {server} has not answered for {} s; Ctrl-C ends this command and leaves it alone",
+                silence.as_secs()
+            );
+            Ok(lines.fill_buf()?.first().copied())
+        }
+        heard => heard,
+    }
 }
 
 /// Asks `server`, as errors call it; returns the answer, and what more may come.
@@ -129,7 +120,7 @@ pub fn ask<R: Serialize, A: DeserializeOwned>(
     let mut lines = BufReader::new(stream);
     loop {
         // What begins otherwise is another protocol, which may never end a line.
-        if first_byte(&mut lines, server).map_err(lost)?.is_some_and(|first| first != b'{') {
+        if first_byte(&mut lines, server, SILENCE).map_err(lost)?.is_some_and(|first| first != b'{') {
             return Err(Failure::new(format!("{server} does not talk as ashlar does; name its control socket")));
         }
         let mut line = String::new();
@@ -150,10 +141,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_ended_is_told_by_the_state_behind_the_name() {
-        assert!(is_ended("12 (ashlar) Z 1 12 12 0 -1"));
-        assert!(is_ended("12 (a) S (b) X 1 12 12 0 -1"));
-        assert!(!is_ended("12 (a) Z (b) S 1 12 12 0 -1"));
-        assert!(!is_ended(&std::fs::read_to_string("/proc/self/stat").unwrap()));
+    fn who_waits_longer_than_it_is_silent_hears_all_the_same() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut lines = BufReader::new(ours);
+        let answering = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(30));
+            theirs.write_all(b"{}\n").unwrap();
+        });
+        assert_eq!(first_byte(&mut lines, "the test", Duration::from_millis(1)).unwrap(), Some(b'{'));
+        assert_eq!(lines.get_ref().read_timeout().unwrap(), None);
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        answering.join().unwrap();
+        assert_eq!((line.as_str(), first_byte(&mut lines, "the test", SILENCE).unwrap()), ("{}\n", None));
     }
 }

@@ -68,13 +68,13 @@ fn share(memory: Bytes, sixteenths: u64) -> Bytes {
     Bytes(memory.0.saturating_sub(program.0).max(memory.0 / 4) / 16 * sixteenths)
 }
 
-/// How long is waited for what only the page cache has.
-const WRITE_BACK_PATIENCE: Duration = Duration::from_secs(10);
-
 const POOL: u64 = 9;
 const INODES: u64 = 5;
 const REQUESTS: u64 = 2;
 const _: () = assert!(POOL + INODES + REQUESTS == 16, "nothing is given twice");
+
+/// How long is waited for what only the page cache has.
+const WRITE_BACK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Arrays below a pool, by the names of their layers.
 pub type Arrays = Vec<(String, Arc<Array>)>;
@@ -110,7 +110,7 @@ impl fmt::Display for Closed {
             let at = at.display();
             write!(f, "\n{at} was in use: what programs have open there gives errors from now on")?;
             if !written {
-                f.write_str("; what they wrote last may be lost: the kernel had not written it back in 10 s")?;
+                f.write_str("; what they wrote last may be lost, for the kernel did not write all of it back")?;
             }
         }
         Ok(())
@@ -292,7 +292,7 @@ impl Session {
                 let but = if written {
                     ""
                 } else {
-                    "; it may lack what programs wrote last: the kernel had not written it back in 10 s"
+                    "; it may lack what programs wrote last, for the kernel did not write all of it back"
                 };
                 done(format!("took snapshot {name}{but}"))
             }

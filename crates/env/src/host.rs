@@ -20,6 +20,17 @@ const MAP_LAST: u32 = 0x20;
 /// `FMR_OWN_FREE` of ext4 and xfs: `FMR_OWNER(0, 1)`.
 const OWNER_FREE: u64 = 1;
 
+/// Whether a process has ended and still has its entry: threads of it that wait in the kernel may be left, and keep what it
+/// has open.
+pub fn has_ended(process: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| is_ended(&stat))
+}
+
+fn is_ended(stat: &str) -> bool {
+    // The name before the state may hold anything.
+    stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with(['Z', 'X']))
+}
+
 /// A range of a file that lies in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
@@ -319,6 +330,14 @@ mod tests {
     use super::*;
     use std::fs::OpenOptions;
     use std::io::Write;
+
+    #[test]
+    fn who_has_ended_is_told_by_the_state_behind_the_name() {
+        assert!(is_ended("12 (ashlar) Z 1 12 12 0 -1"));
+        assert!(is_ended("12 (a) S (b) X 1 12 12 0 -1"));
+        assert!(!is_ended("12 (a) Z (b) S 1 12 12 0 -1"));
+        assert!(!has_ended(std::process::id().cast_signed()));
+    }
 
     #[test]
     fn extents_cover_a_file_where_the_file_system_tells() {

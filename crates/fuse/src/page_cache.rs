@@ -32,7 +32,10 @@ impl PageCache {
             match sync.try_wait() {
                 Ok(Some(status)) => break status.success(),
                 Ok(None) if began.elapsed() < patience => std::thread::sleep(TICK),
-                _ => break false,
+                _ => {
+                    let _ = sync.kill();
+                    break false;
+                }
             }
         };
         let (mut begun_before, mut quiet_since) = (None, Instant::now());

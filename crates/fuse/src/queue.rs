@@ -87,7 +87,7 @@ impl<F: FileSystem> Queue<F> {
         ops.ready(&self.device, Readiness::Readable).await
     }
 
-    async fn answer(self: &Arc<Self>, whole: Bytes) {
+    async fn answer(&self, whole: Bytes) {
         let mut reply = Reply::default();
         let unique = match Message::whole(&whole) {
             Ok(message) => {
@@ -102,13 +102,7 @@ impl<F: FileSystem> Queue<F> {
 
     /// Serves a request; `whole` is what its data lie in, `processor` that of its entry, if it came in one. The reply is
     /// complete but for its header.
-    pub(crate) async fn fill(
-        self: &Arc<Self>,
-        message: Message<'_>,
-        whole: &Bytes,
-        reply: &mut Reply,
-        processor: Option<u16>,
-    ) {
+    pub(crate) async fn fill(&self, message: Message<'_>, whole: &Bytes, reply: &mut Reply, processor: Option<u16>) {
         let began = Instant::now();
         reply.reset();
         let request = match message.decode() {
@@ -192,7 +186,7 @@ impl<F: FileSystem> Queue<F> {
 
 /// What the server may ask while it serves one request.
 struct Asking<'a, F> {
-    queue: &'a Arc<Queue<F>>,
+    queue: &'a Queue<F>,
     /// The request holds an entry of this processor.
     processor: Option<u16>,
 }

@@ -198,7 +198,7 @@ impl<F: FileSystem> Queue<F> {
     }
 
     /// To be called by who holds an entry of this processor, for a request about this file, and waits for the kernel from now on.
-    pub(crate) fn waits(self: &Arc<Self>, processor: u16, ino: Ino) -> Waits<'_> {
+    pub(crate) fn waits(&self, processor: u16, ino: Ino) -> Waits<'_> {
         let standing = &self.state.standing[usize::from(processor)];
         let must_add = standing.lock().begin();
         if must_add {
@@ -207,7 +207,7 @@ impl<F: FileSystem> Queue<F> {
         Waits(standing)
     }
 
-    fn add_entry(self: &Arc<Self>, processor: u16, ino: Ino) {
+    fn add_entry(&self, processor: u16, ino: Ino) {
         let Some(all) = self.all.upgrade() else { return };
         // What its worker causes comes from its processor, and into that queue.
         let home = all[usize::from(processor) % all.len()].clone();

@@ -87,7 +87,8 @@ impl Daemon {
         self.run(&["down"]).map(drop)
     }
 
-    /// Kills the program, and waits until it is gone; a thread that waits in the kernel for the mount may stay until [`down`](Self::down).
+    /// Kills the program, and waits until it is gone; a thread that waits in the kernel for the mount may stay until
+    /// [`down`](Self::down).
     pub fn kill(&self) -> Result<(), String> {
         let status: Value =
             serde_json::from_str(&self.run(&["status", "--json"])?).map_err(|error| error.to_string())?;
@@ -97,10 +98,9 @@ impl Daemon {
         // It is gone when its entry is, or when it only waits for its parent: then one thread is left.
         let killed = Instant::now();
         loop {
-            let state = fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
-            let state = state.rsplit_once(") ").map_or('-', |(_, rest)| rest.chars().next().unwrap_or('-'));
             let threads = fs::read_dir(format!("/proc/{number}/task")).map_or(0, Iterator::count);
-            if threads == 0 || (state == 'Z' && (threads == 1 || killed.elapsed() > STUCK)) {
+            let is_alone = threads <= 1 || killed.elapsed() > STUCK;
+            if threads == 0 || (is_alone && ashlar_env::host::has_ended(number)) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(2));

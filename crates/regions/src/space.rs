@@ -143,8 +143,11 @@ impl Space {
     }
 
     fn usable(&self, number: u32, kind: Kind) -> bool {
-        let region = &self.regions[number as usize];
-        region.entry.kind == kind && !region.entry.corrupt && self.barred != Some(number)
+        self.is(number, kind, false)
+    }
+    fn is(&self, number: u32, kind: Kind, condemned: bool) -> bool {
+        let entry = &self.regions[number as usize].entry;
+        entry.kind == kind && entry.corrupt == condemned && self.barred != Some(number)
     }
 
     /// Regions of a kind in the order in which they are asked (section 6.1.1): from the outstanding one on; the fullest first
@@ -163,9 +166,9 @@ impl Space {
         order
     }
 
-    /// The free region nearest to `near`.
-    fn nearest_free(&self, near: u32) -> Option<u32> {
-        let free = (0..self.layout.regions as u32).filter(|region| self.usable(*region, Kind::Free));
+    /// The free region nearest to `near`; condemned, or not.
+    fn nearest_free(&self, near: u32, condemned: bool) -> Option<u32> {
+        let free = (0..self.layout.regions as u32).filter(|region| self.is(*region, Kind::Free, condemned));
         free.min_by_key(|region| region.abs_diff(near))
     }
 
@@ -234,7 +237,7 @@ impl Space {
                 }
             }
             if spare > RESERVE
-                && let Some(number) = self.nearest_free(outstanding)
+                && let Some(number) = self.nearest_free(outstanding, false)
             {
                 self.format(number, kind, birth);
                 return self.take_in(number, blocks);
@@ -273,43 +276,28 @@ impl Space {
         Taken::At(Place { region: number, slot }, extents)
     }
 
-    /// A condemned region for tables, where there is no other: a store must always be able to write a checkpoint, and the places
-    /// that refused stay taken.
-    fn condemned_table(&mut self, blocks: u32, birth: u64) -> Option<u32> {
-        let numbers = || (0..self.regions.len() as u32).filter(|number| self.barred != Some(*number));
-        let fits = |number: &u32| {
-            let region = &self.regions[*number as usize];
-            let free = region.state.as_ref().map_or(0, |state| state.free.longest());
-            region.entry.kind == Kind::Table && free >= blocks
-        };
-        if let Some(number) = numbers().find(fits) {
-            return Some(number);
-        }
-        let number = numbers().find(|number| self.regions[*number as usize].entry.kind == Kind::Free)?;
-        self.format(number, Kind::Table, birth);
-        Some(number)
+    /// A region with so many neighbouring blocks for tables: one that has tables, or else a free one; condemned, or not.
+    fn table(&mut self, blocks: u32, birth: u64, condemned: bool) -> Option<u32> {
+        let fits = |region: &Region| region.state.as_ref().is_some_and(|state| state.free.longest() >= blocks);
+        let count = self.regions.len() as u32;
+        let tables: Vec<u32> = (0..count).rev().filter(|number| self.is(*number, Kind::Table, condemned)).collect();
+        let found = tables.iter().copied().find(|number| fits(&self.regions[*number as usize]));
+        found.or_else(|| {
+            let number = self.nearest_free(tables.first().copied().unwrap_or(0), condemned)?;
+            self.format(number, Kind::Table, birth);
+            Some(number)
+        })
     }
 
-    /// Blocks for an index node or a page of the lookup table: neighbours in the tail, or else in a table region.
+    /// Blocks for an index node or a page of the lookup table: neighbours in the tail, or else in a table region. Condemned ones
+    /// are taken where there is no other: a store must always be able to write a checkpoint, and the places that refused stay
+    /// taken.
     pub fn take_table(&mut self, blocks: u32, birth: u64) -> Option<(u32, u32)> {
         let tail = self.layout.regions as u32;
         if self.layout.is_tail(tail) && self.usable(tail, Kind::Free) {
             self.format(tail, Kind::Table, birth);
         }
-        let fits = |region: &Region| region.state.as_ref().is_some_and(|state| state.free.longest() >= blocks);
-        let tables: Vec<u32> =
-            (0..self.regions.len() as u32).rev().filter(|number| self.usable(*number, Kind::Table)).collect();
-        let found = tables.iter().copied().find(|number| fits(&self.regions[*number as usize]));
-        let number = match found {
-            Some(number) => number,
-            None => match self.nearest_free(tables.first().copied().unwrap_or(0)) {
-                Some(number) => {
-                    self.format(number, Kind::Table, birth);
-                    number
-                }
-                None => self.condemned_table(blocks, birth)?,
-            },
-        };
+        let number = self.table(blocks, birth, false).or_else(|| self.table(blocks, birth, true))?;
         self.open(number);
         let region = &mut self.regions[number as usize];
         let state = region.state.as_mut()?;
@@ -437,5 +425,43 @@ pub fn charge(kind: Kind, blocks: u32, large: u64) -> u64 {
 pub fn mark(bits: &mut Bits, extent: &Extent, value: bool) {
     for bit in extent.block..extent.block.saturating_add(extent.count) {
         bits.set(bit, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Config;
+    use ashlar_units::{Blocks, Bytes};
+
+    #[test]
+    fn tables_go_into_condemned_regions_only_where_there_is_no_other() {
+        let config = Config { region: Blocks(256).to_bytes(), large_block: Bytes(16 * 4096), ..Config::default() };
+        let layout = Layout::new(Blocks(2100), &config).expect("a layout");
+        let mut space = Space::new(layout, vec![MapEntry::FREE; layout.parts() as usize]);
+        let all = space.regions.len() as u32;
+        let mut taken = std::collections::BTreeSet::new();
+        let mut take = |space: &mut Space| {
+            let at = space.take_table(1, 1);
+            assert!(at.is_none_or(|at| taken.insert(at)), "{at:?} is given twice");
+            at.map(|(region, _)| region)
+        };
+        // One that has tables is condemned, and one that is free: neither is used while there are others.
+        let first = take(&mut space).expect("room");
+        let free = (0..layout.regions as u32).find(|number| *number != first).expect("several regions");
+        space.condemn(first);
+        space.condemn(free);
+        let mut used = std::collections::BTreeSet::new();
+        while used.len() + 2 < all as usize {
+            used.insert(take(&mut space).expect("room"));
+        }
+        assert!(!used.contains(&first) && !used.contains(&free));
+        // Then they are, the one with tables first, until nothing is left.
+        let last: Vec<u32> = std::iter::from_fn(|| take(&mut space)).filter(|number| !used.contains(number)).collect();
+        assert_eq!((last.first(), last.last()), (Some(&first), Some(&free)));
+        // What is barred is not used at all.
+        space.barred = Some(first);
+        space.give_table(first, Extent { block: 0, count: 1 });
+        assert_eq!(space.take_table(1, 1), None);
     }
 }
