@@ -1,7 +1,7 @@
 //! One stretch of bytes, looked at in every way at once.
 //!
 //! A chunk belongs to the stretch in which it begins, and the last one is read to its end, beyond the stretch; so of the
-//! chunks of a file each belongs to exactly one stretch, whatever its length. Where content-defined chunks begin in the middle
+//! chunks of a file each belongs to exactly one stretch, whatever its length, and so does each block of a fixed size. Where content-defined chunks begin in the middle
 //! of a file depends on those before, so some of the data before the stretch are read too: cuts that begin anywhere meet
 //! those of the whole file after a chunk or two.
 
@@ -43,12 +43,6 @@ impl Plan {
             Chunking::Cdc(mean) => u64::from(mean),
         };
         LEAD * self.chunkings.iter().map(mean).max().unwrap_or(0)
-    }
-
-    /// Bytes of the largest block that is looked at as a whole: to be compressed, or studied.
-    fn block_max(&self) -> u64 {
-        let bytes = self.chunkings.iter().map(|chunking| u64::from(chunking.bytes()));
-        bytes.max().unwrap_or(0).max(Study::BLOCK as u64)
     }
 }
 
@@ -181,6 +175,8 @@ impl Window {
 struct Fixed {
     index: usize,
     start: u64,
+    /// The last block ends here.
+    end: u64,
     joiner: Joiner,
     /// The first block began before the stretch, with bytes that are not known.
     torn: bool,
@@ -215,7 +211,10 @@ impl Analyser {
                     let whole = stretch.begins && stretch.from == stretch.data_begin;
                     let torn = !whole && !stretch.from.is_multiple_of(u64::from(bytes));
                     let joiner = Joiner::within(bytes, stretch.from);
-                    fixed.push(Fixed { index, start: stretch.from, joiner, torn });
+                    let begins = whole || stretch.from.next_multiple_of(u64::from(bytes)) < stretch.to;
+                    let end = if begins { stretch.to.next_multiple_of(u64::from(bytes)) } else { stretch.to };
+                    let end = end.min(stretch.data_end);
+                    fixed.push(Fixed { index, start: stretch.from, end, joiner, torn });
                 }
                 Chunking::Cdc(mean) => defined.push(Defined {
                     index,
@@ -228,8 +227,14 @@ impl Analyser {
         }
         let mut piece_at = self.lead(from, begin, &mut defined, stretch, outcome);
         let (mut next, mut data_end) = (stretch.from, stretch.data_end);
-        while next < data_end && (next < stretch.to || defined.iter().any(|chunks| chunks.start < stretch.to)) {
-            let step = if next < stretch.to { (stretch.to - next).min(self.plan.read) } else { READ_ON as u64 };
+        let blocks_end = fixed.iter().map(|blocks| blocks.end).max().unwrap_or(stretch.to);
+        let on = |defined: &[Defined]| defined.iter().any(|chunks| chunks.start < stretch.to);
+        while next < data_end && (next < stretch.to.max(blocks_end) || on(&defined)) {
+            let step = match () {
+                () if next < stretch.to => (stretch.to - next).min(self.plan.read),
+                () if next < blocks_end => (blocks_end - next).min(self.plan.read),
+                () => READ_ON as u64,
+            };
             self.reached = next;
             let (got, failed) = self.fill(from, next, step.min(data_end - next) as usize);
             if got == 0 && failed.is_none() {
@@ -239,23 +244,24 @@ impl Analyser {
             }
             outcome.read += got as u64;
             let end = next + got as u64;
-            let own_end = end.min(stretch.to);
-            if next < own_end {
-                outcome.logical += own_end - next;
-                self.blocks(&mut fixed, next, own_end, stretch.salt, outcome);
-                if failed.is_none() && own_end == stretch.to.min(data_end) {
+            outcome.logical += end.min(stretch.to).saturating_sub(next);
+            let looked = end.min(blocks_end);
+            if next < looked {
+                self.blocks(&mut fixed, next, looked, stretch, outcome);
+                if failed.is_none() && looked == blocks_end.min(data_end) {
                     // Here, while their bytes are at hand.
                     self.finish_blocks(&mut fixed, outcome);
                 }
             }
             next = end;
+            let under_way = fixed.iter().filter(|blocks| blocks.start < blocks.end).map(|blocks| blocks.start).min();
+            let mut needed = under_way.unwrap_or(next);
             if !defined.is_empty() {
                 let ends = next == data_end && failed.is_none();
                 piece_at = self.pieces(&mut defined, piece_at, ends, stretch, outcome);
-                self.window.forget(defined.iter().map(|chunks| chunks.start).min().unwrap_or(next).min(piece_at));
-            } else {
-                self.window.forget(own_end - own_end % self.plan.block_max());
+                needed = defined.iter().map(|chunks| chunks.start).min().unwrap_or(next).min(piece_at).min(needed);
             }
+            self.window.forget(needed);
             if let Some(error) = failed {
                 return Err(error);
             }
@@ -317,17 +323,18 @@ impl Analyser {
         (got, failed)
     }
 
-    fn blocks(&mut self, fixed: &mut [Fixed], from: u64, to: u64, salt: u64, outcome: &mut Outcome) {
+    fn blocks(&mut self, fixed: &mut [Fixed], from: u64, to: u64, stretch: &Stretch, outcome: &mut Outcome) {
         let mut at = from;
         while at < to {
             let len = (to - at).min(BLOCK as u64);
             let every = self.plan.study_every;
-            if every > 0 && at.is_multiple_of(Study::BLOCK as u64) && mix(salt, at).is_multiple_of(every) {
-                self.study(at, to, outcome);
+            let studied = every > 0 && at < stretch.to && at.is_multiple_of(Study::BLOCK as u64);
+            if studied && mix(stretch.salt, at).is_multiple_of(every) {
+                self.study(at, to.min(stretch.to), outcome);
             }
             if !fixed.is_empty() {
                 let block = block(self.window.bytes(at, len as u32));
-                for fixed in &mut *fixed {
+                for fixed in fixed.iter_mut().filter(|fixed| at < fixed.end) {
                     if let Some(block) = fixed.joiner.push(block) {
                         self.add_block(fixed, &block, outcome);
                     }
@@ -502,6 +509,29 @@ mod tests {
                     "{chunking}: {missing} missing, {wrong} wrong of {}",
                     whole.found.len()
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_belong_to_the_stretch_in_which_they_begin() {
+        let bytes = incompressible(3, 1_234_567);
+        let plan = plan(&[4, 8, 64, 128].map(|kib| Chunking::Fixed(kib << 10)));
+        let end = bytes.len() as u64;
+        let stretch = Stretch { from: 0, to: end, data_end: end, data_begin: 0, begins: true, salt: 0 };
+        let mut whole = Outcome::default();
+        Analyser::new(&plan).stretch(&mut bytes.as_slice(), &stretch, &mut whole).expect("memory");
+        for seed in 0..20 {
+            let (mut chance, mut from, mut parts) = (ashlar_models::Chance::new(seed), 0, Outcome::default());
+            while from < end {
+                let to = (from + 4096 * (1 + chance.below(40))).min(end);
+                let stretch = Stretch { from, to, ..stretch };
+                Analyser::new(&plan).stretch(&mut bytes.as_slice(), &stretch, &mut parts).expect("memory");
+                from = to;
+            }
+            assert_eq!(parts.logical, end);
+            for (whole, parts) in whole.chunks.iter().zip(&parts.chunks) {
+                assert_eq!((whole.bytes, &whole.found), (parts.bytes, &parts.found), "seed {seed}");
             }
         }
     }

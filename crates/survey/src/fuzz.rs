@@ -1,5 +1,6 @@
-//! Fuzz targets: images, states, and lines of traces.
+//! Fuzz targets: images and file systems in them, states, and lines of traces.
 
+use crate::inside;
 use crate::qcow2::Qcow2;
 use crate::state;
 use crate::tally::{Mode, Part, Tally};
@@ -68,6 +69,12 @@ proptest! {
     #[test]
     fn qcow2_images(bytes in hostile(any::<u64>().prop_map(qcow2_image))) {
         bounded(IMAGE_MEMORY, || read_all(&bytes));
+    }
+
+    #[test]
+    fn files_in_images(bytes in hostile(Just(inside::tests::image()))) {
+        let data = [(0, (bytes.len() as u64).next_multiple_of(4096))];
+        bounded(8 << 20, || inside::tests::are_whole(&inside::tests::parts_of(&bytes, &data), &data));
     }
 
     #[test]

@@ -107,8 +107,8 @@ pub fn layout(source: &Source, sampled: Option<f64>, seed: u64, stop: &AtomicBoo
         answer.notes.push("a bucket does not tell where objects lie".into());
         return answer;
     }
-    let entries = &source.listing.entries;
-    let part = |files: u64| (files as f64 / entries.len().max(1) as f64).min(1.0);
+    let files = source.listing.files().count().max(1) as f64;
+    let part = |of: u64| (of as f64 / files).min(1.0);
     let share = Share {
         from: 0.0,
         to: sampled.map_or(part(FILES_MAX[0]), |sampled| sampled.clamp(part(FILES_MIN), part(FILES_MAX[1]))),
@@ -116,7 +116,7 @@ pub fn layout(source: &Source, sampled: Option<f64>, seed: u64, stop: &AtomicBoo
     let mut total = Score::default();
     let (mut by_extents, mut by_size) = (BTreeMap::new(), BTreeMap::<u64, Score>::new());
     let (mut sum, mut kinds) = (0, Kinds::default());
-    for entry in entries {
+    for entry in source.listing.files() {
         if stop.load(Ordering::Acquire) {
             break;
         }
@@ -146,7 +146,7 @@ pub fn layout(source: &Source, sampled: Option<f64>, seed: u64, stop: &AtomicBoo
             }
         }
     }
-    answer.file_share = answer.files as f64 / entries.len().max(1) as f64;
+    answer.file_share = answer.files as f64 / files;
     answer.score = total.value();
     answer.extents_per_file = if answer.files > 0 { sum as f64 / answer.files as f64 } else { 0.0 };
     let part = |bytes: u64| bytes as f64 / kinds.bytes.max(1) as f64;

@@ -5,7 +5,7 @@
 //!
 //! * [`chunk`] cuts bytes into blocks and content-defined chunks of all sizes at once; [`analyse`] does so for a stretch of
 //!   a file, and compresses some of it ([`compress`]);
-//! * [`listing`] and [`source`] know where bytes are, [`qcow2`] reads images and [`bucket`] objects; [`scan`] reads units in order, with several
+//! * [`listing`] and [`source`] know where bytes are, [`qcow2`] reads images and [`bucket`] objects, [`inside`] knows files in images; [`scan`] reads units in order, with several
 //!   threads, politely, and [`careful`] around damage;
 //! * [`sample`] says which units; [`tally`] and [`incidence`] remember what was found where, in bounded memory; [`state`]
 //!   keeps it to be taken up again;
@@ -25,6 +25,7 @@ pub mod evaluate;
 #[cfg(test)]
 mod fuzz;
 pub mod incidence;
+pub mod inside;
 pub mod layout;
 pub mod listing;
 pub mod page;

@@ -178,13 +178,14 @@ impl Scan<'_> {
         let entry = &self.source.listing.entries[unit.entry as usize];
         let opened = self.source.reader(entry);
         if let Ok((reader, _)) = &opened {
-            let from = u64::from(unit.number) * self.unit_bytes;
-            let begin = from.saturating_sub(self.plan.lead());
-            let len = self.unit_bytes.min(ANNOUNCED).min(entry.size.saturating_sub(from));
-            if !self.full && entry.size > self.unit_bytes {
+            if !self.full && self.source.listing.whole(entry).size > self.unit_bytes {
                 reader.read_no_more();
             }
-            reader.announce(begin, from - begin + len);
+            let (from, to) = self.bounds(entry, unit);
+            for (from, to) in self.source.listing.pieces(entry, from, to) {
+                let begin = from.saturating_sub(self.plan.lead());
+                reader.announce(begin, from - begin + (to - from).min(ANNOUNCED));
+            }
         }
         opened
     }
@@ -238,9 +239,8 @@ impl Scan<'_> {
             cut: false,
         };
         let (from, to) = self.bounds(&entry, unit);
-        let salt = mix(entry.identity, entry.size);
         let opened = reader.and_then(|(reader, changed)| {
-            let stretches = reader.stretches(&entry, from, to, salt)?;
+            let stretches = self.source.stretches(&reader, &entry, from, to)?;
             Ok((reader, changed, stretches))
         });
         let (reader, changed, stretches) = match opened {
@@ -260,7 +260,7 @@ impl Scan<'_> {
         done.damages.retain(|damage| !self.full || damage.offset < to);
         done.missing = done.damages.iter().map(|damage| damage.len).sum();
         done.cut = self.stop.load(Ordering::Acquire);
-        done.changed = changed || reader.changed(&entry);
+        done.changed = changed || reader.changed(self.source.listing.whole(&entry));
         done
     }
 
@@ -322,14 +322,14 @@ fn in_order(
 }
 
 /// Holds readers back to so many bytes per second.
-struct Pace {
+pub(crate) struct Pace {
     bytes_per_s: Option<u64>,
     /// When the next read may begin.
     next: Mutex<Instant>,
 }
 
 impl Pace {
-    fn new(bytes_per_s: Option<u64>) -> Pace {
+    pub fn new(bytes_per_s: Option<u64>) -> Pace {
         Pace { bytes_per_s, next: Mutex::new(Instant::now()) }
     }
     /// Waits until so many bytes may be read; less if there is to be an end.
@@ -358,10 +358,11 @@ pub(crate) fn wait_until(until: Instant, stop: &AtomicBool) {
     }
 }
 
-struct Paced<'a, R> {
-    inner: R,
-    pace: &'a Pace,
-    stop: &'a AtomicBool,
+/// Reads at a pace, until it is to end.
+pub(crate) struct Paced<'a, R> {
+    pub inner: R,
+    pub pace: &'a Pace,
+    pub stop: &'a AtomicBool,
 }
 
 impl<R: ReadAt> ReadAt for Paced<'_, R> {

@@ -3,8 +3,11 @@
 use crate::analyse::{ReadAt, Stretch};
 use crate::bucket::{Access, Bucket, is_bucket};
 use crate::careful::{Careful, Direct};
+use crate::inside::{self, IMAGE_MIN, Limits, Place};
 use crate::listing::{Entry, Listing, Look, WalkError, segments};
 use crate::qcow2::{Qcow2, Qcow2Error};
+use crate::sample::mix;
+use crate::scan::{Pace, Paced};
 use rustix::fs::{Advice, SeekFrom, fadvise, seek};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,6 +15,7 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What is surveyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
@@ -172,6 +176,57 @@ impl Source {
         Careful { inner: Reading { reader, direct: None }, block: self.block }
     }
 
+    /// Looks for file systems in images, so that these are sampled by the files in them, in units of `limits.unit`, if most of
+    /// the data are in such images. Says whether that is so, and how many bytes it read.
+    pub fn look_inside(&mut self, mut limits: Limits<'_>, idle: bool, bandwidth: Option<u64>) -> (bool, u64) {
+        let pace = Pace::new(bandwidth);
+        if self.kind == Kind::Bucket || is_rotating(&self.path) {
+            return (false, 0);
+        }
+        let look = |limits: &mut Limits<'_>| {
+            if idle {
+                // Where it is refused, requests are as those of others.
+                let _ = ashlar_env::host::be_idle();
+            }
+            let (mut found, mut known, mut sum) = (Vec::new(), 0, 0);
+            for (index, entry) in self.listing.entries.iter().enumerate() {
+                if entry.data < IMAGE_MIN || limits.stop.load(Ordering::Acquire) {
+                    continue;
+                }
+                let Ok((reader, false)) = self.reader(entry) else { continue };
+                let Some(data) = ranges(&reader, entry, limits.files) else { continue };
+                let inner = Reading { reader: &reader, direct: None };
+                let (parts, read) = inside::look(&mut Paced { inner, pace: &pace, stop: limits.stop }, &data, limits);
+                (sum, limits.read) = (sum + read, limits.read - read);
+                if let Some(parts) = parts {
+                    limits.files = limits.files.saturating_sub(parts.iter().map(|part| part.places.len()).sum());
+                    known += entry.data;
+                    found.push((index, parts));
+                }
+            }
+            (found, known, sum)
+        };
+        let unit = limits.unit;
+        let looked = std::thread::scope(|scope| scope.spawn(|| look(&mut limits)).join());
+        let (found, known, sum) = looked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let most = known > self.listing.data_bytes() / 2;
+        if most {
+            self.listing.divide(found, unit);
+        }
+        (most, sum)
+    }
+
+    /// The stretches of data in a unit.
+    pub fn stretches(&self, reader: &Reader, entry: &Entry, from: u64, to: u64) -> io::Result<Vec<Stretch>> {
+        let whole = self.listing.whole(entry);
+        let salt = mix(whole.identity, whole.size);
+        let mut stretches = Vec::new();
+        for (from, to) in self.listing.pieces(entry, from, to.min(entry.size)) {
+            stretches.extend(reader.stretches(whole, from, to, salt)?);
+        }
+        Ok(stretches)
+    }
+
     /// Opens a file; says also whether it changed since it was listed.
     pub fn reader(&self, entry: &Entry) -> io::Result<(Reader, bool)> {
         if let Some(image) = &self.qcow2 {
@@ -185,9 +240,23 @@ impl Source {
         if !metadata.is_file() && self.kind == Kind::Tree {
             return Err(io::Error::other("it is no longer a regular file"));
         }
-        let changed = metadata.is_file() && is_changed(entry, &metadata);
+        let changed = metadata.is_file() && is_changed(self.listing.whole(entry), &metadata);
         Ok((Reader::Plain(file), changed))
     }
+}
+
+/// The ranges of data of a file, in blocks of 4 KiB but for its end; none if there are more than so many.
+fn ranges(reader: &Reader, entry: &Entry, most: usize) -> Option<Vec<Place>> {
+    let mut data: Vec<Place> = Vec::new();
+    let told = reader.data(entry, 0, entry.size, &mut |from, to| {
+        let (from, to) = (from & !4095, to.next_multiple_of(4096).min(entry.size));
+        match data.last_mut() {
+            Some(last) if last.1 >= from => last.1 = to,
+            _ => data.push((from, to)),
+        }
+        data.len() <= most
+    });
+    (told.is_ok() && data.len() <= most).then_some(data)
 }
 
 fn is_changed(entry: &Entry, metadata: &std::fs::Metadata) -> bool {
@@ -237,8 +306,8 @@ impl Reader {
         }
     }
 
-    /// The stretches of data in a unit.
-    pub fn stretches(&self, entry: &Entry, from: u64, to: u64, salt: u64) -> io::Result<Vec<Stretch>> {
+    /// The stretches of data in a range.
+    fn stretches(&self, entry: &Entry, from: u64, to: u64, salt: u64) -> io::Result<Vec<Stretch>> {
         let to = to.min(entry.size);
         if from >= to {
             return Ok(Vec::new());

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
-const MAGIC: [u8; 8] = *b"ASHSURV3";
+const MAGIC: [u8; 8] = *b"ASHSURV4";
 /// Longest header: mostly names of files that could not be read.
 const HEADER_MAX: u32 = 16 << 20;
 

@@ -6,8 +6,9 @@ use crate::bucket::{Access, is_bucket};
 use crate::chunk::Chunking;
 use crate::compress::{Codec, Study};
 use crate::evaluate::{Evaluation, EvaluationError, Ratio, Whole, evaluate};
+use crate::inside::Limits;
 use crate::layout::layout;
-use crate::listing::{Entry, Look};
+use crate::listing::Look;
 use crate::sample::{Share, fast_hash};
 use crate::scan::{Done, FULL_UNIT, Scan, Unit};
 use crate::source::{Kind, Source, SourceError, is_rotating};
@@ -33,6 +34,12 @@ const PACKED_CHUNKS_MIN: u64 = 64;
 const STUDIED: [u64; 2] = [64, 128];
 /// Between these, one byte in so many that are read is compressed: compressing takes some 20 times as long as the rest.
 const PACKED_PART: u64 = 64;
+/// To learn where files are inside images, such a part of what is to be read may be read beforehand.
+const LOOK: f64 = 1.0;
+/// So many units images should have whose files are known, so that there are enough clusters; but a unit has no less and no
+/// more bytes than these, since more is read for content-defined chunks the smaller units are.
+const INNER_UNITS: u64 = 48 << 10;
+const INNER_UNIT: [u64; 2] = [32 << 10, 128 << 10];
 /// Saving a state takes at most this share of the time.
 const SAVING: u32 = 20;
 /// States are saved so often at most.
@@ -152,6 +159,8 @@ struct Survey<'a> {
     unit_bytes: u64,
     full: bool,
     total: u64,
+    /// Bytes that were read to learn where files are inside images.
+    looked: u64,
     began: Instant,
     saved: (Instant, Duration),
     status: &'a dyn Fn(Status),
@@ -172,9 +181,19 @@ pub fn survey(
     let mut source = Source::open(path, &options.access, look)?;
     let total = source.listing.data_bytes();
     let full = options.full || options.budget.is_none() && total <= SMALL;
-    let unit_bytes =
+    let mut unit_bytes =
         if full { FULL_UNIT } else { options.unit.unwrap_or_else(|| unit_bytes(path, &options.chunkings)) };
+    let mut looked = 0;
     if !full {
+        let read = expected_share(options.budget, total) * total as f64 * LOOK;
+        let files = source.listing.room(options.memory / 2);
+        let inner = (1 << (total / INNER_UNITS).max(1).ilog2()).clamp(INNER_UNIT[0], INNER_UNIT[1]);
+        let limits = Limits { read: read as u64, files, unit: options.unit.unwrap_or(inner), stop };
+        let (inside, read) = source.look_inside(limits, options.idle, options.bandwidth);
+        looked = read;
+        if inside && options.unit.is_none() {
+            unit_bytes = inner;
+        }
         source.listing.group(unit_bytes);
     }
     let sampled = (!full).then(|| expected_share(options.budget, total));
@@ -209,6 +228,7 @@ pub fn survey(
         unit_bytes,
         full,
         total,
+        looked,
         began,
         saved: (began, Duration::ZERO),
         status,
@@ -369,11 +389,11 @@ impl Survey<'_> {
             stop: self.stop,
         };
         let mut units = scan.units(self.options.seed, share);
-        let key = |unit: &Unit, entries: &[Entry]| (entries[unit.entry as usize].inode, unit.number);
-        let entries = &self.source.listing.entries;
+        let listing = &self.source.listing;
+        let key = |unit: &Unit| listing.order(&listing.entries[unit.entry as usize], unit.number);
         let resumed = self.at.last.filter(|_| (self.at.from, self.at.to) == (share.from, share.to));
         if let Some(last) = resumed {
-            units.retain(|unit| key(unit, entries) > last);
+            units.retain(|unit| key(unit) > last);
         }
         (self.at.from, self.at.to, self.at.drawing) = (share.from, share.to, drawing);
         let expected: u64 = units.iter().map(|unit| scan.data_bytes(*unit)).sum();
@@ -389,7 +409,7 @@ impl Survey<'_> {
                 scan.note(&done, &mut self.at.unreadable, &mut self.at.changed);
                 self.at.missing += done.missing;
             }
-            self.at.last = Some(key(&done.unit, entries));
+            self.at.last = Some(key(&done.unit));
             self.collect(&done, drawing)?;
             if let Err(error) = self.save_sometimes() {
                 failed = Some(error);
@@ -471,7 +491,7 @@ impl Survey<'_> {
     }
 
     fn evaluate(&mut self) -> Result<Vec<Evaluation>, SurveyError> {
-        let whole = Whole { logical: self.total, full: self.full, firsts: self.source.listing.firsts() };
+        let whole = Whole { logical: self.total, full: self.full, strata: self.source.listing.strata() };
         self.tallies.iter_mut().map(|tally| Ok(evaluate(tally, whole)?)).collect()
     }
 
@@ -524,7 +544,7 @@ impl Survey<'_> {
             kind: self.source.kind,
             time,
             logical_bytes: self.total,
-            read_bytes: self.at.read,
+            read_bytes: self.at.read + self.looked,
             read_fraction,
             missing_bytes: self.at.missing,
             seed: self.options.seed,

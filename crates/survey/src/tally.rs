@@ -22,7 +22,9 @@ const PLACES_MAX: usize = 64;
 /// What is known of a cluster beside its values.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Cluster {
-    /// Bytes of chunks of files that are the first of their size in their group.
+    /// Bytes of its chunks.
+    pub bytes: u64,
+    /// The same of files that are the first of their size in their group.
     pub first: u64,
     /// The class of its group.
     pub stratum: u8,
@@ -156,7 +158,8 @@ impl Tally {
                 self.zero += zero;
                 let of_base = self.base.as_ref().is_none_or(|base| base.clusters.contains_key(&cluster));
                 if of_base && cluster != 0 {
-                    let known = self.clusters.entry(cluster).or_insert(Cluster { first: 0, stratum });
+                    let known = self.clusters.entry(cluster).or_insert(Cluster { bytes: 0, first: 0, stratum });
+                    known.bytes += bytes;
                     known.first += if first { bytes } else { 0 };
                 }
             }
@@ -192,7 +195,7 @@ impl Tally {
     pub fn write_to(&mut self, to: &mut impl Write) -> io::Result<()> {
         put(to, &[self.bytes, self.zero, self.clusters.len() as u64, self.packed.len() as u64])?;
         for (cluster, known) in &self.clusters {
-            put(to, &[u64::from(*cluster), known.first, u64::from(known.stratum)])?;
+            put(to, &[u64::from(*cluster), known.bytes, known.first, u64::from(known.stratum)])?;
         }
         for (value, packed) in &self.packed {
             put(to, &[*value, u64::from(packed.len), u64::from(packed.lz4), u64::from(packed.zstd)])?;
@@ -217,7 +220,8 @@ impl Tally {
         let (clusters, packed) = (get_count(from)?, get_count(from)?);
         for _ in 0..clusters {
             let cluster = get(from)? as u32;
-            self.clusters.insert(cluster, Cluster { first: get(from)?, stratum: get(from)? as u8 });
+            let (bytes, first, stratum) = (get(from)?, get(from)?, get(from)? as u8);
+            self.clusters.insert(cluster, Cluster { bytes, first, stratum });
         }
         for _ in 0..packed {
             let value = get(from)?;
