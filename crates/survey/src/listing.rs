@@ -305,12 +305,19 @@ impl Listing {
         path
     }
 
+    /// The number of the directory of a file of a tree, and its name in it.
+    pub fn place(&self, entry: &Entry) -> Option<(u32, &OsStr)> {
+        let found = (entry.directory, self.name(entry.name_at, entry.name_len));
+        (entry.name_len > 0 && !self.keys).then_some(found)
+    }
+
     /// The key of an object.
     pub fn key(&self, entry: &Entry) -> String {
         self.name(entry.name_at, entry.name_len).to_string_lossy().into_owned()
     }
 
-    fn directory(&self, number: u32) -> PathBuf {
+    /// The path of a directory.
+    pub fn directory(&self, number: u32) -> PathBuf {
         let (mut parts, mut number) = (Vec::new(), number);
         while number > 0 {
             let Some((parent, at, len)) = self.directories.get(number as usize - 1) else { break };

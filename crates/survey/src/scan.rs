@@ -17,11 +17,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Batches of units that are open, at most: enough to keep a disk busy.
-const AHEAD: usize = 32;
+const AHEAD: usize = 16;
 /// Small units that change hands at once: waking a thread for each costs more than looking at it.
-const BATCH: usize = 16;
+const BATCH: usize = 32;
 /// Bytes of a batch, but for its last unit.
-const BATCH_BYTES: u64 = 256 << 10;
+const BATCH_BYTES: u64 = 512 << 10;
 /// Bytes of a unit of a full scan.
 pub const FULL_UNIT: u64 = 64 << 20;
 /// What the kernel is told to read of a unit beforehand.
@@ -88,7 +88,7 @@ pub struct Done {
 /// Units that change hands at once, with their files, and the number of the batch.
 struct Batch {
     sequence: u64,
-    jobs: Vec<(Unit, io::Result<(Reader, bool)>)>,
+    jobs: Vec<(Unit, io::Result<Reader>)>,
 }
 
 /// What names a unit for sampling: copies and versions of a file have equal ones.
@@ -113,7 +113,7 @@ impl Scan<'_> {
             }
             // Of a file with holes, only units with data: there may be very many without.
             let mut last = None;
-            let found = self.source.reader(entry).and_then(|(reader, _)| {
+            let found = self.source.reader(entry).and_then(|reader| {
                 reader.data(entry, 0, entry.size, &mut |from, to| {
                     let first = from / self.unit_bytes;
                     let first = if last == Some(first) { first + 1 } else { first };
@@ -174,10 +174,10 @@ impl Scan<'_> {
         }
     }
 
-    fn open_unit(&self, unit: Unit) -> io::Result<(Reader, bool)> {
+    fn open_unit(&self, unit: Unit) -> io::Result<Reader> {
         let entry = &self.source.listing.entries[unit.entry as usize];
         let opened = self.source.reader(entry);
-        if let Ok((reader, _)) = &opened {
+        if let Ok(reader) = &opened {
             if !self.full && self.source.listing.whole(entry).size > self.unit_bytes {
                 reader.read_no_more();
             }
@@ -220,7 +220,7 @@ impl Scan<'_> {
         }
     }
 
-    fn unit(&self, analyser: &mut Analyser, unit: Unit, reader: io::Result<(Reader, bool)>, pace: &Pace) -> Done {
+    fn unit(&self, analyser: &mut Analyser, unit: Unit, reader: io::Result<Reader>, pace: &Pace) -> Done {
         let entry = self.source.listing.entries[unit.entry as usize];
         let place = cluster(&entry, unit.number);
         // Zero is what a full scan has.
@@ -239,17 +239,17 @@ impl Scan<'_> {
             cut: false,
         };
         let (from, to) = self.bounds(&entry, unit);
-        let opened = reader.and_then(|(reader, changed)| {
+        let opened = reader.and_then(|reader| {
             let stretches = self.source.stretches(&reader, &entry, from, to)?;
-            Ok((reader, changed, stretches))
+            Ok((reader, stretches))
         });
-        let (reader, changed, stretches) = match opened {
+        let failed = |done: Done, error: io::Error| {
+            let (outcome, damages) = (Outcome::default(), Vec::new());
+            Done { outcome, damages, error: Some(error.to_string()), missing: self.data_bytes(unit), ..done }
+        };
+        let (reader, stretches) = match opened {
             Ok(opened) => opened,
-            Err(error) => {
-                done.error = Some(error.to_string());
-                done.missing = self.data_bytes(unit);
-                return done;
-            }
+            Err(error) => return failed(done, error),
         };
         let Careful { inner, block } = self.source.careful(&reader);
         let mut from = Careful { inner: Paced { inner, pace, stop: self.stop }, block };
@@ -260,8 +260,10 @@ impl Scan<'_> {
         done.damages.retain(|damage| !self.full || damage.offset < to);
         done.missing = done.damages.iter().map(|damage| damage.len).sum();
         done.cut = self.stop.load(Ordering::Acquire);
-        done.changed = changed || reader.changed(self.source.listing.whole(&entry));
-        done
+        match self.source.changed(&reader, &entry) {
+            Ok(changed) => Done { changed, ..done },
+            Err(error) => failed(done, error),
+        }
     }
 
     fn bounds(&self, entry: &Entry, unit: Unit) -> (u64, u64) {

@@ -8,11 +8,14 @@ use crate::listing::{Entry, Listing, Look, WalkError, segments};
 use crate::qcow2::{Qcow2, Qcow2Error};
 use crate::sample::mix;
 use crate::scan::{Pace, Paced};
-use rustix::fs::{Advice, SeekFrom, fadvise, seek};
-use std::fs::{File, OpenOptions};
+use parking_lot::Mutex;
+use rustix::fs::{Advice, CWD, Mode, OFlags, SeekFrom, fadvise, openat, seek};
+use rustix::io::Errno;
+use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,6 +50,8 @@ pub struct Source {
     bucket: Option<Arc<Bucket>>,
     /// Bytes that fail together.
     block: u64,
+    /// Directories by their number.
+    directories: Mutex<[Option<(u32, OwnedFd)>; DIRECTORIES]>,
 }
 
 /// Something that cannot be surveyed.
@@ -69,15 +74,18 @@ pub enum SourceError {
 /// Data around a unit that are looked for: more than the longest chunk, and than what is read before a unit.
 const REACH: u64 = 4 << 20;
 
-/// O_NOATIME: looking must not change what is looked at. O_NONBLOCK: a pipe that took a file's place must not hold us up.
-const FLAGS: i32 = 0o1_000_000 | 0o4_000;
+/// `NOATIME` comes with it: looking must not change what is looked at. `NONBLOCK`: a pipe that took a file's place must not hold
+/// us up.
+const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+/// Directories that are kept open.
+const DIRECTORIES: usize = 64;
 
-fn open(path: &Path) -> io::Result<File> {
-    let open = |flags| OpenOptions::new().read(true).custom_flags(flags).open(path);
-    match open(FLAGS) {
+fn open(at: impl AsFd, path: &Path) -> io::Result<File> {
+    let open = |flags| openat(&at, path, flags, Mode::empty());
+    match open(FLAGS | OFlags::NOATIME) {
         // Only the owner of a file may leave its time alone.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => open(0o4_000),
-        opened => opened,
+        Err(Errno::PERM) => Ok(open(FLAGS)?.into()),
+        opened => Ok(opened?.into()),
     }
 }
 
@@ -120,33 +128,58 @@ impl Source {
     /// Opens what is at `path`; of a tree, walks through it; of a bucket, lists it.
     pub fn open(path: &Path, access: &Access, look: Look<'_>) -> Result<Source, SourceError> {
         let fail = |error| SourceError::Open(path.to_path_buf(), error);
+        let directories = Mutex::new([const { None }; DIRECTORIES]);
         if let Some(name) = path.to_str().filter(|name| is_bucket(name)) {
             let bucket = Bucket::new(name, access).map_err(WalkError::from)?;
             let listing = Listing::of_bucket(&bucket, look)?;
             let bucket = Some(Arc::new(bucket));
             // An object is there or not; a request less is worth more than a byte.
             let block = u64::MAX;
-            return Ok(Source { kind: Kind::Bucket, path: path.into(), listing, qcow2: None, bucket, block });
+            return Ok(Source {
+                kind: Kind::Bucket,
+                path: path.into(),
+                listing,
+                qcow2: None,
+                bucket,
+                block,
+                directories,
+            });
         }
         let metadata = std::fs::metadata(path).map_err(fail)?;
         let block = block_bytes(path);
         if metadata.is_dir() {
             let listing = Listing::walk(path, look)?;
-            return Ok(Source { kind: Kind::Tree, path: path.into(), listing, qcow2: None, bucket: None, block });
+            return Ok(Source {
+                kind: Kind::Tree,
+                path: path.into(),
+                listing,
+                qcow2: None,
+                bucket: None,
+                block,
+                directories,
+            });
         }
         let kind = metadata.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             let what = "neither a directory, a file nor a block device; name one of these";
             return Err(SourceError::Unsupported(format!("{}: {what}", path.display())));
         }
-        let file = open(path).map_err(fail)?;
+        let file = open(CWD, path).map_err(fail)?;
         let size = seek(&file, SeekFrom::End(0)).map_err(|error| fail(error.into()))?;
         if kind.is_file() && Qcow2::is(&file).map_err(fail)? {
             let image = Qcow2::open(file).map_err(|error| SourceError::Qcow2(path.to_path_buf(), error))?;
             let listing = Listing::single(path, image.size(), image.data_bytes(), metadata.mtime());
             let block = image.cluster();
             let qcow2 = Some(Arc::new(image));
-            return Ok(Source { kind: Kind::Qcow2, path: path.into(), listing, qcow2, bucket: None, block });
+            return Ok(Source {
+                kind: Kind::Qcow2,
+                path: path.into(),
+                listing,
+                qcow2,
+                bucket: None,
+                block,
+                directories,
+            });
         }
         let mut data = size;
         if kind.is_file() && metadata.blocks().saturating_mul(512) < size {
@@ -163,7 +196,7 @@ impl Source {
             listing.sizes.file(name, size, data, metadata.blocks().saturating_mul(512), look.now - metadata.mtime(), 0);
         }
         let kind = if kind.is_file() { Kind::Image } else { Kind::Device };
-        Ok(Source { kind, path: path.into(), listing, qcow2: None, bucket: None, block })
+        Ok(Source { kind, path: path.into(), listing, qcow2: None, bucket: None, block, directories })
     }
 
     /// What a user should know about it.
@@ -193,7 +226,7 @@ impl Source {
                 if entry.data < IMAGE_MIN || limits.stop.load(Ordering::Acquire) {
                     continue;
                 }
-                let Ok((reader, false)) = self.reader(entry) else { continue };
+                let Ok(reader) = self.reader(entry) else { continue };
                 let Some(data) = ranges(&reader, entry, limits.files) else { continue };
                 let inner = Reading { reader: &reader, direct: None };
                 let (parts, read) = inside::look(&mut Paced { inner, pace: &pace, stop: limits.stop }, &data, limits);
@@ -227,21 +260,42 @@ impl Source {
         Ok(stretches)
     }
 
-    /// Opens a file; says also whether it changed since it was listed.
-    pub fn reader(&self, entry: &Entry) -> io::Result<(Reader, bool)> {
+    /// Opens a file. What it is, and whether it changed since it was listed, [`Source::changed`] says.
+    pub fn reader(&self, entry: &Entry) -> io::Result<Reader> {
         if let Some(image) = &self.qcow2 {
-            return Ok((Reader::Qcow2(image.clone()), false));
+            return Ok(Reader::Qcow2(image.clone()));
         }
         if let Some(bucket) = &self.bucket {
-            return Ok((Reader::Object(bucket.clone(), self.listing.key(entry), entry.size), false));
+            return Ok(Reader::Object(bucket.clone(), self.listing.key(entry), entry.size));
         }
-        let file = open(&self.listing.path(entry))?;
+        let Some((directory, name)) = self.listing.place(entry) else {
+            return Ok(Reader::Plain(open(CWD, &self.listing.path(entry))?));
+        };
+        // Files that lie side by side are often of one directory; the way to that is gone only once.
+        let mut known = self.directories.lock();
+        let slot = &mut known[directory as usize % DIRECTORIES];
+        let at = match slot {
+            Some((number, at)) if *number == directory => at,
+            _ => {
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let at = openat(CWD, self.listing.directory(directory), flags, Mode::empty())?;
+                &slot.insert((directory, at)).1
+            }
+        };
+        Ok(Reader::Plain(open(at, Path::new(name))?))
+    }
+
+    /// Whether a file changed since it was listed; an error if what took its place is no file. One question behind what was
+    /// read, and none before: a pipe or a directory cannot be read at an offset.
+    pub fn changed(&self, reader: &Reader, entry: &Entry) -> io::Result<bool> {
+        // Of an object, each read says so.
+        let Reader::Plain(file) = reader else { return Ok(false) };
         let metadata = file.metadata()?;
         if !metadata.is_file() && self.kind == Kind::Tree {
             return Err(io::Error::other("it is no longer a regular file"));
         }
-        let changed = metadata.is_file() && is_changed(self.listing.whole(entry), &metadata);
-        Ok((Reader::Plain(file), changed))
+        let entry = self.listing.whole(entry);
+        Ok(metadata.is_file() && (metadata.size() != entry.size || metadata.mtime() != entry.changed))
     }
 }
 
@@ -259,10 +313,6 @@ fn ranges(reader: &Reader, entry: &Entry, most: usize) -> Option<Vec<Place>> {
     (told.is_ok() && data.len() <= most).then_some(data)
 }
 
-fn is_changed(entry: &Entry, metadata: &std::fs::Metadata) -> bool {
-    metadata.size() != entry.size || metadata.mtime() != entry.changed
-}
-
 impl Reader {
     /// Tells the kernel what will be read.
     pub fn announce(&self, from: u64, len: u64) {
@@ -276,17 +326,6 @@ impl Reader {
     pub fn read_no_more(&self) {
         if let Reader::Plain(file) = self {
             let _ = fadvise(file, 0, None, Advice::Random);
-        }
-    }
-
-    /// Whether the file changed since it was listed.
-    pub fn changed(&self, entry: &Entry) -> bool {
-        match self {
-            Reader::Plain(file) => {
-                file.metadata().is_ok_and(|metadata| metadata.is_file() && is_changed(entry, &metadata))
-            }
-            // Of an object, each read says so.
-            Reader::Qcow2(_) | Reader::Object(..) => false,
         }
     }
 

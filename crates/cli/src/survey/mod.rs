@@ -70,18 +70,13 @@ fn options(reading: &Reading) -> Result<Options, Failure> {
     if reading.bandwidth.is_some_and(|bytes| bytes.0 < 64 << 10) {
         return refuse("--bandwidth is at least 64KiB per second");
     }
-    let unit = reading.unit.map(|unit| {
-        // A unit must hold the largest block that is looked for.
-        let largest = chunkings.iter().map(|chunking| u64::from(chunking.bytes())).max().unwrap_or(4096);
-        unit.0.max(largest)
-    });
     Ok(Options {
         full: reading.full,
         budget: reading.budget,
         seed: reading.seed,
         chunkings,
         mode: if reading.mode == ModeArgument::Base { Mode::Base } else { Mode::Full },
-        unit,
+        unit: reading.unit.map(|unit| unit.0),
         width: reading.width,
         memory: reading.memory.0,
         threads: reading.threads.unwrap_or(threads).max(1),
