@@ -85,6 +85,9 @@ pub struct Chunks {
 pub trait ReadAt {
     /// Fills `to` from `offset` on as far as there is something.
     fn read_at(&mut self, offset: u64, to: &mut [u8]) -> io::Result<usize>;
+
+    /// Says what will be read soon.
+    fn announce(&self, _offset: u64, _len: u64) {}
 }
 
 /// A stretch of a file without holes.

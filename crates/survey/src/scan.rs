@@ -376,4 +376,8 @@ impl<R: ReadAt> ReadAt for Paced<'_, R> {
         }
         self.inner.read_at(offset, to)
     }
+
+    fn announce(&self, offset: u64, len: u64) {
+        self.inner.announce(offset, len);
+    }
 }

@@ -122,6 +122,10 @@ impl ReadAt for Reading<'_> {
         }
         done
     }
+
+    fn announce(&self, offset: u64, len: u64) {
+        self.reader.announce(offset, len);
+    }
 }
 
 impl Source {
@@ -209,19 +213,19 @@ impl Source {
         Careful { inner: Reading { reader, direct: None }, block: self.block }
     }
 
-    /// Looks for file systems in images, so that these are sampled by the files in them, in units of `limits.unit`, if most of
-    /// the data are in such images. Says whether that is so, and how many bytes it read.
-    pub fn look_inside(&mut self, mut limits: Limits<'_>, idle: bool, bandwidth: Option<u64>) -> (bool, u64) {
+    /// Looks for file systems in images, so that these are sampled by the files in them, if an arm need not move for each. Says how
+    /// many bytes it read.
+    pub fn look_inside(&mut self, mut limits: Limits<'_>, idle: bool, bandwidth: Option<u64>) -> u64 {
         let pace = Pace::new(bandwidth);
         if self.kind == Kind::Bucket || is_rotating(&self.path) {
-            return (false, 0);
+            return 0;
         }
         let look = |limits: &mut Limits<'_>| {
             if idle {
                 // Where it is refused, requests are as those of others.
                 let _ = ashlar_env::host::be_idle();
             }
-            let (mut found, mut known, mut sum) = (Vec::new(), 0, 0);
+            let (mut found, mut sum) = (Vec::new(), 0);
             for (index, entry) in self.listing.entries.iter().enumerate() {
                 if entry.data < IMAGE_MIN || limits.stop.load(Ordering::Acquire) {
                     continue;
@@ -233,20 +237,16 @@ impl Source {
                 (sum, limits.read) = (sum + read, limits.read - read);
                 if let Some(parts) = parts {
                     limits.files = limits.files.saturating_sub(parts.iter().map(|part| part.places.len()).sum());
-                    known += entry.data;
                     found.push((index, parts));
                 }
             }
-            (found, known, sum)
+            (found, sum)
         };
         let unit = limits.unit;
         let looked = std::thread::scope(|scope| scope.spawn(|| look(&mut limits)).join());
-        let (found, known, sum) = looked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let most = known > self.listing.data_bytes() / 2;
-        if most {
-            self.listing.divide(found, unit);
-        }
-        (most, sum)
+        let (found, sum) = looked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        self.listing.divide(found, unit);
+        sum
     }
 
     /// The stretches of data in a unit.

@@ -36,10 +36,10 @@ const STUDIED: [u64; 2] = [64, 128];
 const PACKED_PART: u64 = 64;
 /// To learn where files are inside images, such a part of what is to be read may be read beforehand.
 const LOOK: f64 = 1.0;
-/// So many units images should have whose files are known, so that there are enough clusters; but a unit has no less and no
-/// more bytes than these, since more is read for content-defined chunks the smaller units are.
-const INNER_UNITS: u64 = 48 << 10;
-const INNER_UNIT: [u64; 2] = [32 << 10, 128 << 10];
+/// So many units the data should have, so that there are enough clusters in a sample; but a unit has no less and no more bytes
+/// than these, since more is read for content-defined chunks the smaller units are.
+const UNITS: u64 = 48 << 10;
+const UNIT: [u64; 2] = [32 << 10, 128 << 10];
 /// Saving a state takes at most this share of the time.
 const SAVING: u32 = 20;
 /// States are saved so often at most.
@@ -181,19 +181,12 @@ pub fn survey(
     let mut source = Source::open(path, &options.access, look)?;
     let total = source.listing.data_bytes();
     let full = options.full || options.budget.is_none() && total <= SMALL;
-    let mut unit_bytes =
-        if full { FULL_UNIT } else { options.unit.unwrap_or_else(|| unit_bytes(path, &options.chunkings)) };
+    let unit_bytes = if full { FULL_UNIT } else { options.unit.unwrap_or_else(|| unit_bytes(path, total)) };
     let mut looked = 0;
     if !full {
-        let read = expected_share(options.budget, total) * total as f64 * LOOK;
-        let files = source.listing.room(options.memory / 2);
-        let inner = (1 << (total / INNER_UNITS).max(1).ilog2()).clamp(INNER_UNIT[0], INNER_UNIT[1]);
-        let limits = Limits { read: read as u64, files, unit: options.unit.unwrap_or(inner), stop };
-        let (inside, read) = source.look_inside(limits, options.idle, options.bandwidth);
-        looked = read;
-        if inside && options.unit.is_none() {
-            unit_bytes = inner;
-        }
+        let read = (expected_share(options.budget, total) * total as f64 * LOOK) as u64;
+        let limits = Limits { read, files: source.listing.room(options.memory / 2), unit: unit_bytes, stop };
+        looked = source.look_inside(limits, options.idle, options.bandwidth);
         source.listing.group(unit_bytes);
     }
     let sampled = (!full).then(|| expected_share(options.budget, total));
@@ -275,17 +268,13 @@ fn expected_share(budget: Option<Budget>, total: u64) -> f64 {
     }
 }
 
-/// Large units where an arm must move for each; elsewhere no larger than the largest block, so that there are more.
-fn unit_bytes(path: &Path, chunkings: &[Chunking]) -> u64 {
+/// Bytes of a unit of so many bytes of data: large where an arm must move for each.
+fn unit_bytes(path: &Path, total: u64) -> u64 {
     // A request costs as much as some hundred kilobytes, like a movement of an arm.
     if is_rotating(path) || path.to_str().is_some_and(is_bucket) {
         return 1 << 20;
     }
-    let largest = |chunking: &Chunking| match chunking {
-        Chunking::Fixed(bytes) => u64::from(*bytes),
-        Chunking::Cdc(mean) => 2 * u64::from(*mean),
-    };
-    chunkings.iter().map(largest).max().unwrap_or(0).max(16 << 10)
+    (1 << (total / UNITS).max(1).ilog2()).clamp(UNIT[0], UNIT[1])
 }
 
 impl Survey<'_> {

@@ -160,6 +160,6 @@ fn copies_in_images_make_narrow_ranges() {
         let image = fs::File::options().write(true).open(images.join(format!("{number}.img"))).expect("it is there");
         image.write_all_at(&[0; 2], 1024 + 56).expect("space");
     }
-    let (inside, blind) = ranges(16 << 10);
+    let (inside, blind) = ranges(UNIT);
     assert!(inside >= 19 && width < 0.05 && width < 0.6 * blind, "{inside} of 20, {width} wide and {blind}");
 }

@@ -6,6 +6,7 @@
 
 use super::{Disk, Extent, File, Found, u16_at, u32_at};
 use std::collections::HashMap;
+use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_64;
 
 const SUPERBLOCK: u64 = 1024;
@@ -165,27 +166,30 @@ pub(super) fn files(disk: &mut Disk<'_>) -> Option<Found> {
     if tables.iter().map(|(_, used)| used).sum::<u64>() > disk.limits.read.saturating_sub(disk.read) {
         return None;
     }
-    let mut inodes = Inodes::default();
+    let (mut inodes, mut ranges, mut firsts) = (Inodes::default(), Vec::new(), Vec::new());
     for (group, (at, used)) in tables.into_iter().enumerate() {
         for from in (0..used).step_by(READ as usize) {
-            let bytes = disk.bytes(at.checked_add(from)?, READ.min(used - from))?;
-            let first = group as u64 * told.inodes_per_group + from / told.inode_size;
-            for (number, inode) in (first..).zip(bytes.chunks_exact(told.inode_size as usize)) {
-                // An inode that makes no sense is of no file.
-                let _ = inodes.inode(number as u32 + 1, inode, disk);
-                inodes.fits(disk)?;
-            }
+            let begin = at.checked_add(from)?;
+            ranges.push(begin..begin.checked_add(READ.min(used - from))?);
+            firsts.push(group as u64 * told.inodes_per_group + from / told.inode_size);
         }
     }
+    disk.each(&ranges, |disk, index, bytes| {
+        for (number, inode) in (firsts[index]..).zip(bytes.chunks_exact(told.inode_size as usize)) {
+            // An inode that makes no sense is of no file.
+            let _ = inodes.inode(number as u32 + 1, inode, disk);
+        }
+        inodes.fits(disk)
+    })?;
     while !inodes.trees.is_empty() {
         let mut trees = std::mem::take(&mut inodes.trees);
         trees.sort_unstable_by_key(|(block, ..)| *block);
-        for (block, levels, owner) in trees {
-            if let Some(bytes) = disk.bytes(block * BLOCK, BLOCK) {
-                let _ = inodes.node(&bytes, Some(levels), owner, disk);
-                inodes.fits(disk)?;
-            }
-        }
+        let ranges: Vec<Range<u64>> = trees.iter().map(|(block, ..)| block * BLOCK..(block + 1) * BLOCK).collect();
+        disk.each(&ranges, |disk, index, bytes| {
+            let (_, levels, owner) = trees[index];
+            let _ = inodes.node(bytes, Some(levels), owner, disk);
+            inodes.fits(disk)
+        })?;
     }
     let names = names(inodes.directories, disk);
     for (file, number) in inodes.found.files.iter_mut().zip(&inodes.numbers) {
@@ -200,19 +204,21 @@ pub(super) fn files(disk: &mut Disk<'_>) -> Option<Found> {
 fn names(mut blocks: Vec<(u64, u32)>, disk: &mut Disk<'_>) -> HashMap<u32, (u64, u32)> {
     blocks.sort_unstable();
     let mut names = HashMap::new();
-    for run in blocks.chunk_by(|one, other| one.0 + 1 == other.0) {
-        for run in run.chunks((READ / BLOCK) as usize) {
-            // What cannot be read leaves its files without names.
-            let bytes = disk.bytes(run[0].0 * BLOCK, run.len() as u64 * BLOCK).unwrap_or_default();
-            for (block, (_, directory)) in bytes.chunks_exact(BLOCK as usize).zip(run) {
-                entries(block, |number, name| {
-                    let found = (xxh3_64(name), *directory);
-                    let known = names.entry(number).or_insert(found);
-                    *known = found.min(*known);
-                });
-            }
+    let runs = blocks.chunk_by(|one, other| one.0 + 1 == other.0).flat_map(|run| run.chunks((READ / BLOCK) as usize));
+    let runs: Vec<&[(u64, u32)]> = runs.collect();
+    let ranges: Vec<Range<u64>> =
+        runs.iter().map(|run| run[0].0 * BLOCK..(run[0].0 + run.len() as u64) * BLOCK).collect();
+    // What cannot be read leaves its files without names.
+    let _ = disk.each(&ranges, |_, index, bytes| {
+        for (block, (_, directory)) in bytes.chunks_exact(BLOCK as usize).zip(runs[index]) {
+            entries(block, |number, name| {
+                let found = (xxh3_64(name), *directory);
+                let known = names.entry(number).or_insert(found);
+                *known = found.min(*known);
+            });
         }
-    }
+        Some(())
+    });
     names
 }
 

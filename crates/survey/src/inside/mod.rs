@@ -16,6 +16,7 @@ pub(crate) mod tests;
 
 use crate::analyse::ReadAt;
 use crate::sample::mix;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Images of less are not looked into.
@@ -31,6 +32,8 @@ const GAP: u64 = 32 << 10;
 /// Partitions that are looked at.
 const PARTITIONS_MAX: u32 = 128;
 const SECTOR: u64 = 512;
+/// Ranges that the device is told of before they are read, at least.
+const AHEAD: usize = 32;
 
 /// What may be spent on a look.
 pub struct Limits<'a> {
@@ -91,6 +94,26 @@ struct Disk<'a> {
 }
 
 impl Disk<'_> {
+    /// Calls `each` with each range of the file system, its number, and its bytes or none of them; those that come next are told to
+    /// the device, which has them side by side then.
+    fn each(
+        &mut self,
+        ranges: &[Range<u64>],
+        mut each: impl FnMut(&Disk<'_>, usize, &[u8]) -> Option<()>,
+    ) -> Option<()> {
+        for (index, range) in ranges.iter().enumerate() {
+            if index.is_multiple_of(AHEAD) {
+                let next = if index == 0 { 0 } else { index + AHEAD };
+                for range in ranges.iter().take(index + 2 * AHEAD).skip(next) {
+                    self.from.announce(self.begin.saturating_add(range.start), range.end - range.start);
+                }
+            }
+            let bytes = self.bytes(range.start, range.end - range.start).unwrap_or_default();
+            each(self, index, &bytes)?;
+        }
+        Some(())
+    }
+
     /// So many bytes from an offset of the file system on.
     fn bytes(&mut self, offset: u64, len: u64) -> Option<Vec<u8>> {
         let at = self.begin.checked_add(offset)?;
