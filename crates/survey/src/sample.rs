@@ -1,6 +1,6 @@
 //! Which parts of the data are read (Harnik et al., FAST '16, algorithm 3), and what is read together.
 //!
-//! Data are cut into *units* of 64 KiB to 1 MiB, none of which crosses a file. A unit is in the sample if a fast hash of
+//! Data are cut into *units* of 32 KiB to 1 MiB, none of which crosses a file. A unit is in the sample if a fast hash of
 //! what names it lies below the fraction that is to be read. So sampling needs no state, a larger sample contains a smaller
 //! one, and reading in ascending order is free.
 //!

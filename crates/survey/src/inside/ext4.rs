@@ -13,6 +13,8 @@ const SUPERBLOCK: u64 = 1024;
 const BLOCK: u64 = 4096;
 /// Bytes that are read at once.
 const READ: u64 = 1 << 20;
+/// Bytes of group descriptors: those of 128 TiB.
+const DESCRIPTORS_MAX: u64 = 64 << 20;
 /// The deepest tree of extents that Linux makes.
 const DEPTH_MAX: u64 = 5;
 
@@ -69,7 +71,8 @@ impl Super {
 
     /// Where tables of inodes begin, and bytes of inodes in use.
     fn tables(&self, disk: &mut Disk<'_>) -> Option<Vec<(u64, u64)>> {
-        let bytes = disk.bytes(BLOCK, self.groups.checked_mul(self.descriptor)?)?;
+        let len = self.groups.checked_mul(self.descriptor).filter(|len| *len <= DESCRIPTORS_MAX)?;
+        let bytes = disk.bytes(BLOCK, len)?;
         let table = |group: &[u8]| {
             let wide = self.descriptor >= 64;
             let high = |at| if wide { u32_at(group, at) } else { Some(0) };
@@ -163,7 +166,8 @@ pub(super) fn files(disk: &mut Disk<'_>) -> Option<Found> {
     let told = Super::read(disk)?;
     let tables = told.tables(disk)?;
     // Better none of it than a part.
-    if tables.iter().map(|(_, used)| used).sum::<u64>() > disk.limits.read.saturating_sub(disk.read) {
+    let used = tables.iter().fold(0u64, |sum, (_, used)| sum.saturating_add(*used));
+    if used > disk.limits.read.saturating_sub(disk.read) {
         return None;
     }
     let (mut inodes, mut ranges, mut firsts) = (Inodes::default(), Vec::new(), Vec::new());
@@ -208,8 +212,8 @@ fn names(mut blocks: Vec<(u64, u32)>, disk: &mut Disk<'_>) -> HashMap<u32, (u64,
     let runs: Vec<&[(u64, u32)]> = runs.collect();
     let ranges: Vec<Range<u64>> =
         runs.iter().map(|run| run[0].0 * BLOCK..(run[0].0 + run.len() as u64) * BLOCK).collect();
-    // What cannot be read leaves its files without names.
-    let _ = disk.each(&ranges, |_, index, bytes| {
+    // What cannot be read, or is more than there is room for, leaves its files without names.
+    let _ = disk.each(&ranges, |disk, index, bytes| {
         for (block, (_, directory)) in bytes.chunks_exact(BLOCK as usize).zip(runs[index]) {
             entries(block, |number, name| {
                 let found = (xxh3_64(name), *directory);
@@ -217,7 +221,7 @@ fn names(mut blocks: Vec<(u64, u32)>, disk: &mut Disk<'_>) -> HashMap<u32, (u64,
                 *known = found.min(*known);
             });
         }
-        Some(())
+        (names.len() <= disk.limits.files).then_some(())
     });
     names
 }

@@ -94,8 +94,8 @@ struct Disk<'a> {
 }
 
 impl Disk<'_> {
-    /// Calls `each` with each range of the file system, its number, and its bytes or none of them; those that come next are told to
-    /// the device, which has them side by side then.
+    /// Calls `each` with the number of each range of the file system, and its bytes or none of them, for as long as it likes. The
+    /// device is told of those that come next, and has them side by side then.
     fn each(
         &mut self,
         ranges: &[Range<u64>],
