@@ -298,7 +298,8 @@ impl Survey<'_> {
             self.step(Share::ALL, false)?;
             return self.evaluate();
         }
-        let base = self.base_share();
+        let sampled = self.options.budget.map_or(STEPS[0], |budget| expected_share(Some(budget), self.total));
+        let base = base_share(&self.options.chunkings, self.total).min(sampled);
         if self.options.mode == Mode::Base && (self.at.drawing || self.at.last.is_none() && self.at.to == 0.0) {
             self.step(Share { from: 0.0, to: base }, true)?;
             (self.at.drawing, self.at.last, self.at.from, self.at.to) = (false, None, 0.0, 0.0);
@@ -349,16 +350,6 @@ impl Survey<'_> {
 
     fn seconds(&self) -> f64 {
         self.at.seconds + self.began.elapsed().as_secs_f64()
-    }
-
-    /// The share from which a base of 50,000 is drawn, for the smallest chunks.
-    fn base_share(&self) -> f64 {
-        let smallest = self.options.chunkings.iter().map(|chunking| chunking.bytes()).min().unwrap_or(4096);
-        let share = base_part(smallest, self.total);
-        share.min(match self.options.budget {
-            Some(budget) => expected_share(Some(budget), self.total),
-            None => STEPS[0],
-        })
     }
 
     /// Reads the units of a share.
@@ -567,6 +558,11 @@ impl Survey<'_> {
     }
 }
 
+/// The share of the data from which bases are drawn: that of the largest chunks, since of small ones less is taken of it.
+fn base_share(chunkings: &[Chunking], total: u64) -> f64 {
+    chunkings.iter().map(|chunking| base_part(chunking.bytes(), total)).fold(0.0, f64::max)
+}
+
 /// The share of the data that holds 50,000 chunks.
 fn base_part(chunk_bytes: u32, total: u64) -> f64 {
     (BASE as f64 * f64::from(chunk_bytes) / total.max(1) as f64).min(1.0)
@@ -624,4 +620,20 @@ fn memory_peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_base_has_room_for_each_chunking() {
+        let chunkings = [Chunking::Fixed(4 << 10), Chunking::Fixed(128 << 10), Chunking::Cdc(8 << 10)];
+        let total = 1 << 40;
+        let share = base_share(&chunkings, total);
+        for bytes in chunkings.map(|chunking| chunking.bytes()) {
+            let chunks = share.min(base_part(bytes, total)) * total as f64 / f64::from(bytes);
+            assert!((chunks - BASE as f64).abs() < 1.0, "{chunks} chunks of {bytes} bytes");
+        }
+    }
 }
