@@ -366,12 +366,8 @@ impl Listing {
 
     /// Room for files inside images, each with an extent or two, in so many bytes of memory.
     pub fn room(&self, memory: u64) -> usize {
-        let taken = self.entries.len() * size_of::<Entry>() + self.names.len() + self.taken_by_parts();
+        let taken = self.entries.len() * size_of::<Entry>() + self.names.len();
         (memory as usize).saturating_sub(taken) / (size_of::<Entry>() + size_of::<Inner>() + 4 * size_of::<Place>())
-    }
-
-    fn taken_by_parts(&self) -> usize {
-        self.parts.len() * size_of::<Inner>() + self.places.len() * size_of::<(u64, Place)>()
     }
 
     /// Takes the parts of images in the place of these; `found` are indices of entries, ascending, with the parts of each.

@@ -129,39 +129,27 @@ impl ReadAt for Reading<'_> {
 }
 
 impl Source {
+    fn new(kind: Kind, path: &Path, listing: Listing, block: u64) -> Source {
+        let directories = Mutex::new([const { None }; DIRECTORIES]);
+        Source { kind, path: path.into(), listing, qcow2: None, bucket: None, block, directories }
+    }
+
     /// Opens what is at `path`; of a tree, walks through it; of a bucket, lists it.
     pub fn open(path: &Path, access: &Access, look: Look<'_>) -> Result<Source, SourceError> {
         let fail = |error| SourceError::Open(path.to_path_buf(), error);
-        let directories = Mutex::new([const { None }; DIRECTORIES]);
         if let Some(name) = path.to_str().filter(|name| is_bucket(name)) {
             let bucket = Bucket::new(name, access).map_err(WalkError::from)?;
             let listing = Listing::of_bucket(&bucket, look)?;
             let bucket = Some(Arc::new(bucket));
             // An object is there or not; a request less is worth more than a byte.
             let block = u64::MAX;
-            return Ok(Source {
-                kind: Kind::Bucket,
-                path: path.into(),
-                listing,
-                qcow2: None,
-                bucket,
-                block,
-                directories,
-            });
+            return Ok(Source { bucket, ..Source::new(Kind::Bucket, path, listing, block) });
         }
         let metadata = std::fs::metadata(path).map_err(fail)?;
         let block = block_bytes(path);
         if metadata.is_dir() {
             let listing = Listing::walk(path, look)?;
-            return Ok(Source {
-                kind: Kind::Tree,
-                path: path.into(),
-                listing,
-                qcow2: None,
-                bucket: None,
-                block,
-                directories,
-            });
+            return Ok(Source::new(Kind::Tree, path, listing, block));
         }
         let kind = metadata.file_type();
         if !kind.is_file() && !kind.is_block_device() {
@@ -175,15 +163,7 @@ impl Source {
             let listing = Listing::single(path, image.size(), image.data_bytes(), metadata.mtime());
             let block = image.cluster();
             let qcow2 = Some(Arc::new(image));
-            return Ok(Source {
-                kind: Kind::Qcow2,
-                path: path.into(),
-                listing,
-                qcow2,
-                bucket: None,
-                block,
-                directories,
-            });
+            return Ok(Source { qcow2, ..Source::new(Kind::Qcow2, path, listing, block) });
         }
         let mut data = size;
         if kind.is_file() && metadata.blocks().saturating_mul(512) < size {
@@ -200,7 +180,7 @@ impl Source {
             listing.sizes.file(name, size, data, metadata.blocks().saturating_mul(512), look.now - metadata.mtime(), 0);
         }
         let kind = if kind.is_file() { Kind::Image } else { Kind::Device };
-        Ok(Source { kind, path: path.into(), listing, qcow2: None, bucket: None, block, directories })
+        Ok(Source::new(kind, path, listing, block))
     }
 
     /// What a user should know about it.
