@@ -1,9 +1,9 @@
 //! One stretch of bytes, looked at in every way at once.
 //!
 //! A chunk belongs to the stretch in which it begins, and the last one is read to its end, beyond the stretch; so of the
-//! chunks of a file each belongs to exactly one stretch, whatever its length, and so does each block of a fixed size. Where content-defined chunks begin in the middle
-//! of a file depends on those before, so some of the data before the stretch are read too: cuts that begin anywhere meet
-//! those of the whole file after a chunk or two.
+//! chunks of a file each belongs to exactly one stretch, whatever its length, and so does each block of a fixed size. Where
+//! content-defined chunks begin in the middle of a file depends on those before, so some of the data before the stretch are
+//! read too: cuts that begin anywhere meet those of the whole file after a chunk or two.
 
 use crate::chunk::cdc::{Cutter, Params};
 use crate::chunk::fixed::{BLOCK, Block, Joiner, block};

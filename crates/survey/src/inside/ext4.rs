@@ -179,9 +179,9 @@ pub(super) fn files(disk: &mut Disk<'_>) -> Option<Found> {
         }
     }
     disk.each(&ranges, |disk, index, bytes| {
-        for (number, inode) in (firsts[index]..).zip(bytes.chunks_exact(told.inode_size as usize)) {
+        for (number, inode) in (firsts[index] + 1..).zip(bytes.chunks_exact(told.inode_size as usize)) {
             // An inode that makes no sense is of no file.
-            let _ = inodes.inode(number as u32 + 1, inode, disk);
+            let _ = inodes.inode(number as u32, inode, disk);
         }
         inodes.fits(disk)
     })?;
