@@ -17,6 +17,8 @@ const SMALLEST: u64 = fixed::BLOCK as u64;
 const BLOCK_MAX: usize = 4096;
 /// `O_DIRECT`: past the page cache, which reads whole pages where the device has smaller blocks.
 const DIRECT: i32 = 0o40_000;
+/// `O_NONBLOCK`: who opens a pipe that took a file's place does not wait for a writer.
+const NONBLOCK: i32 = 0o4_000;
 
 /// A range that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,7 +118,7 @@ impl Direct {
     /// The same file once more; `None` where the file system reads through its cache alone.
     pub fn open(file: &File) -> Option<Direct> {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let file = OpenOptions::new().read(true).custom_flags(DIRECT).open(path).ok()?;
+        let file = OpenOptions::new().read(true).custom_flags(DIRECT | NONBLOCK).open(path).ok()?;
         Some(Direct { file, page: Box::new(Page([0; BLOCK_MAX])) })
     }
 

@@ -3,9 +3,9 @@
 use crate::answer::LayoutAnswer;
 use crate::sample::Share;
 use crate::scan::cluster;
-use crate::source::{Kind, Source};
+use crate::source::{Kind, Source, open};
 use ashlar_env::host::{Extent, extents, space_ranges};
-use rustix::fs::fstatvfs;
+use rustix::fs::{CWD, fstatvfs};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -125,7 +125,7 @@ pub fn layout(source: &Source, sampled: Option<f64>, seed: u64, stop: &AtomicBoo
             continue;
         }
         let path = if source.kind == Kind::Tree { source.listing.path(entry) } else { source.path.clone() };
-        let Ok(file) = File::open(&path) else { continue };
+        let Ok(file) = open(CWD, &path) else { continue };
         match extents(&file, EXTENTS_MAX) {
             Ok(found) => {
                 let size = if source.kind == Kind::Qcow2 { u64::MAX } else { entry.size };

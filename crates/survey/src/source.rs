@@ -80,7 +80,8 @@ const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEX
 /// Directories that are kept open.
 const DIRECTORIES: usize = 64;
 
-fn open(at: impl AsFd, path: &Path) -> io::Result<File> {
+/// Opens what is to be looked at, by its name in a directory.
+pub(crate) fn open(at: impl AsFd, path: &Path) -> io::Result<File> {
     let open = |flags| openat(&at, path, flags, Mode::empty());
     match open(FLAGS | OFlags::NOATIME) {
         // Only the owner of a file may leave its time alone.

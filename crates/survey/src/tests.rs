@@ -54,6 +54,35 @@ fn value(answer: &Answer, chunking: &str) -> f64 {
     found.ratio.value.expect("a full scan")
 }
 
+/// What takes a file's place after it was listed is named, and holds nobody up: opening a pipe a second time would.
+#[test]
+fn pipes_and_directories_in_the_place_of_files_are_named() {
+    let tree = Directory::new();
+    let names = ["pipe", "directory", "file"];
+    names.iter().for_each(|name| tree.write(name, &incompressible(1, 3000)));
+    let replaced = std::cell::Cell::new(false);
+    let status = |status: Status| {
+        if matches!(status, Status::Walking(3)) && !replaced.replace(true) {
+            fs::remove_file(tree.0.join("pipe")).expect("it is ours");
+            fs::remove_file(tree.0.join("directory")).expect("it is ours");
+            rustix::fs::mknodat(
+                rustix::fs::CWD,
+                tree.0.join("pipe"),
+                rustix::fs::FileType::Fifo,
+                rustix::fs::Mode::RUSR,
+                0,
+            )
+            .expect("a file system with pipes");
+            fs::create_dir(tree.0.join("directory")).expect("space");
+        }
+    };
+    let answer = survey(&tree.0, &options(), &status, &AtomicBool::new(false)).expect("an answer");
+    let mut named: Vec<&str> = answer.unreadable.first.iter().map(|trouble| trouble.what.as_str()).collect();
+    named.dedup();
+    assert_eq!((answer.unreadable.count, named), (2, vec!["it is no longer a regular file"]));
+    assert_eq!((answer.read_bytes, answer.missing_bytes), (3000, 6000));
+}
+
 #[test]
 fn a_tree_is_counted_to_the_byte() {
     let tree = Directory::new();
