@@ -4,8 +4,8 @@
 //! (above a root, in a new one), where lookups find it. So damage takes the keys that a node held and nothing else, and
 //! nobody has to read it to accept changes. It is tried again at every flush: what was only out of reach goes on as before.
 
-use crate::node::{Child, Draft, Node, entry_len};
-use crate::{Key, Limits, Message, NodePtr, NodeStore, RangeSet, Semantics};
+use crate::node::{Body, Child, Draft, Node, Run, entry_len};
+use crate::{Key, Limits, Message, NodePtr, NodeStore, RangeSet, Semantics, filter};
 use ashlar_block::{Error, Kind, Result};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,6 +59,11 @@ impl Errands {
 /// Share of a buffer that one pending range delete weighs: it may free much below, so it should sink soon.
 const RANGE_SHARE: usize = 64;
 
+/// Messages of more than this share of a buffer are a run of their own where buffers have runs; fewer lie in the node itself.
+const RUN_SHARE: usize = 64;
+/// Runs of less than this share of a buffer are small: they become one when there are too many.
+const SMALL_SHARE: usize = 8;
+
 /// Bytes of messages that a node may keep for children that are set aside: they are written anew with every change to it, and
 /// decoders refuse four times as much. A leaf of the usual size has 64 KiB; more comes where much is new in its range.
 const ASIDE_BYTES_MAX: usize = 16 << 20;
@@ -110,10 +115,10 @@ pub(crate) async fn flush<S: Semantics>(
     let batch = flusher.load_over(Batch { points, deleted });
     let root = match root {
         None => flusher.grow(batch.points, 0, &[]).await?,
-        Some(ptr) => match flusher.load_placed(ptr, None, &[], None).await {
-            Ok(node) => {
-                let level = node.level();
-                let children = flusher.push(ptr, node, Vec::new(), None, batch).await?;
+        Some(ptr) => match flusher.approach(ptr, None, &[], None, batch.arriving()).await {
+            Ok(approach) => {
+                let level = approach.node.level();
+                let children = flusher.push(ptr, approach, Vec::new(), None, batch).await?;
                 flusher.crown(children, level).await?
             }
             Err(error) if is_damage(&error) => flusher.cover(ptr, batch, error).await?,
@@ -129,6 +134,10 @@ impl Batch {
         self.points.iter().map(|(key, message)| entry_len(key, message)).sum()
     }
 
+    fn arriving(&self) -> Arriving {
+        Arriving { bytes: self.len(), deletes: !self.deleted.is_empty() }
+    }
+
     /// Takes out what concerns `low..high`.
     fn split(&mut self, low: &[u8], high: Option<&[u8]>) -> Batch {
         let first = below(&self.points, Some(low));
@@ -140,6 +149,24 @@ impl Batch {
 /// How many of the messages, counted from the first, have keys below `high`.
 fn below(points: &[(Key, Message)], high: Option<&[u8]>) -> usize {
     high.map_or(points.len(), |high| points.partition_point(|(key, _)| key.as_slice() < high))
+}
+
+/// A node and as much of its buffer as a batch for it needs.
+struct Approach {
+    node: Arc<Node>,
+    /// The newest of its runs. All of them, unless `appends`.
+    runs: Vec<Arc<Node>>,
+    /// What arrives becomes a run, together with these.
+    appends: bool,
+}
+
+/// What a batch for a node consists of.
+#[derive(Clone, Copy)]
+struct Arriving {
+    /// Bytes of its messages.
+    bytes: usize,
+    /// Whether it has range deletes.
+    deletes: bool,
 }
 
 type Children<'a> = Pin<Box<dyn Future<Output = Result<Vec<Child>>> + Send + 'a>>;
@@ -182,7 +209,77 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
     /// As [`Flusher::load`], for a node whose level and range are known.
     async fn load_placed(&self, ptr: NodePtr, level: Option<u8>, low: &[u8], high: Option<&[u8]>) -> Result<Arc<Node>> {
         let node = self.load(ptr).await?;
-        node.check_place(level, low, high).map(|()| node)
+        node.check_node(level, low, high).map(|()| node)
+    }
+
+    /// The newest `count` runs of a node.
+    async fn load_runs(&self, node: &Node, count: usize) -> Result<Vec<Arc<Node>>> {
+        let ptrs: Vec<NodePtr> = node.runs.iter().take(count).map(|run| run.ptr).collect();
+        self.load_ahead(&ptrs).await;
+        let mut runs = Vec::with_capacity(ptrs.len());
+        for ptr in ptrs {
+            let run = self.load(ptr).await?;
+            run.check_run(node.level())?;
+            runs.push(run);
+        }
+        Ok(runs)
+    }
+
+    /// The node at `ptr`, with what a batch for it needs of its buffer.
+    async fn approach(
+        &self,
+        ptr: NodePtr,
+        level: Option<u8>,
+        low: &[u8],
+        high: Option<&[u8]>,
+        arriving: Arriving,
+    ) -> Result<Approach> {
+        let node = self.load_placed(ptr, level, low, high).await?;
+        if let Some(count) = self.appends(&ptr, &node, low, high, arriving) {
+            return Ok(Approach { runs: self.load_runs(&node, count).await?, node, appends: true });
+        }
+        let stays = self.stays(&ptr, &node, arriving);
+        let runs = if stays { Vec::new() } else { self.load_runs(&node, node.runs.len()).await? };
+        Ok(Approach { node, runs, appends: false })
+    }
+
+    /// Whether what arrives only becomes a run of the node's buffer, and together with how many of the newest there.
+    fn appends(
+        &self,
+        ptr: &NodePtr,
+        node: &Node,
+        low: &[u8],
+        high: Option<&[u8]>,
+        arriving: Arriving,
+    ) -> Option<usize> {
+        let has_errand = self.errands.thorough || self.leaves(ptr, node);
+        // Range deletes may free much below, so they go on.
+        let only_points = arriving.bytes > 0 && !arriving.deletes;
+        if self.limits.runs == 0 || node.level() == 0 || !only_points || has_errand {
+            return None;
+        }
+        let full = node.pending_len() + arriving.bytes > self.limits.buffer_bytes;
+        if full || self.errands.lead_to(low, high, node.level() - 1) {
+            return None;
+        }
+        if node.runs.len() < self.limits.runs {
+            return Some(0);
+        }
+        let is_small = |run: &&Run| (run.ptr.raw_len as usize) < self.limits.buffer_bytes / SMALL_SHARE;
+        let small = node.runs.iter().take_while(is_small).count();
+        (small >= self.limits.runs / 2).then_some(small)
+    }
+
+    /// Whether the node or a run of it must be written elsewhere.
+    fn leaves(&self, ptr: &NodePtr, node: &Node) -> bool {
+        self.errands.leaves(ptr) || node.runs.iter().any(|run| self.errands.leaves(&run.ptr))
+    }
+
+    /// Whether the buffer of a node stays as it is: if anything changes, then only children of it.
+    fn stays(&self, ptr: &NodePtr, node: &Node, arriving: Arriving) -> bool {
+        let has_pending = node.len() > 0 || !node.deleted.is_empty() || !node.runs.is_empty();
+        let sinking = self.errands.thorough && (has_pending || node.level() > 1);
+        arriving.bytes == 0 && !arriving.deletes && !sinking && !self.leaves(ptr, node)
     }
 
     /// As [`Flusher::load_placed`] in any range; `None`: it is set aside.
@@ -215,7 +312,8 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         let mut level = None;
         loop {
             let Some(node) = self.load_at(root, level).await? else { return Ok(Some(root)) };
-            if node.level() == 0 || node.children.len() > 1 || node.len() > 0 || !node.deleted.is_empty() {
+            let pending = node.len() > 0 || !node.deleted.is_empty() || !node.runs.is_empty();
+            if node.level() == 0 || node.children.len() > 1 || pending {
                 return Ok(Some(root));
             }
             self.replaced.push(root);
@@ -256,17 +354,41 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
     fn push<'b>(
         &'b mut self,
         ptr: NodePtr,
-        node: Arc<Node>,
+        approach: Approach,
         low: Vec<u8>,
         high: Option<Key>,
         batch: Batch,
     ) -> Children<'b> {
         Box::pin(async move {
-            if node.level() == 0 {
-                return self.push_leaf(ptr, &node, &low, batch).await;
+            if approach.node.level() == 0 {
+                return self.push_leaf(ptr, &approach.node, &low, batch).await;
             }
-            self.push_interior(ptr, &node, low, high, batch).await
+            if approach.appends {
+                return self.append_run(ptr, &approach, &low, batch).await;
+            }
+            self.push_interior(ptr, &approach, low, high, batch).await
         })
+    }
+
+    /// What arrives, what the node itself holds, and the runs of the approach become one run.
+    async fn append_run(
+        &mut self,
+        ptr: NodePtr,
+        approach: &Approach,
+        low: &[u8],
+        batch: Batch,
+    ) -> Result<Vec<Child>> {
+        let node = &approach.node;
+        let batch = self.merge_all(approach, batch);
+        let taken = approach.runs.len();
+        self.replaced.push(ptr);
+        self.replaced.extend(node.runs[..taken].iter().map(|run| run.ptr));
+        let mut children = node.children.clone();
+        if let Some(first) = children.first_mut() {
+            first.low = Key::from_slice(low);
+        }
+        let ptr = self.write_node(node.level(), low, &children, &node.runs[taken..], batch).await?;
+        Ok(vec![Child { low: Key::from_slice(low), ptr }])
     }
 
     async fn push_leaf(&mut self, ptr: NodePtr, node: &Node, low: &[u8], batch: Batch) -> Result<Vec<Child>> {
@@ -300,27 +422,29 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
     async fn push_interior(
         &mut self,
         ptr: NodePtr,
-        node: &Node,
+        approach: &Approach,
         low: Vec<u8>,
         high: Option<Key>,
         batch: Batch,
     ) -> Result<Vec<Child>> {
+        let node = &approach.node;
         let level = node.level();
-        node.check_place(None, &low, high.as_deref())?;
+        node.check_node(None, &low, high.as_deref())?;
         let untouched = batch.points.is_empty() && batch.deleted.is_empty();
-        let sinking = self.errands.thorough && (node.len() > 0 || !node.deleted.is_empty() || level > 1);
-        let leaving = self.errands.leaves(&ptr);
-        if untouched && !sinking && !leaving && !self.errands.lead_to(&low, high.as_deref(), level - 1) {
+        let leaving = self.leaves(&ptr, node);
+        let stays = self.stays(&ptr, node, batch.arriving());
+        if stays && !self.errands.lead_to(&low, high.as_deref(), level - 1) {
             return Ok(vec![Child { low: Key::from_slice(&low), ptr }]);
         }
-        let mut pending = self.merge(node, batch);
+        // Where the buffer stays, nothing is pending here: some children are visited.
+        let mut pending = if stays { Batch::default() } else { self.merge_all(approach, batch) };
         let mut children = node.children.clone();
         if let Some(first) = children.first_mut() {
             first.low = Key::from_slice(&low);
         }
         self.prune(level, &mut children, high.as_deref(), &mut pending).await?;
         if children.is_empty() {
-            self.replaced.push(ptr);
+            self.replace(ptr, node);
             return self.sprout(pending.points, level, &low).await;
         }
         let before: Vec<NodePtr> = children.iter().map(|child| child.ptr).collect();
@@ -333,15 +457,34 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         self.sink(level, &mut children, high.as_deref(), &mut pending).await?;
         claim_start(&mut children);
         self.join_small(&mut children, &before, level - 1).await?;
-        let unchanged = untouched && !leaving && children == node.children && pending.points.len() == node.len();
-        if unchanged {
+        let kept = stays || (node.runs.is_empty() && pending.points.len() == node.len());
+        if untouched && !leaving && children == node.children && kept {
             return Ok(vec![Child { low: Key::from_slice(&low), ptr }]);
         }
-        self.replaced.push(ptr);
+        if stays && !children.is_empty() {
+            self.replaced.push(ptr);
+            let own = self.merge(node, Batch::default());
+            // Should it have more children than it may have, the next that arrives divides it.
+            let ptr = self.write_node(level, &low, &children, &node.runs, own).await?;
+            return Ok(vec![Child { low: Key::from_slice(&low), ptr }]);
+        }
+        self.replace(ptr, node);
         if children.is_empty() {
             return self.sprout(pending.points, level, &low).await;
         }
         self.write_interior(level, children, pending).await
+    }
+
+    /// The node at `ptr` and its runs are no longer needed.
+    fn replace(&mut self, ptr: NodePtr, node: &Node) {
+        self.replaced.push(ptr);
+        self.replaced.extend(node.runs.iter().map(|run| run.ptr));
+    }
+
+    /// The node's own messages and those of the runs, under the arriving batch.
+    fn merge_all(&mut self, approach: &Approach, batch: Batch) -> Batch {
+        let batch = self.merge(&approach.node, batch);
+        approach.runs.iter().fold(batch, |newer, run| self.merge(run, newer))
     }
 
     /// The node's buffer under the arriving batch.
@@ -417,14 +560,18 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
                 Err(error) if is_damage(&error) => return Ok(vec![Child { low, ptr }]),
                 other => other?,
             };
-            for (key, message) in node.messages() {
+            let runs = match self.load_runs(&node, node.runs.len()).await {
+                Err(error) if is_damage(&error) => return Ok(vec![Child { low, ptr }]),
+                other => other?,
+            };
+            for (key, message) in runs.iter().chain([&node]).flat_map(|node| node.messages()) {
                 message.lose(key, self.semantics, &mut self.lost);
             }
             let mut rest = Vec::new();
             for (child, low, high) in node.child_ranges(&low, high.as_deref()) {
                 rest.append(&mut self.drop_subtree(child, level - 1, low, high).await?);
             }
-            self.replaced.push(ptr);
+            self.replace(ptr, &node);
             let Some(first) = rest.first_mut() else { return Ok(rest) };
             first.low = low.clone();
             let mut pending = Batch::default();
@@ -441,11 +588,12 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         high: Option<&[u8]>,
         pending: &mut Batch,
     ) -> Result<()> {
-        let mut weights = vec![0usize; children.len()];
+        let mut bytes = vec![0usize; children.len()];
         let child_of = |key: &[u8]| children.partition_point(|child| child.low.as_slice() <= key).saturating_sub(1);
         for (key, message) in &pending.points {
-            weights[child_of(key)] += entry_len(key, message);
+            bytes[child_of(key)] += entry_len(key, message);
         }
+        let mut weights = bytes.clone();
         for (low, end) in pending.deleted.iter() {
             let (first, last) = (child_of(low), child_of(end));
             weights[first..=last].iter_mut().for_each(|weight| *weight += self.limits.buffer_bytes / RANGE_SHARE);
@@ -455,8 +603,10 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         heaviest.sort_by_key(|index| std::cmp::Reverse(weights[*index]));
         let mut chosen = vec![false; children.len()];
         if total > self.limits.buffer_bytes {
+            // What stays is written anew. With runs nothing is until the buffer is full again, so less of it stays.
+            let stays = self.limits.buffer_bytes / if self.limits.runs > 0 { 8 } else { 2 };
             for index in heaviest {
-                if total <= self.limits.buffer_bytes / 2 {
+                if total <= stays {
                     break;
                 }
                 chosen[index] = true;
@@ -481,7 +631,7 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
             old.iter().zip(&chosen).filter(|(_, chosen)| **chosen).map(|(child, _)| child.ptr).collect();
         let (mut windows, mut ahead) = (wanted.chunks(LOAD_AHEAD), 0);
         let mut aside = None;
-        for ((child, end), chosen) in old.into_iter().zip(ends).zip(chosen) {
+        for (((child, end), chosen), bytes) in old.into_iter().zip(ends).zip(chosen).zip(bytes) {
             let count = below(points.as_slice(), end.as_deref());
             let mine = points.by_ref().take(count);
             if !chosen {
@@ -495,11 +645,13 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
                 ahead = window.len();
             }
             ahead -= 1;
-            match self.load_placed(child.ptr, Some(level - 1), &child.low, end.as_deref()).await {
-                Ok(node) => {
+            let deletes = pending.deleted.within(&child.low, end.as_deref()).next().is_some();
+            let arriving = Arriving { bytes, deletes };
+            match self.approach(child.ptr, Some(level - 1), &child.low, end.as_deref(), arriving).await {
+                Ok(approach) => {
                     let deleted = pending.deleted.take(&child.low, end.as_deref());
                     let batch = Batch { points: mine.collect(), deleted };
-                    let mut replacement = self.push(child.ptr, node, child.low.to_vec(), end, batch).await?;
+                    let mut replacement = self.push(child.ptr, approach, child.low.to_vec(), end, batch).await?;
                     children.append(&mut replacement);
                 }
                 Err(error) if is_damage(&error) => {
@@ -535,7 +687,8 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
                 index += 1;
                 continue;
             };
-            if left_node.children.len() + right_node.children.len() > self.limits.fanout {
+            let has_runs = !left_node.runs.is_empty() || !right_node.runs.is_empty();
+            if has_runs || left_node.children.len() + right_node.children.len() > self.limits.fanout {
                 index += 1;
                 continue;
             }
@@ -553,7 +706,11 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
             for (start, end) in right_node.deleted.iter() {
                 deleted.insert(start, end);
             }
-            let ptr = self.write(level, &low, &below, &deleted, &entries).await?;
+            let ptr = if level == 0 {
+                self.write(level, &low, Body { deleted: &deleted, entries: &entries, ..Body::default() }).await?
+            } else {
+                self.write_node(level, &low, &below, &[], Batch { points: entries, deleted }).await?
+            };
             self.replaced.extend([left, right]);
             children[index].ptr = ptr;
             children.remove(index + 1);
@@ -584,7 +741,7 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
             }
             let (mine, others) = rest.split_at(count);
             let low = if children.is_empty() { Key::from_slice(low) } else { mine[0].0.clone() };
-            let ptr = self.write(0, &low, &[], &RangeSet::default(), mine).await?;
+            let ptr = self.write(0, &low, Body { entries: mine, ..Body::default() }).await?;
             children.push(Child { low, ptr });
             (rest, left) = (others, left - bytes);
         }
@@ -602,23 +759,40 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
             let end = groups.get(index + 1).map(|next| next[0].low.clone());
             let mine =
                 if groups.len() == 1 { std::mem::take(&mut pending) } else { pending.split(&low, end.as_deref()) };
-            let ptr = self.write(level, &low, group, &mine.deleted, &mine.points).await?;
+            let ptr = self.write_node(level, &low, group, &[], mine).await?;
             written.push(Child { low, ptr });
         }
         Ok(written)
     }
 
-    async fn write(
+    /// An interior node with these messages in its buffer, above older runs. Where buffers have runs, many messages become one.
+    async fn write_node(
         &mut self,
         level: u8,
         low: &[u8],
         children: &[Child],
-        deleted: &RangeSet,
-        entries: &[(Key, Message)],
+        older: &[Run],
+        pending: Batch,
     ) -> Result<NodePtr> {
+        let mut runs = older.to_vec();
+        let Batch { points, deleted } = pending;
+        if self.limits.runs > 0 && points.iter().map(|(key, message)| entry_len(key, message)).sum::<usize>() > self.limits.buffer_bytes / RUN_SHARE {
+            let body = Body { is_run: true, deleted: &deleted, entries: &points, ..Body::default() };
+            let ptr = self.write(level - 1, low, body).await?;
+            // What a range delete covers, a filter of keys cannot say.
+            let filter = match deleted.is_empty() {
+                true => filter::of(points.iter().map(|(key, _)| key.as_slice())),
+                false => Bytes::new(),
+            };
+            runs.insert(0, Run::new(ptr, filter));
+            return self.write(level, low, Body { children, runs: &runs, ..Body::default() }).await;
+        }
+        self.write(level, low, Body { children, runs: &runs, deleted: &deleted, entries: &points, is_run: false }).await
+    }
+
+    async fn write(&mut self, level: u8, low: &[u8], body: Body<'_>) -> Result<NodePtr> {
         let birth = self.store.birth();
-        let draft = Draft { tree: self.tree, level, birth, low, children, deleted, entries };
-        let (image, node) = draft.encode()?;
+        let (image, node) = Draft { tree: self.tree, level, birth, low, body }.encode()?;
         self.store.append(image, node).await
     }
 }

@@ -1,6 +1,6 @@
 //! Fuzz targets: nodes, and trees of which some nodes are hostile. See `ashlar_fuzz`.
 
-use crate::node::{Child, Draft};
+use crate::node::{Body, Child, Draft, Run};
 use crate::*;
 use ashlar_block::{Error, Result};
 use ashlar_env::sim::{Schedule, Sim};
@@ -41,20 +41,23 @@ fn pointer() -> impl Strategy<Value = NodePtr> {
     })
 }
 
-/// A node as [`Draft`] has it: level, children, range deletes, entries.
-type Parts = (u8, Vec<Child>, RangeSet, Vec<(Key, Message)>);
+/// A node as [`Draft`] has it: level, children, runs, whether it is a run, range deletes, entries.
+type Parts = (u8, Vec<Child>, Vec<Run>, bool, RangeSet, Vec<(Key, Message)>);
 
 fn parts() -> impl Strategy<Value = Parts> {
     let children = prop::collection::btree_map(key_bytes(), pointer(), 0..6);
     let ranges = prop::collection::vec((key_bytes(), key_bytes()), 0..4);
     let entries = prop::collection::btree_map(key_bytes(), message(), 0..12);
-    (1..24u8, children, ranges, entries).prop_map(|(level, children, ranges, entries)| {
+    let runs = prop::collection::vec((pointer(), noise(20)), 0..4);
+    (1..24u8, any::<bool>(), children, runs, ranges, entries).prop_map(|(level, run, children, runs, ranges, entries)| {
         let mut deleted = RangeSet::default();
         ranges.iter().for_each(|(low, high)| deleted.insert(low, high));
         let child = |(low, ptr): (Vec<u8>, NodePtr)| Child { low: Key::from_vec(low), ptr };
         let children: Vec<Child> = children.into_iter().map(child).collect();
-        let level = if children.is_empty() { 0 } else { level };
-        (level, children, deleted, entries.into_iter().map(|(key, message)| (Key::from_vec(key), message)).collect())
+        let runs: Vec<Run> = runs.into_iter().map(|(ptr, filter)| Run::new(ptr, filter.into())).collect();
+        let (is_run, level) = (children.is_empty() && run, if children.is_empty() && !run { 0 } else { level });
+        let runs = if children.is_empty() { Vec::new() } else { runs };
+        (level, children, runs, is_run, deleted, entries.into_iter().map(|(key, message)| (Key::from_vec(key), message)).collect())
     })
 }
 
@@ -89,25 +92,26 @@ fn interrogate(node: &Node) {
         assert!(node.position(key).expect("sound") <= node.len());
         node.find(key).expect("sound");
         node.deleted.contains(key);
-        assert!(node.level() == 0 || node.child_for(key) < node.children.len());
-        node.child_ranges(key, None);
+        assert!(node.child_of(key).is_some() == !node.children.is_empty());
+        node.below(key, None);
+        assert!(node.runs_for(key).expect("sound").count() <= node.runs.len());
     }
-    assert!(node.memory() > 0 && node.child_pointers().count() == node.children.len());
+    assert!(node.memory() > 0 && node.pointers().count() == node.children.len() + node.runs.len());
 }
 
 proptest! {
     #![proptest_config(config(1000))]
 
     #[test]
-    fn nodes((level, children, deleted, entries) in parts(), low in key_bytes(), edits in edits(), how in 0..4u8, noise in noise(600)) {
-        let draft = Draft {
-            tree: 9, level, birth: 3, low: &low, children: &children, deleted: &deleted, entries: &entries
-        };
+    fn nodes((level, children, runs, is_run, deleted, entries) in parts(), low in key_bytes(), edits in edits(), how in 0..4u8, noise in noise(600)) {
+        let body = Body { children: &children, runs: &runs, is_run, deleted: &deleted, entries: &entries };
+        let draft = Draft { tree: 9, level, birth: 3, low: &low, body };
         let (image, node) = draft.encode().expect("valid");
         let back = Node::decode(&image).expect("valid");
         for node in [&node, &back] {
             prop_assert_eq!((node.tree(), node.level(), node.birth(), node.low()), (9, level, 3, &low[..]));
             prop_assert_eq!((&node.children, &node.deleted), (&children, &deleted));
+            prop_assert_eq!((&node.runs, node.is_run()), (&runs, is_run));
             let found: Vec<(Key, Message)> = node.messages().map(|(key, message)| (Key::from_slice(key), message)).collect();
             prop_assert_eq!(&found, &entries);
             interrogate(node);
@@ -179,13 +183,15 @@ impl Semantics for Joining {
     }
 }
 
-const LIMITS: Limits = Limits { leaf_bytes: 256, buffer_bytes: 256, fanout: 4 };
+const LIMITS: Limits = Limits { leaf_bytes: 256, buffer_bytes: 256, fanout: 4, runs: 0 };
+/// The same with runs in buffers.
+const LIMITS_OF_RUNS: Limits = Limits { buffer_bytes: 1024, runs: 4, ..LIMITS };
 
 fn key(number: u16) -> Key {
     Key::from_slice(&number.to_be_bytes())
 }
 
-async fn tree_of(nodes: &Nodes) -> Tree<Joining> {
+async fn tree_of(nodes: &Nodes, limits: Limits) -> Tree<Joining> {
     let tree = Tree::open(9, None, Arc::new(Joining));
     let mut lost = 0;
     for round in 0..3u16 {
@@ -199,7 +205,7 @@ async fn tree_of(nodes: &Nodes) -> Tree<Joining> {
         }
         tree.delete_range(&key(round * 40 + 10), &key(round * 40 + 25), &mut lost);
         tree.freeze();
-        let root = tree.flush(nodes, LIMITS, &Errands::default()).await.expect("flush").root;
+        let root = tree.flush(nodes, limits, &Errands::default()).await.expect("flush").root;
         tree.install(root);
     }
     tree
@@ -223,21 +229,22 @@ proptest! {
     #![proptest_config(config(300))]
 
     #[test]
-    fn trees(attacks in attacks(), range in any::<(u16, u16)>()) {
-        let work = || Sim::new(0, Schedule::Fifo).run(use_attacked(attacks, range)).expect("no deadlock");
+    fn trees(attacks in attacks(), range in any::<(u16, u16)>(), runs in any::<bool>()) {
+        let limits = if runs { LIMITS_OF_RUNS } else { LIMITS };
+        let work = || Sim::new(0, Schedule::Fifo).run(use_attacked(attacks, range, limits)).expect("no deadlock");
         bounded(128 << 20, work);
     }
 }
 
 /// Attacks nodes of a tree, then reads, changes, flushes and empties it. Errors are fine.
-async fn use_attacked(attacks: Vec<(Index, Attack)>, (low, high): (u16, u16)) {
+async fn use_attacked(attacks: Vec<(Index, Attack)>, (low, high): (u16, u16), limits: Limits) {
     let nodes = Nodes::default();
-    let tree = tree_of(&nodes).await;
+    let tree = tree_of(&nodes, limits).await;
     let mut reached: BTreeMap<u64, Arc<Node>> = BTreeMap::new();
     let mut next: Vec<NodePtr> = tree.root().into_iter().collect();
     while let Some(ptr) = next.pop() {
         let node = nodes.load(ptr).await.expect("still sound");
-        next.extend(node.child_pointers());
+        next.extend(node.pointers());
         reached.insert(ptr.uid, node);
     }
     let uids: Vec<u64> = reached.keys().copied().collect();
@@ -281,7 +288,7 @@ async fn use_attacked(attacks: Vec<(Index, Attack)>, (low, high): (u16, u16)) {
         tree.freeze();
         let routes: BTreeMap<Key, u8> = reached.values().map(|node| (Key::from_slice(node.low()), 0)).collect();
         let errands = Errands { thorough, routes, leave: uids.iter().copied().collect(), ..Errands::default() };
-        match tree.flush(&nodes, LIMITS, &errands).await {
+        match tree.flush(&nodes, limits, &errands).await {
             Ok(flushed) => tree.install(flushed.root),
             Err(_) => return,
         }

@@ -3,7 +3,8 @@
 //! A node is immutable. Leaves hold entries; interior nodes hold children and, as entries, the messages pending for them,
 //! and range deletes.
 
-use crate::{Key, Lz4, Message, RangeSet};
+use crate::ranges::NO_KEYS;
+use crate::{Key, Lz4, Message, RangeSet, filter};
 use ashlar_block::{Error, Result};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::cell::RefCell;
@@ -80,21 +81,28 @@ pub struct Limits {
     pub buffer_bytes: usize,
     /// Children of an interior node.
     pub fanout: usize,
+    /// Runs that a buffer may have; none: a buffer is written anew with its node.
+    pub runs: usize,
 }
 
 impl Limits {
     /// For media on which a block elsewhere takes long, and for memory, where what counts is how many nodes a lookup meets. Leaves of
     /// 64 KiB: a cold lookup costs one read that an SSD serves in about twice the time of 4 KiB and a disk in the same. Buffers
     /// of 256 KiB for up to 64 children give each child 4 KiB of messages per flush, some 40 messages.
-    pub const WIDE: Limits = Limits { leaf_bytes: 64 << 10, buffer_bytes: 256 << 10, fanout: 64 };
-    /// For media on which bytes count and places do not: a lookup reads less, and less is written anew for each message.
-    pub const NARROW: Limits = Limits { leaf_bytes: 64 << 10, buffer_bytes: 96 << 10, fanout: 16 };
+    pub const WIDE: Limits = Limits { leaf_bytes: 64 << 10, buffer_bytes: 256 << 10, fanout: 64, runs: 0 };
+    /// For media on which bytes count and places do not: what arrives in a buffer becomes a run, and nothing else is written anew. Each
+    /// child gets 16 KiB at a flush, and a lookup reads the runs whose filters have its key.
+    pub const NARROW: Limits = Limits { leaf_bytes: 64 << 10, buffer_bytes: 256 << 10, fanout: 16, runs: 12 };
 }
 
 /// Tallest tree: with two children per node it would hold 2^24 leaves.
 const HEIGHT_MAX: u8 = 24;
 const MAGIC: [u8; 4] = *b"ASHN";
 const VERSION: u16 = 1;
+/// Of runs, and of nodes that have some.
+const VERSION_OF_RUNS: u16 = 2;
+/// Most runs that a decoder accepts of a node, above any limit in use.
+const RUNS_MAX: u32 = 64;
 /// Largest body that a decoder accepts, far above any limit in use: a bound on allocation by damaged input.
 const RAW_LEN_MAX: usize = 64 << 20;
 
@@ -113,7 +121,10 @@ struct Header {
     children: U32,
     ranges: U32,
     entries: U32,
-    reserved: [u8; 20],
+    runs: U32,
+    /// 1: a run.
+    kind: u8,
+    reserved: [u8; 15],
 }
 const HEADER_LEN: usize = size_of::<Header>();
 const _: () = assert!(HEADER_LEN == 64);
@@ -135,6 +146,23 @@ pub(crate) struct Child {
     /// Smallest key that belongs to it (the first child also takes all smaller keys of the node's range).
     pub(crate) low: Key,
     pub(crate) ptr: NodePtr,
+}
+
+/// A part of an interior node's buffer that is stored by itself: messages as in the buffer, all newer than those of the runs behind it,
+/// and older than what the node itself holds. Its image is a node of the level below, without children.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) ptr: NodePtr,
+    /// Which keys it may have, see [`filter`]; empty: any.
+    pub(crate) filter: Bytes,
+    /// [`quick_sum`] of the filter, which every lookup compares.
+    sum: u32,
+}
+
+impl Run {
+    pub(crate) fn new(ptr: NodePtr, filter: Bytes) -> Run {
+        Run { ptr, sum: quick_sum(&filter), filter }
+    }
 }
 
 /// A sum that changes with any one bit, and that is made in a fraction of a CRC's time: a lookup takes it of a kilobyte. It is for
@@ -185,6 +213,9 @@ pub struct Node {
     pub(crate) children: Vec<Child>,
     /// The first bytes of each child's lowest key, as a number, to be searched without looking at the keys.
     child_heads: Vec<u64>,
+    /// The rest of its buffer, the newest first.
+    pub(crate) runs: Vec<Run>,
+    is_run: bool,
     pub(crate) deleted: RangeSet,
 }
 
@@ -194,9 +225,23 @@ pub(crate) struct Draft<'a> {
     pub(crate) level: u8,
     pub(crate) birth: u64,
     pub(crate) low: &'a [u8],
+    pub(crate) body: Body<'a>,
+}
+
+/// What a node holds.
+#[derive(Clone, Copy)]
+pub(crate) struct Body<'a> {
     pub(crate) children: &'a [Child],
+    pub(crate) runs: &'a [Run],
+    pub(crate) is_run: bool,
     pub(crate) deleted: &'a RangeSet,
     pub(crate) entries: &'a [(Key, Message)],
+}
+
+impl Default for Body<'_> {
+    fn default() -> Self {
+        Body { children: &[], runs: &[], is_run: false, deleted: &NO_KEYS, entries: &[] }
+    }
 }
 
 const CHANGED: &str = "an index node changed in memory: the memory of this machine is bad";
@@ -214,18 +259,24 @@ fn put_key(body: &mut BytesMut, key: &[u8]) {
 impl Draft<'_> {
     /// The node's bytes for the medium and the node itself.
     pub(crate) fn encode(&self) -> Result<(Bytes, Node)> {
-        let entries_len: usize = self.entries.iter().map(|(key, message)| entry_len(key, message)).sum();
-        let mut body = BytesMut::with_capacity(entries_len + self.children.len() * (POINTER_LEN + 26) + 64);
+        let entries_len: usize = self.body.entries.iter().map(|(key, message)| entry_len(key, message)).sum();
+        let runs_len: usize = self.body.runs.iter().map(|run| POINTER_LEN + 4 + run.filter.len()).sum();
+        let mut body = BytesMut::with_capacity(entries_len + runs_len + self.body.children.len() * (POINTER_LEN + 26) + 64);
         put_key(&mut body, self.low);
-        for child in self.children {
+        for child in self.body.children {
             put_key(&mut body, &child.low);
             body.put_slice(&child.ptr.encode());
         }
-        for (low, high) in self.deleted.iter() {
+        for run in self.body.runs {
+            body.put_slice(&run.ptr.encode());
+            body.put_u32_le(run.filter.len() as u32);
+            body.put_slice(&run.filter);
+        }
+        for (low, high) in self.body.deleted.iter() {
             put_key(&mut body, low);
             put_key(&mut body, high);
         }
-        for (key, message) in self.entries {
+        for (key, message) in self.body.entries {
             let (tag, value): (u8, &[u8]) = match message {
                 Message::Put(value) => (TAG_PUT, value),
                 Message::Delete => (TAG_DELETE, &[]),
@@ -250,17 +301,19 @@ impl Draft<'_> {
     fn image(&self, body: Bytes, compression: u8, stored: &[u8]) -> Result<(Bytes, Node)> {
         let header = Header {
             magic: MAGIC,
-            version: VERSION.into(),
+            version: if self.body.is_run || !self.body.runs.is_empty() { VERSION_OF_RUNS.into() } else { VERSION.into() },
             level: self.level,
             compression,
             tree: self.tree.into(),
             birth: self.birth.into(),
             raw_len: (body.len() as u32).into(),
             stored_len: (stored.len() as u32).into(),
-            children: (self.children.len() as u32).into(),
-            ranges: (self.deleted.len() as u32).into(),
-            entries: (self.entries.len() as u32).into(),
-            reserved: [0; 20],
+            children: (self.body.children.len() as u32).into(),
+            ranges: (self.body.deleted.len() as u32).into(),
+            entries: (self.body.entries.len() as u32).into(),
+            runs: (self.body.runs.len() as u32).into(),
+            kind: self.body.is_run.into(),
+            reserved: [0; 15],
         };
         let mut image = BytesMut::with_capacity(HEADER_LEN + stored.len());
         image.put_slice(header.as_bytes());
@@ -346,8 +399,9 @@ impl Node {
         if header.magic != MAGIC {
             return Err(Error::corrupt("what should be an index node does not begin like one"));
         }
-        if header.version.get() != VERSION {
-            let message = format!("index node of version {}; this build reads {VERSION}", header.version.get());
+        if !(VERSION..=VERSION_OF_RUNS).contains(&header.version.get()) {
+            let version = header.version.get();
+            let message = format!("index node of version {version}; this build reads up to {VERSION_OF_RUNS}");
             return Err(Error::new(ashlar_block::Kind::Unsupported, message));
         }
         let raw_len = header.raw_len.get() as usize;
@@ -376,6 +430,19 @@ impl Node {
         for _ in 0..header.children.get() {
             let low = Key::from_slice(reader.key()?);
             children.push(Child { low, ptr: NodePtr::decode(reader.take(POINTER_LEN)?)? });
+        }
+        let has_runs = header.version.get() == VERSION_OF_RUNS;
+        let (is_run, run_count) = if has_runs { (header.kind == 1, header.runs.get()) } else { (false, 0) };
+        if run_count > RUNS_MAX {
+            return Err(Error::corrupt(format!("an index node claims {run_count} runs")));
+        }
+        let mut runs = Vec::new();
+        for _ in 0..run_count {
+            let ptr = NodePtr::decode(reader.take(POINTER_LEN)?)?;
+            let len = reader.number::<4>()? as usize;
+            let at = reader.at;
+            reader.take(len)?;
+            runs.push(Run::new(ptr, body.slice(at..at + len)));
         }
         let mut deleted = RangeSet::default();
         for _ in 0..header.ranges.get() {
@@ -410,8 +477,12 @@ impl Node {
         if level > HEIGHT_MAX {
             return Err(Error::corrupt("the index is taller than it can be"));
         }
-        if (level == 0) != children.is_empty() || children.windows(2).any(|pair| pair[0].low >= pair[1].low) {
+        let may_have_children = level > 0 && !is_run;
+        if may_have_children == children.is_empty() || children.windows(2).any(|pair| pair[0].low >= pair[1].low) {
             return Err(Error::corrupt("an index node has children where it should not, or out of order"));
+        }
+        if !may_have_children && !runs.is_empty() {
+            return Err(Error::corrupt("an index node has runs where it should not"));
         }
         let mut node = Node {
             tree: header.tree.get(),
@@ -426,6 +497,8 @@ impl Node {
             span: (0, 0),
             child_heads: children.iter().map(|child| head(&child.low)).collect(),
             children,
+            runs,
+            is_run,
             deleted,
         };
         for index in 0..node.len() {
@@ -454,6 +527,13 @@ impl Node {
                 return Err(refuse());
             }
         }
+        for run in &self.runs {
+            if reader.take(POINTER_LEN)? != run.ptr.encode() {
+                return Err(refuse());
+            }
+            let len = reader.number::<4>()? as usize;
+            reader.take(len)?;
+        }
         Ok(())
     }
 
@@ -464,8 +544,9 @@ impl Node {
         body.get_mut((bit / 8) as usize).into_iter().for_each(|byte| *byte ^= 1 << (bit % 8));
         let (entries, children, child_heads) = (self.entries.clone(), self.children.clone(), self.child_heads.clone());
         let (low, prefix, deleted) = (self.low.clone(), self.prefix.clone(), self.deleted.clone());
+        let runs = self.runs.clone();
         (
-            Node { low, body: body.freeze(), entries, prefix, children, child_heads, deleted, ..*self },
+            Node { low, body: body.freeze(), entries, prefix, children, child_heads, runs, deleted, ..*self },
             format!("byte {}", bit / 8),
         )
     }
@@ -483,9 +564,18 @@ impl Node {
         Some((node, format!("byte {at} of the pointer to child {index}")))
     }
 
-    /// Bytes of the body: how full the node is.
+    /// Bytes of the body and of its runs: how full the node is.
     pub fn raw_len(&self) -> usize {
-        self.body.len()
+        self.body.len() + self.runs.iter().map(|run| run.ptr.raw_len as usize).sum::<usize>()
+    }
+    /// Bytes of messages in its buffer, about.
+    pub(crate) fn pending_len(&self) -> usize {
+        let own = self.entries.first().map_or(0, |first| self.entries_end - first.at as usize);
+        own + self.runs.iter().map(|run| run.ptr.raw_len as usize).sum::<usize>()
+    }
+    /// Whether it is a part of another node's buffer and no node by itself.
+    pub fn is_run(&self) -> bool {
+        self.is_run
     }
     /// Tree that the node belongs to.
     pub fn tree(&self) -> u64 {
@@ -517,7 +607,21 @@ impl Node {
         }
         Ok(())
     }
-    /// Level of its children.
+    /// As [`Node::check_place`], and refuses a run, which is no node.
+    pub(crate) fn check_node(&self, level: Option<u8>, low: &[u8], high: Option<&[u8]>) -> Result<()> {
+        if self.is_run {
+            return Err(Error::corrupt("an index node should be here, and it is a run of a buffer"));
+        }
+        self.check_place(level, low, high)
+    }
+    /// Refuses what is no run of a node of this level.
+    pub(crate) fn check_run(&self, level: u8) -> Result<()> {
+        if !self.is_run || self.level + 1 != level {
+            return Err(Error::corrupt("a run of a buffer should be here, and it is something else"));
+        }
+        Ok(())
+    }
+    /// Level of its children, and of its runs.
     pub fn level_below(&self) -> Option<u8> {
         Some(self.level.saturating_sub(1))
     }
@@ -527,18 +631,33 @@ impl Node {
             self.entries.len() * size_of::<Entry>() + self.children.len() * (size_of::<Child>() + size_of::<u64>());
         self.body.len() + tables + size_of::<Node>()
     }
-    /// Pointers to its children.
-    pub fn child_pointers(&self) -> impl Iterator<Item = NodePtr> + '_ {
-        self.children.iter().map(|child| child.ptr)
+    /// Pointers to its children and runs.
+    pub fn pointers(&self) -> impl Iterator<Item = NodePtr> + '_ {
+        self.children.iter().map(|child| child.ptr).chain(self.runs.iter().map(|run| run.ptr))
+    }
+    /// Pointers to its children and runs with the range of keys of each, if the node's own range is `low..high`.
+    pub fn below(&self, low: &[u8], high: Option<&[u8]>) -> Vec<(NodePtr, Key, Option<Key>)> {
+        let mut below = self.child_ranges(low, high);
+        below.extend(self.runs.iter().map(|run| (run.ptr, Key::from_slice(low), high.map(Key::from_slice))));
+        below
     }
     /// Pointers to its children with the range of keys of each, if the node's own range is `low..high`.
-    pub fn child_ranges(&self, low: &[u8], high: Option<&[u8]>) -> Vec<(NodePtr, Key, Option<Key>)> {
+    pub(crate) fn child_ranges(&self, low: &[u8], high: Option<&[u8]>) -> Vec<(NodePtr, Key, Option<Key>)> {
         let range = |index: usize| {
             let start = if index == 0 { Key::from_slice(low) } else { self.children[index].low.clone() };
             let next = self.children.get(index + 1).map(|next| next.low.clone());
             (self.children[index].ptr, start, next.or_else(|| high.map(Key::from_slice)))
         };
         (0..self.children.len()).map(range).collect()
+    }
+
+    /// The runs that may have something for `key`, the newest first. An error: memory has changed what was looked at.
+    pub(crate) fn runs_for<'a>(&'a self, key: &[u8]) -> Result<impl Iterator<Item = NodePtr> + use<'a>> {
+        let sought = if self.runs.is_empty() { 0 } else { filter::hash(key) };
+        if self.runs.iter().any(|run| quick_sum(&run.filter) != run.sum) {
+            return Err(Error::corrupt(CHANGED));
+        }
+        Ok(self.runs.iter().filter(move |run| filter::may_have(&run.filter, sought)).map(|run| run.ptr))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -613,6 +732,10 @@ impl Node {
     pub(crate) fn find(&self, key: &[u8]) -> Result<Option<Message>> {
         let (index, found) = self.search(key)?;
         Ok(found.then(|| self.message(index)))
+    }
+    /// The child to which `key` belongs; none below a leaf.
+    pub(crate) fn child_of(&self, key: &[u8]) -> Option<NodePtr> {
+        self.children.get(self.child_for(key)).map(|child| child.ptr)
     }
     /// Index of the child to which `key` belongs.
     pub(crate) fn child_for(&self, key: &[u8]) -> usize {

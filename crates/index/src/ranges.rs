@@ -8,6 +8,9 @@ use std::ops::Bound;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeSet(BTreeMap<Key, Key>);
 
+/// No keys.
+pub(crate) static NO_KEYS: RangeSet = RangeSet(BTreeMap::new());
+
 impl RangeSet {
     /// Adds `low..high`.
     pub fn insert(&mut self, low: &[u8], high: &[u8]) {

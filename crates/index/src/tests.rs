@@ -150,9 +150,19 @@ async fn everything(
     }
 }
 
-async fn run(steps: Vec<Step>) {
+/// Tiny nodes, whose buffers are written with them.
+const WHOLE: Limits = Limits { leaf_bytes: 300, buffer_bytes: 400, fanout: 4, runs: 0 };
+
+/// Tiny nodes whose buffers have runs, in one case of two.
+fn limits() -> impl Strategy<Value = Limits> {
+    prop_oneof![
+        Just(WHOLE),
+        (400..2000usize, 1..7usize).prop_map(|(buffer_bytes, runs)| Limits { buffer_bytes, runs, ..WHOLE })
+    ]
+}
+
+async fn run(steps: Vec<Step>, limits: Limits) {
     let nodes = Nodes::default();
-    let limits = Limits { leaf_bytes: 300, buffer_bytes: 400, fanout: 4 };
     let tree = Tree::open(9, None, Arc::new(Slots));
     let mut model: BTreeMap<Key, BTreeMap<u8, u32>> = BTreeMap::new();
     let mut lost: Vec<u32> = Vec::new();
@@ -298,7 +308,7 @@ async fn reachable(nodes: &Nodes, root: Option<NodePtr>) -> usize {
     let bad = std::mem::take(&mut *nodes.bad.lock());
     while let Some(ptr) = next.pop() {
         count += 1;
-        next.extend(nodes.load(ptr).await.expect("reachable node").child_pointers());
+        next.extend(nodes.load(ptr).await.expect("reachable node").pointers());
     }
     *nodes.bad.lock() = bad;
     count
@@ -315,14 +325,14 @@ impl Nodes {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
-    fn the_tree_is_a_dictionary(steps in steps()) {
-        Sim::new(0, Schedule::Fifo).run(run(steps)).expect("no deadlock");
+    fn the_tree_is_a_dictionary(steps in steps(), limits in limits()) {
+        Sim::new(0, Schedule::Fifo).run(run(steps, limits)).expect("no deadlock");
     }
 
     /// Whatever cannot be read: changes go on, what can be read is right, and when all can be read again nothing is missing.
     #[test]
-    fn damage_takes_no_more_than_the_node(steps in steps_with_damage()) {
-        Sim::new(0, Schedule::Fifo).run(run(steps)).expect("no deadlock");
+    fn damage_takes_no_more_than_the_node(steps in steps_with_damage(), limits in limits()) {
+        Sim::new(0, Schedule::Fifo).run(run(steps, limits)).expect("no deadlock");
     }
 }
 
@@ -357,7 +367,7 @@ impl NodeStore for Warming<'_> {
 async fn grown(nodes: &Nodes, leaves: usize, fanout: usize) -> (Tree<Slots>, Arc<Node>) {
     let tree = Tree::open(1, None, Arc::new(Slots));
     let mut lost = Vec::new();
-    let limits = Limits { leaf_bytes: 200, buffer_bytes: 400, fanout };
+    let limits = Limits { leaf_bytes: 200, fanout, ..WHOLE };
     for key in 0..leaves as u16 * 10 {
         tree.apply(
             Key::from_slice(&key.to_be_bytes()),
@@ -379,7 +389,7 @@ fn a_scan_reads_ahead_and_a_lookup_does_not() {
         let nodes = Nodes::default();
         let (tree, root) = grown(&nodes, 40, 80).await;
         assert_eq!(root.level(), 1);
-        let leaves = root.child_pointers().count();
+        let leaves = root.pointers().count();
         assert!((20..80).contains(&leaves), "{leaves}");
         let store = Warming(&nodes, Mutex::default(), AtomicU64::new(0));
         let present = everything(&tree, &store, &[], None, 10).await.expect("pages");
@@ -462,7 +472,7 @@ fn below_a_range_delete_that_waits_far_above_nothing_is_read() {
             tree.delete_range(&low, &high, &mut Vec::new());
             tree.freeze();
             // The range delete stays in the root.
-            let limits = Limits { leaf_bytes: 200, buffer_bytes: 1 << 20, fanout: 4 };
+            let limits = Limits { leaf_bytes: 200, buffer_bytes: 1 << 20, ..WHOLE };
             let flushed = tree.flush(&nodes, limits, &Errands::default()).await.expect("flush");
             tree.install(flushed.root);
             left.retain(|(key, _)| *key < low || *key >= high);
@@ -513,7 +523,7 @@ impl NodeStore for Caching {
 fn what_ranges_need_is_read_ahead_level_by_level_and_nothing_else() {
     let test = async {
         let store = Caching::default();
-        let limits = Limits { leaf_bytes: 300, buffer_bytes: 400, fanout: 4 };
+        let limits = WHOLE;
         let tree = Tree::open(9, None, Arc::new(Slots));
         let mut lost = Vec::new();
         for number in 0..2000u16 {

@@ -2,7 +2,7 @@
 
 use crate::flush::{Errands, Flushed, flush};
 use crate::memtable::Verdict;
-use crate::node::{Child, Node, entry_len};
+use crate::node::{Child, Node, Run, entry_len};
 use crate::{Key, Limits, Memtable, Message, NodePtr, RangeSet, Semantics};
 use ashlar_block::Result;
 use bytes::Bytes;
@@ -147,12 +147,19 @@ impl<S: Semantics> Tree<S> {
         let mut level = None;
         while let Some(ptr) = next {
             let node = store.cached(&ptr)?;
-            node.check_place(level, &[], None).ok()?;
+            node.check_node(level, &[], None).ok()?;
             level = node.level_below();
-            match look_in_node(&node, key, &mut open).ok()? {
-                Step::Closed(message) => return Some(self.compose(key, message, open)),
-                Step::Below(ptr) => next = Some(ptr),
+            if let Some(closed) = look_in_buffer(&node, key, &mut open).ok()? {
+                return Some(self.compose(key, closed, open));
             }
+            for ptr in node.runs_for(key).ok()? {
+                let run = store.cached(&ptr)?;
+                run.check_run(node.level()).ok()?;
+                if let Some(closed) = look_in_buffer(&run, key, &mut open).ok()? {
+                    return Some(self.compose(key, closed, open));
+                }
+            }
+            next = node.child_of(key);
         }
         Some(self.compose(key, Message::Delete, open))
     }
@@ -171,20 +178,24 @@ impl<S: Semantics> Tree<S> {
             }
             view.root
         };
-        let mut open = Vec::new();
-        while let Some(ptr) = next {
-            let step = look_in_node(&*store.cached(&ptr)?, key, &mut open).ok()?;
+        let mut see = |buffer: &Node| {
+            let mut open = Vec::new();
+            let closed = look_in_buffer(buffer, key, &mut open).ok()?;
             // A patch may lie on top of a range delete of its own node.
-            if open.pop().is_some_and(|patch| take(patch.payload())) {
+            let mut seen = open.iter().chain(&closed);
+            Some(seen.any(|message| take(message.payload())) || closed.is_some())
+        };
+        while let Some(ptr) = next {
+            let node = store.cached(&ptr)?;
+            if see(&node)? {
                 return Some(());
             }
-            match step {
-                Step::Closed(message) => {
-                    take(message.payload());
+            for ptr in node.runs_for(key).ok()? {
+                if see(&*store.cached(&ptr)?)? {
                     return Some(());
                 }
-                Step::Below(ptr) => next = Some(ptr),
             }
+            next = node.child_of(key);
         }
         Some(())
     }
@@ -252,22 +263,39 @@ fn look_in_memory(view: &View, key: &[u8], open: &mut Vec<Message>) -> Result<Op
     Ok(None)
 }
 
-enum Step {
-    Closed(Message),
-    Below(NodePtr),
-}
-
-/// What a node says about a key. An error, before anything is pushed: memory has changed what was looked at.
-fn look_in_node(node: &Node, key: &[u8], open: &mut Vec<Message>) -> Result<Step> {
+/// What a node itself or a run says about a key: `Some` if nothing below matters. An error, before anything is pushed: memory has
+/// changed what was looked at.
+fn look_in_buffer(node: &Node, key: &[u8], open: &mut Vec<Message>) -> Result<Option<Message>> {
+    let is_leaf = node.level() == 0 && !node.is_run();
     match node.find(key)? {
-        Some(message) if message.is_open() && node.level() > 0 => open.push(message),
-        Some(message) => return Ok(Step::Closed(message)),
+        Some(message) if message.is_open() && !is_leaf => open.push(message),
+        Some(message) => return Ok(Some(message)),
         None => {}
     }
-    if node.level() == 0 || (!node.deleted.is_empty() && node.deleted.contains(key)) {
-        return Ok(Step::Closed(Message::Delete));
+    let ends = is_leaf || (!node.deleted.is_empty() && node.deleted.contains(key));
+    Ok(ends.then_some(Message::Delete))
+}
+
+/// A node or a run, from memory if it is there.
+async fn load(store: &impl NodeStore, ptr: NodePtr) -> Result<Arc<Node>> {
+    match store.cached(&ptr) {
+        Some(node) => Ok(node),
+        None => store.load(ptr).await,
     }
-    Ok(Step::Below(node.children[node.child_for(key)].ptr))
+}
+
+/// As [`look_in_buffer`]. What memory has changed, the medium has right.
+async fn look_in_stored(
+    store: &impl NodeStore,
+    ptr: NodePtr,
+    node: &Node,
+    key: &[u8],
+    open: &mut Vec<Message>,
+) -> Result<Option<Message>> {
+    match look_in_buffer(node, key, open) {
+        Err(_) => look_in_buffer(&*store.load(ptr).await?, key, open),
+        looked => looked,
+    }
 }
 
 async fn look_below(
@@ -278,21 +306,24 @@ async fn look_below(
 ) -> Result<Message> {
     let (mut next, mut level) = (root, None);
     while let Some(ptr) = next {
-        let node = match store.cached(&ptr) {
-            Some(node) => node,
-            None => store.load(ptr).await?,
-        };
-        node.check_place(level, &[], None)?;
+        let node = load(store, ptr).await?;
+        node.check_node(level, &[], None)?;
         level = node.level_below();
-        let step = match look_in_node(&node, key, open) {
-            Ok(step) => step,
-            // The medium has it right.
-            Err(_) => look_in_node(&*store.load(ptr).await?, key, open)?,
-        };
-        match step {
-            Step::Closed(message) => return Ok(message),
-            Step::Below(ptr) => next = Some(ptr),
+        if let Some(closed) = look_in_stored(store, ptr, &node, key, open).await? {
+            return Ok(closed);
         }
+        let runs = match node.runs_for(key) {
+            Ok(runs) => runs.collect(),
+            Err(_) => store.load(ptr).await?.runs_for(key)?.collect::<Vec<_>>(),
+        };
+        for ptr in runs {
+            let run = load(store, ptr).await?;
+            run.check_run(node.level())?;
+            if let Some(closed) = look_in_stored(store, ptr, &run, key, open).await? {
+                return Ok(closed);
+            }
+        }
+        next = node.child_of(key);
     }
     Ok(Message::Delete)
 }
@@ -326,9 +357,15 @@ impl View {
                 break; // a leaf at the root
             }
             found.nodes += 1;
-            found.ranges += node.deleted.len() as u64;
-            found.messages += node.len() as u64;
-            found.pending += node.messages().map(|(key, message)| entry_len(key, &message) as u64).sum::<u64>();
+            let mut buffer = vec![node.clone()];
+            for run in &node.runs {
+                buffer.extend(load(store, run.ptr).await.ok());
+            }
+            for part in buffer {
+                found.ranges += part.deleted.len() as u64;
+                found.messages += part.len() as u64;
+                found.pending += part.messages().map(|(key, message)| entry_len(key, &message) as u64).sum::<u64>();
+            }
             if node.level() > 1 {
                 next.extend(node.children.iter().map(|child| child.ptr));
             }
@@ -359,32 +396,40 @@ impl View {
     ) -> Result<Page> {
         // Find the leaf that holds `low`; the page ends where that leaf ends.
         let mut path: Vec<(NodePtr, Arc<Node>)> = Vec::new();
+        let mut above: Option<Arc<Node>> = None;
         let mut bound: Option<Key> = high.map(Key::from_slice);
         let (mut next, mut level) = (self.root, None);
         while let Some(ptr) = next.take() {
-            let node = match store.cached(&ptr) {
-                Some(node) => node,
-                None => store.load(ptr).await?,
-            };
-            node.check_place(level, &[], None)?;
+            let node = load(store, ptr).await?;
+            node.check_node(level, &[], None)?;
             level = node.level_below();
+            path.push((ptr, node.clone()));
+            let absent = node.runs.iter().map(|run| run.ptr).filter(|ptr| store.cached(ptr).is_none());
+            let absent: Vec<NodePtr> = absent.collect();
+            if absent.len() > 1 {
+                store.load_ahead(&absent).await;
+            }
+            for Run { ptr, .. } in &node.runs {
+                let run = load(store, *ptr).await?;
+                run.check_run(node.level())?;
+                path.push((*ptr, run));
+            }
             if node.level() > 0 {
                 let index = node.child_for(low);
                 if let Some(sibling) = node.children.get(index + 1) {
                     lower(&mut bound, &sibling.low);
                 }
                 // Below a range delete, which may wait far above, nothing is left to be shown, readable or not.
-                let covers = |node: &Node| node.deleted.covers(low, bound.as_deref());
-                let deleted = covers(&node) || path.iter().any(|(_, above)| covers(above));
+                let deleted = path.iter().any(|(_, above)| above.deleted.covers(low, bound.as_deref()));
                 next = (!deleted).then_some(node.children[index].ptr);
                 if !deleted {
-                    let ahead = ahead(store, path.last().map(|(_, above)| &**above), &node, low, high);
+                    let ahead = ahead(store, above.as_deref(), &node, low, high);
                     if ahead.len() > 1 {
                         store.load_ahead(&ahead).await;
                     }
                 }
             }
-            path.push((ptr, node));
+            above = Some(node);
         }
         // From the oldest layer to the newest; each may shorten the page.
         let mut merged: BTreeMap<Key, Message> = BTreeMap::new();
@@ -444,7 +489,7 @@ impl View {
                     continue;
                 }
                 height = Some(node.level());
-                below.extend(node.child_ranges(low, high.as_deref()).into_iter().filter(|(_, low, high)| {
+                below.extend(node.below(low, high.as_deref()).into_iter().filter(|(_, low, high)| {
                     // The first range that ends behind where the child begins must begin before the child ends.
                     let range = ranges.get(ranges.partition_point(|(_, end)| end <= low));
                     range.is_some_and(|(begin, _)| high.as_ref().is_none_or(|high| begin < high))

@@ -136,7 +136,7 @@ impl Pool {
                 let node = self.load(ptr).await?;
                 let part = Part::Node { catalog: tree == CATALOG, holds: holds(&node, tree) };
                 if referred.insert((ptr.uid, ptr.offset), (u64::from(ptr.len), part)).is_none() {
-                    pending.extend(node.child_pointers());
+                    pending.extend(node.pointers());
                 }
             }
         }
@@ -204,7 +204,7 @@ impl Pool {
 }
 
 fn holds(node: &Node, tree: u64) -> Holds {
-    if node.level() > 0 {
+    if node.level() > 0 || node.is_run() {
         return Holds::Nodes;
     }
     if tree == CATALOG {

@@ -150,7 +150,7 @@ impl Pool {
             };
             checked.nodes += 1;
             checked.bytes += Size(u64::from(ptr.len));
-            let children = node.child_ranges(&low, high.as_deref()).into_iter();
+            let children = node.below(&low, high.as_deref()).into_iter();
             pending.extend(children.map(|(ptr, low, high)| (ptr, node.level_below(), low, high)));
             let mut runs: Vec<Run> = Vec::new();
             for (key, message) in node.messages() {
@@ -201,7 +201,7 @@ impl Pool {
                     continue;
                 }
             };
-            let children = node.child_ranges(&low, high.as_deref()).into_iter();
+            let children = node.below(&low, high.as_deref()).into_iter();
             pending.extend(children.map(|(ptr, low, high)| (ptr, node.level_below(), low, high)));
             for (key, message) in node.messages() {
                 let runs = runs_of(key, &message)?;

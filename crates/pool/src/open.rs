@@ -227,12 +227,12 @@ impl Pool {
             match node.level() {
                 0 => {}
                 1 => {
-                    for child in node.child_pointers() {
+                    for child in node.pointers() {
                         shared.space.adopt(child.uid, 0, i64::from(child.len))?;
                     }
                 }
                 _ => {
-                    let children = node.child_ranges(&low, high.as_deref()).into_iter();
+                    let children = node.below(&low, high.as_deref()).into_iter();
                     pending.extend(children.map(|(ptr, low, high)| (ptr, node.level_below(), low, high)));
                 }
             }

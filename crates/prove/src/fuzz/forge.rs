@@ -164,7 +164,7 @@ impl Image {
             self.nodes.push(reached);
             let node = Node::decode(&self.node(reached.ptr)).expect("not forged yet");
             let child = |ptr| Reached { ptr, parent: Some(index) };
-            pending.extend(node.child_pointers().map(child));
+            pending.extend(node.pointers().map(child));
             for (key, message) in node.messages().filter(|_| node.tree() == 0) {
                 if let (Some(_), ashlar_index::Message::Put(value)) = (VolumeRecord::id(key), message) {
                     pending.extend(VolumeRecord::decode(&value).expect("not forged yet").root.map(child));
