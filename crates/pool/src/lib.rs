@@ -46,7 +46,7 @@ mod volumes;
 
 pub use ahead::Wanted;
 pub use anatomy::{Holds, Part, Region};
-pub use ashlar_index::Buffers;
+pub use ashlar_index::{Buffers, Limits};
 pub use check::{Checked, Damage, Damaged};
 pub use commit::{OPERATIONS_BYTES_MAX, Txn, TxnData};
 pub use costs::Costs;
@@ -65,7 +65,7 @@ use crate::space::{Layout, Space, Usage};
 use crate::stream::StreamState;
 use ashlar_block::{Error, Kind, Result};
 use ashlar_env::Env;
-use ashlar_index::{Limits, Node, Tree};
+use ashlar_index::{Node, Tree};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};

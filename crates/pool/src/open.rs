@@ -54,6 +54,8 @@ pub struct Config {
     /// What the devices are made of; `None`: what they say, and a disk if they do not say it or are not alike. It decides how
     /// wide the index is, and may be another one each time.
     pub medium: Option<Medium>,
+    /// How large nodes of the index become; `None`: as suits the medium. For explorations, whose few keys would all lie in one leaf.
+    pub nodes: Option<Limits>,
     /// A rule to break, for explorations that must notice.
     pub without: Option<Rule>,
     /// Take what devices give for extents and index nodes without looking at its checksum: for explorations that must
@@ -73,6 +75,7 @@ impl Default for Config {
             compression: Compression::default(),
             cut_log: false,
             medium: None,
+            nodes: None,
             without: None,
             unverified: false,
             scrub: true,
@@ -141,10 +144,10 @@ impl Pool {
     /// Opens a pool: reads the newest superblock and replays the log behind it. The devices may come in any order.
     pub async fn open(env: &Env, devices: Vec<Device>, config: Config) -> Result<Pool> {
         let (superblock, devices) = assemble(devices).await?;
-        let limits = match config.medium.or_else(|| medium_of(&devices)) {
+        let limits = config.nodes.unwrap_or_else(|| match config.medium.or_else(|| medium_of(&devices)) {
             Some(Medium::Flash) => Limits::NARROW,
             Some(Medium::Disk) | None => Limits::WIDE,
-        };
+        });
         let layout = Layout::new(superblock.segment);
         for (device, record) in devices.into_iter().zip(&superblock.devices) {
             layout.add(device, *record)?;

@@ -9,7 +9,7 @@ use ashlar_block::{Device, Kind};
 use ashlar_devices::{Power, PowerCut, Tearing};
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
-use ashlar_pool::{Config, Creation, Pool, Rule, Txn, Volume, VolumeKind};
+use ashlar_pool::{Config, Creation, Limits, Pool, Rule, Txn, Volume, VolumeKind};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes as Size, Lba};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -30,6 +30,12 @@ const CAPACITY_MORE: Blocks = Blocks(14 * 256 + 300);
 const DEVICES_MAX: usize = 3;
 const SNAPSHOTS_MAX: usize = 3;
 const READERS: usize = 3;
+
+/// Nodes so small that the index of so few keys has interior ones: with runs in their buffers, and without.
+const SMALL_NODES: [Limits; 2] = [
+    Limits { leaf_bytes: 1 << 10, buffer_bytes: 4 << 10, fanout: 4, runs: 4 },
+    Limits { leaf_bytes: 1 << 10, buffer_bytes: 2 << 10, fanout: 4, runs: 0 },
+];
 
 /// How to explore.
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +104,7 @@ pub(crate) trait Ground: Sync {
 
 /// Explores one history.
 pub fn explore(seed: u64, options: Options) -> Result<Outcome, Failure> {
-    let (outcome, trace) = run_history(seed, move |env| history(env, options))?;
+    let (outcome, trace) = run_history(seed, move |env| history(env, seed, options))?;
     Ok(Outcome { trace, ..outcome })
 }
 
@@ -140,19 +146,24 @@ pub(crate) fn config(without: Option<Rule>) -> Config {
     Config { memory: Size(2 << 20), log_bytes: Size(1 << 20), without, ..Config::default() }
 }
 
-async fn history(env: Env, options: Options) -> Found<Outcome> {
-    let config = config(options.without);
+/// Size of index nodes in a life: as usual with even seeds; with odd ones small, one life with runs, and one without.
+pub(crate) fn nodes(seed: u64, life: u64) -> Option<Limits> {
+    (seed % 2 == 1).then(|| SMALL_NODES[(life % 2) as usize])
+}
+
+async fn history(env: Env, seed: u64, options: Options) -> Found<Outcome> {
+    let config = |life| Config { nodes: nodes(seed, life), ..config(options.without) };
     let text = |error: ashlar_block::Error| error.to_string();
     let mut media = vec![Arc::new(medium(CAPACITY, &env))];
     let devices = |media: &[Arc<PowerCut>]| media.iter().map(|medium| medium.clone() as Device).collect::<Vec<_>>();
     Pool::create(&env, &devices(&media), CREATION).await.map_err(text)?;
-    let pool = Pool::open(&env, devices(&media), config).await.map_err(text)?;
+    let pool = Pool::open(&env, devices(&media), config(0)).await.map_err(text)?;
     pool.create_volume("v").await.map_err(text)?;
     pool.close().await.map_err(text)?;
     let mut world = World::default();
     let mut outcome = Outcome::default();
     for life in 0..options.lives {
-        let pool = Pool::open(&env, devices(&media), config).await.map_err(text)?;
+        let pool = Pool::open(&env, devices(&media), config(life)).await.map_err(text)?;
         let volume = pool.volume("v").ok_or("the volume is gone")?;
         verify(&pool, &world).await.map_err(|error| format!("life {life}, after a clean start: {error}"))?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -179,7 +190,7 @@ async fn history(env: Env, options: Options) -> Found<Outcome> {
         let power = Power::default();
         let survivors = media.iter().map(|medium| medium.after_cut(Tearing::ALL, env.clone()).on(&power));
         media = survivors.map(Arc::new).collect();
-        let pool = Pool::open(&env, devices(&media), config).await;
+        let pool = Pool::open(&env, devices(&media), config(life)).await;
         let pool = pool.map_err(|error| format!("life {life}, after the cut: {error}"))?;
         world = survivor(&pool, &states, durable).await.map_err(|error| format!("life {life}: {error}"))?;
         let checked = pool.check(|_, _| {}).await.map_err(text)?;

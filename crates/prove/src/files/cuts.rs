@@ -13,7 +13,7 @@ use super::history::{Found, Tally, examine, judge};
 use super::model::Model;
 use super::operation::{Op, Subject};
 use super::tested::{BetrSetting, FilesSetting, OWNER, Tested, text};
-use crate::pool::{Failure, run_history};
+use crate::pool::{Failure, nodes, run_history};
 use ashlar_betr::Betr;
 use ashlar_block::Device;
 use ashlar_devices::{PowerCut, Tearing};
@@ -71,8 +71,8 @@ pub struct FilesOutcome {
 /// Explores one history.
 pub fn explore_files(seed: u64, options: FilesOptions) -> Result<FilesOutcome, Failure> {
     let (outcome, trace) = match options.betr {
-        Some(setting) => run_history(seed, move |env| history::<Betr>(env, options, setting))?,
-        None => run_history(seed, move |env| history::<Files>(env, options, FilesSetting(options.hash_bits)))?,
+        Some(setting) => run_history(seed, move |env| history::<Betr>(env, seed, options, setting))?,
+        None => run_history(seed, move |env| history::<Files>(env, seed, options, FilesSetting(options.hash_bits)))?,
     };
     Ok(FilesOutcome { trace, ..outcome })
 }
@@ -129,8 +129,14 @@ pub(super) async fn check<F: Tested>(pool: &Pool, files: &F) -> Found<()> {
     Ok(())
 }
 
-async fn history<F: Tested>(env: Env, options: FilesOptions, setting: F::Setting) -> Found<FilesOutcome> {
+async fn history<F: Tested>(
+    env: Env,
+    seed: u64,
+    options: FilesOptions,
+    setting: F::Setting,
+) -> Found<FilesOutcome> {
     let mut house = House::<F>::build(&env, Size(2 << 20), setting, options.without).await?;
+    house.config.nodes = nodes(seed, 0);
     let mut model = Model::new(CALLER.uid, CALLER.gid);
     let mut generator = Generator::new(env.random(), CALLER);
     let (mut tally, mut cuts) = (Tally::default(), 0);
