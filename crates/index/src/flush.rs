@@ -371,13 +371,7 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
     }
 
     /// What arrives, what the node itself holds, and the runs of the approach become one run.
-    async fn append_run(
-        &mut self,
-        ptr: NodePtr,
-        approach: &Approach,
-        low: &[u8],
-        batch: Batch,
-    ) -> Result<Vec<Child>> {
+    async fn append_run(&mut self, ptr: NodePtr, approach: &Approach, low: &[u8], batch: Batch) -> Result<Vec<Child>> {
         let node = &approach.node;
         let batch = self.merge_all(approach, batch);
         let taken = approach.runs.len();
@@ -774,20 +768,19 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         older: &[Run],
         pending: Batch,
     ) -> Result<NodePtr> {
-        let mut runs = older.to_vec();
+        let becomes_run = self.limits.runs > 0 && pending.len() > self.limits.buffer_bytes / RUN_SHARE;
         let Batch { points, deleted } = pending;
-        if self.limits.runs > 0 && points.iter().map(|(key, message)| entry_len(key, message)).sum::<usize>() > self.limits.buffer_bytes / RUN_SHARE {
-            let body = Body { is_run: true, deleted: &deleted, entries: &points, ..Body::default() };
-            let ptr = self.write(level - 1, low, body).await?;
-            // What a range delete covers, a filter of keys cannot say.
-            let filter = match deleted.is_empty() {
-                true => filter::of(points.iter().map(|(key, _)| key.as_slice())),
-                false => Bytes::new(),
-            };
-            runs.insert(0, Run::new(ptr, filter));
-            return self.write(level, low, Body { children, runs: &runs, ..Body::default() }).await;
+        if !becomes_run {
+            let body = Body { children, runs: older, deleted: &deleted, entries: &points, is_run: false };
+            return self.write(level, low, body).await;
         }
-        self.write(level, low, Body { children, runs: &runs, deleted: &deleted, entries: &points, is_run: false }).await
+        let body = Body { is_run: true, deleted: &deleted, entries: &points, ..Body::default() };
+        let run = self.write(level - 1, low, body).await?;
+        // What a range delete covers, a filter of keys cannot say.
+        let keys = points.iter().map(|(key, _)| key.as_slice());
+        let filter = if deleted.is_empty() { filter::of(keys) } else { Bytes::new() };
+        let runs: Vec<Run> = std::iter::once(Run::new(run, filter)).chain(older.iter().cloned()).collect();
+        self.write(level, low, Body { children, runs: &runs, ..Body::default() }).await
     }
 
     async fn write(&mut self, level: u8, low: &[u8], body: Body<'_>) -> Result<NodePtr> {

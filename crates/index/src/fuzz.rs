@@ -49,16 +49,25 @@ fn parts() -> impl Strategy<Value = Parts> {
     let ranges = prop::collection::vec((key_bytes(), key_bytes()), 0..4);
     let entries = prop::collection::btree_map(key_bytes(), message(), 0..12);
     let runs = prop::collection::vec((pointer(), noise(20)), 0..4);
-    (1..24u8, any::<bool>(), children, runs, ranges, entries).prop_map(|(level, run, children, runs, ranges, entries)| {
-        let mut deleted = RangeSet::default();
-        ranges.iter().for_each(|(low, high)| deleted.insert(low, high));
-        let child = |(low, ptr): (Vec<u8>, NodePtr)| Child { low: Key::from_vec(low), ptr };
-        let children: Vec<Child> = children.into_iter().map(child).collect();
-        let runs: Vec<Run> = runs.into_iter().map(|(ptr, filter)| Run::new(ptr, filter.into())).collect();
-        let (is_run, level) = (children.is_empty() && run, if children.is_empty() && !run { 0 } else { level });
-        let runs = if children.is_empty() { Vec::new() } else { runs };
-        (level, children, runs, is_run, deleted, entries.into_iter().map(|(key, message)| (Key::from_vec(key), message)).collect())
-    })
+    (1..24u8, any::<bool>(), children, runs, ranges, entries).prop_map(
+        |(level, run, children, runs, ranges, entries)| {
+            let mut deleted = RangeSet::default();
+            ranges.iter().for_each(|(low, high)| deleted.insert(low, high));
+            let child = |(low, ptr): (Vec<u8>, NodePtr)| Child { low: Key::from_vec(low), ptr };
+            let children: Vec<Child> = children.into_iter().map(child).collect();
+            let runs: Vec<Run> = runs.into_iter().map(|(ptr, filter)| Run::new(ptr, filter.into())).collect();
+            let (is_run, level) = (children.is_empty() && run, if children.is_empty() && !run { 0 } else { level });
+            let runs = if children.is_empty() { Vec::new() } else { runs };
+            (
+                level,
+                children,
+                runs,
+                is_run,
+                deleted,
+                entries.into_iter().map(|(key, message)| (Key::from_vec(key), message)).collect(),
+            )
+        },
+    )
 }
 
 /// The image with its body as it is, so that edits reach the structure behind the compression.
@@ -92,7 +101,7 @@ fn interrogate(node: &Node) {
         assert!(node.position(key).expect("sound") <= node.len());
         node.find(key).expect("sound");
         node.deleted.contains(key);
-        assert!(node.child_of(key).is_some() == !node.children.is_empty());
+        assert_eq!(node.child_of(key).is_none(), node.children.is_empty());
         node.below(key, None);
         assert!(node.runs_for(key).expect("sound").count() <= node.runs.len());
     }

@@ -92,7 +92,7 @@ impl Limits {
     pub const WIDE: Limits = Limits { leaf_bytes: 64 << 10, buffer_bytes: 256 << 10, fanout: 64, runs: 0 };
     /// For media on which bytes count and places do not: what arrives in a buffer becomes a run, and nothing else is written anew. Each
     /// child gets 16 KiB at a flush, and a lookup reads the runs whose filters have its key.
-    pub const NARROW: Limits = Limits { leaf_bytes: 64 << 10, buffer_bytes: 256 << 10, fanout: 16, runs: 12 };
+    pub const NARROW: Limits = Limits { leaf_bytes: 32 << 10, buffer_bytes: 256 << 10, fanout: 16, runs: 12 };
 }
 
 /// Tallest tree: with two children per node it would hold 2^24 leaves.
@@ -261,7 +261,8 @@ impl Draft<'_> {
     pub(crate) fn encode(&self) -> Result<(Bytes, Node)> {
         let entries_len: usize = self.body.entries.iter().map(|(key, message)| entry_len(key, message)).sum();
         let runs_len: usize = self.body.runs.iter().map(|run| POINTER_LEN + 4 + run.filter.len()).sum();
-        let mut body = BytesMut::with_capacity(entries_len + runs_len + self.body.children.len() * (POINTER_LEN + 26) + 64);
+        let mut body =
+            BytesMut::with_capacity(entries_len + runs_len + self.body.children.len() * (POINTER_LEN + 26) + 64);
         put_key(&mut body, self.low);
         for child in self.body.children {
             put_key(&mut body, &child.low);
@@ -301,7 +302,11 @@ impl Draft<'_> {
     fn image(&self, body: Bytes, compression: u8, stored: &[u8]) -> Result<(Bytes, Node)> {
         let header = Header {
             magic: MAGIC,
-            version: if self.body.is_run || !self.body.runs.is_empty() { VERSION_OF_RUNS.into() } else { VERSION.into() },
+            version: if self.body.is_run || !self.body.runs.is_empty() {
+                VERSION_OF_RUNS.into()
+            } else {
+                VERSION.into()
+            },
             level: self.level,
             compression,
             tree: self.tree.into(),

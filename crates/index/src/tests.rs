@@ -18,6 +18,9 @@ struct Nodes {
     bad: Mutex<BTreeSet<u64>>,
     next: AtomicU64,
     births: AtomicU64,
+    /// Bytes that were appended and loaded.
+    appended: AtomicU64,
+    loaded: AtomicU64,
 }
 
 impl NodeStore for Nodes {
@@ -29,10 +32,12 @@ impl NodeStore for Nodes {
         if self.bad.lock().contains(&ptr.uid) {
             return Err(Error::corrupt("damaged on purpose"));
         }
+        self.loaded.fetch_add(image.len() as u64, Ordering::Relaxed);
         Ok(Arc::new(Node::decode(&image)?))
     }
     async fn append(&self, image: Bytes, node: Node) -> Result<NodePtr> {
         let uid = self.next.fetch_add(1, Ordering::Relaxed);
+        self.appended.fetch_add(image.len() as u64, Ordering::Relaxed);
         let raw_len = node.memory() as u32;
         let birth = self.birth();
         let ptr = NodePtr { uid, offset: 0, len: image.len() as u32, raw_len, crc: 0, birth };
@@ -559,4 +564,42 @@ fn what_ranges_need_is_read_ahead_level_by_level_and_nothing_else() {
         assert!(tree.get(&store, &key(100)).await.is_err());
     };
     Sim::new(0, Schedule::Fifo).run(test).expect("no deadlock");
+}
+
+#[test]
+fn runs_save_writing_and_filters_save_reading() {
+    // Bytes that random inserts append, and that lookups of them load.
+    let cost = |limits: Limits| {
+        let test = async move {
+            let store = Caching::default();
+            let tree = Tree::open(9, None, Arc::new(Slots));
+            let mut lost = Vec::new();
+            for number in 0..20_000u32 {
+                // Each number once, in an order without any.
+                let key = Key::from_slice(&(number.wrapping_mul(0x9e37_79b1)).to_be_bytes());
+                tree.apply(key, Message::Put(pack(&(0..20).map(|slot| (slot, number)).collect())), &mut lost);
+                if number % 400 == 399 {
+                    tree.freeze();
+                    let flushed = tree.flush(&store, limits, &Errands::default()).await.expect("flushed");
+                    flushed.replaced.iter().for_each(|ptr| _ = store.nodes.images.lock().remove(&ptr.uid));
+                    tree.install(flushed.root);
+                    store.cache.lock().clear();
+                }
+            }
+            let written = store.nodes.appended.load(Ordering::Relaxed);
+            let before = store.nodes.loaded.load(Ordering::Relaxed);
+            for number in (0..20_000u32).step_by(37) {
+                store.cache.lock().clear();
+                let key = number.wrapping_mul(0x9e37_79b1).to_be_bytes();
+                let value = tree.get(&store, &key).await.expect("readable").expect("there");
+                assert_eq!(slots(&value)[&7], number);
+            }
+            (written, store.nodes.loaded.load(Ordering::Relaxed) - before)
+        };
+        Sim::new(0, Schedule::Fifo).run(test).expect("no deadlock")
+    };
+    let limits = Limits { leaf_bytes: 8 << 10, buffer_bytes: 64 << 10, fanout: 16, runs: 12 };
+    let (with, without) = (cost(limits), cost(Limits { runs: 0, ..limits }));
+    assert!(with.0 * 10 < without.0 * 7, "written: {} with runs, {} without", with.0, without.0);
+    assert!(with.1 * 10 < without.1 * 6, "read: {} with runs, {} without", with.1, without.1);
 }

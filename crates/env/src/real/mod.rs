@@ -523,7 +523,12 @@ impl Runtime for RealShared {
         let serving = self.clock.serving.load(Ordering::Relaxed);
         let (next, workers) = (self.next.fetch_add(1, Ordering::Relaxed), self.workers.len());
         let worker = match serving {
-            NOBODY_SERVES => next % workers,
+            // One that has nothing to do; else this one, since whoever asks will mostly wait for it.
+            NOBODY_SERVES => {
+                let idle = self.workers.iter().position(|worker| worker.parked.load(Ordering::Relaxed));
+                let here = WORKER.try_with(|local| Some(local.try_borrow().ok()?.as_ref()?.shared.number));
+                idle.or_else(|| here.ok().flatten().filter(|here| *here < workers)).unwrap_or(next % workers)
+            }
             _ if workers == 1 => 0,
             // The others take turns.
             serving => (serving + 1 + next % (workers - 1)) % workers,

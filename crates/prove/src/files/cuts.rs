@@ -129,12 +129,7 @@ pub(super) async fn check<F: Tested>(pool: &Pool, files: &F) -> Found<()> {
     Ok(())
 }
 
-async fn history<F: Tested>(
-    env: Env,
-    seed: u64,
-    options: FilesOptions,
-    setting: F::Setting,
-) -> Found<FilesOutcome> {
+async fn history<F: Tested>(env: Env, seed: u64, options: FilesOptions, setting: F::Setting) -> Found<FilesOutcome> {
     let mut house = House::<F>::build(&env, Size(2 << 20), setting, options.without).await?;
     house.config.nodes = nodes(seed, 0);
     let mut model = Model::new(CALLER.uid, CALLER.gid);
