@@ -235,27 +235,19 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         arriving: Arriving,
     ) -> Result<Approach> {
         let node = self.load_placed(ptr, level, low, high).await?;
-        if let Some(count) = self.appends(&ptr, &node, low, high, arriving) {
+        if let Some(count) = self.appends(&node, low, high, arriving) {
             return Ok(Approach { runs: self.load_runs(&node, count).await?, node, appends: true });
         }
-        let stays = self.stays(&ptr, &node, arriving);
-        let runs = if stays { Vec::new() } else { self.load_runs(&node, node.runs.len()).await? };
+        let runs =
+            if self.stays(&node, arriving) { Vec::new() } else { self.load_runs(&node, node.runs.len()).await? };
         Ok(Approach { node, runs, appends: false })
     }
 
     /// Whether what arrives only becomes a run of the node's buffer, and together with how many of the newest there.
-    fn appends(
-        &self,
-        ptr: &NodePtr,
-        node: &Node,
-        low: &[u8],
-        high: Option<&[u8]>,
-        arriving: Arriving,
-    ) -> Option<usize> {
-        let has_errand = self.errands.thorough || self.leaves(ptr, node);
+    fn appends(&self, node: &Node, low: &[u8], high: Option<&[u8]>, arriving: Arriving) -> Option<usize> {
         // Range deletes may free much below, so they go on.
         let only_points = arriving.bytes > 0 && !arriving.deletes;
-        if self.limits.runs == 0 || node.level() == 0 || !only_points || has_errand {
+        if self.limits.runs == 0 || node.level() == 0 || !only_points || self.errands.thorough {
             return None;
         }
         let full = node.pending_len() + arriving.bytes > self.limits.buffer_bytes;
@@ -275,11 +267,27 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         self.errands.leaves(ptr) || node.runs.iter().any(|run| self.errands.leaves(&run.ptr))
     }
 
-    /// Whether the buffer of a node stays as it is: if anything changes, then only children of it.
-    fn stays(&self, ptr: &NodePtr, node: &Node, arriving: Arriving) -> bool {
+    /// Runs that stay in a buffer: those that must leave their segments are copied, as far as they can be read.
+    async fn carry(&mut self, runs: &[Run], level: u8) -> Result<Vec<Run>> {
+        let mut carried = runs.to_vec();
+        for run in carried.iter_mut().filter(|run| self.errands.leaves(&run.ptr)) {
+            let old = match self.load(run.ptr).await.and_then(|old| old.check_run(level).map(|()| old)) {
+                Err(error) if is_damage(&error) => continue,
+                old => old?,
+            };
+            let entries: Points = old.messages().map(|(key, message)| (Key::from_slice(key), message)).collect();
+            let body = Body { is_run: true, deleted: &old.deleted, entries: &entries, ..Body::default() };
+            let ptr = self.write(level - 1, old.low(), body).await?;
+            self.replaced.push(std::mem::replace(run, Run::new(ptr, run.filter.clone())).ptr);
+        }
+        Ok(carried)
+    }
+
+    /// Whether the buffer of a node stays as it is: if anything changes, then only children of it, and where parts of it lie.
+    fn stays(&self, node: &Node, arriving: Arriving) -> bool {
         let has_pending = node.len() > 0 || !node.deleted.is_empty() || !node.runs.is_empty();
         let sinking = self.errands.thorough && (has_pending || node.level() > 1);
-        arriving.bytes == 0 && !arriving.deletes && !sinking && !self.leaves(ptr, node)
+        arriving.bytes == 0 && !arriving.deletes && !sinking
     }
 
     /// As [`Flusher::load_placed`] in any range; `None`: it is set aside.
@@ -381,7 +389,8 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         if let Some(first) = children.first_mut() {
             first.low = Key::from_slice(low);
         }
-        let ptr = self.write_node(node.level(), low, &children, &node.runs[taken..], batch).await?;
+        let runs = self.carry(&node.runs[taken..], node.level()).await?;
+        let ptr = self.write_node(node.level(), low, &children, &runs, batch).await?;
         Ok(vec![Child { low: Key::from_slice(low), ptr }])
     }
 
@@ -426,8 +435,8 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         node.check_node(None, &low, high.as_deref())?;
         let untouched = batch.points.is_empty() && batch.deleted.is_empty();
         let leaving = self.leaves(&ptr, node);
-        let stays = self.stays(&ptr, node, batch.arriving());
-        if stays && !self.errands.lead_to(&low, high.as_deref(), level - 1) {
+        let stays = self.stays(node, batch.arriving());
+        if stays && !leaving && !self.errands.lead_to(&low, high.as_deref(), level - 1) {
             return Ok(vec![Child { low: Key::from_slice(&low), ptr }]);
         }
         // Where the buffer stays, nothing is pending here: some children are visited.
@@ -458,8 +467,9 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         if stays && !children.is_empty() {
             self.replaced.push(ptr);
             let own = self.merge(node, Batch::default());
+            let runs = self.carry(&node.runs, level).await?;
             // Should it have more children than it may have, the next that arrives divides it.
-            let ptr = self.write_node(level, &low, &children, &node.runs, own).await?;
+            let ptr = self.write_node(level, &low, &children, &runs, own).await?;
             return Ok(vec![Child { low: Key::from_slice(&low), ptr }]);
         }
         self.replace(ptr, node);

@@ -19,7 +19,7 @@ use std::time::Instant;
 const PAIRS_PER_TXN: u64 = 100;
 /// Bytes of a pair.
 const PAIR_LEN: u64 = 16 + VALUE_LEN as u64;
-/// Room beside twice what the pairs take.
+/// Room beside three times what the pairs take: half as much again as nodes take is kept for a checkpoint.
 const ROOM: u64 = 4 << 30;
 /// Pairs that are looked up afterwards.
 const LOOKUPS: u64 = 200_000;
@@ -92,7 +92,7 @@ pub fn fill(options: Options) {
     let real = Real::start(2).expect("io_uring is needed");
     let env = real.env();
     real.block_on(async move {
-        let capacity = Size(options.pairs * PAIR_LEN * 2 + ROOM);
+        let capacity = Size(options.pairs * PAIR_LEN * 3 + ROOM);
         let device: Device = match &options.device {
             None => Arc::new(Memory::new(capacity.to_blocks_up())),
             Some(path) => {
