@@ -285,8 +285,7 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
 
     /// Whether the buffer of a node stays as it is: if anything changes, then only children of it, and where parts of it lie.
     fn stays(&self, node: &Node, arriving: Arriving) -> bool {
-        let has_pending = node.len() > 0 || !node.deleted.is_empty() || !node.runs.is_empty();
-        let sinking = self.errands.thorough && (has_pending || node.level() > 1);
+        let sinking = self.errands.thorough && (node.has_pending() || node.level() > 1);
         arriving.bytes == 0 && !arriving.deletes && !sinking
     }
 
@@ -320,8 +319,7 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         let mut level = None;
         loop {
             let Some(node) = self.load_at(root, level).await? else { return Ok(Some(root)) };
-            let pending = node.len() > 0 || !node.deleted.is_empty() || !node.runs.is_empty();
-            if node.level() == 0 || node.children.len() > 1 || pending {
+            if node.level() == 0 || node.children.len() > 1 || node.has_pending() {
                 return Ok(Some(root));
             }
             self.replaced.push(root);

@@ -6,11 +6,16 @@
 //! Bε-trees"). A query sees the leaf's value under all messages on its path.
 //!
 //! Invariants
-//!  1. In any buffer (memtable or node) there is at most one message per key, and every range delete in it is older than
+//!  1. In any buffer (memtable, node, or run) there is at most one message per key, and every range delete in it is older than
 //!     every point message in it: a range delete that arrives eats the messages that it covers.
-//!  2. Messages higher in the tree are newer than messages below; the active memtable is newest.
+//!  2. Messages higher in the tree are newer than messages below; the active memtable is newest. A node's own messages are newer
+//!     than those of its runs, which are in the order of their age.
 //!  3. Nodes are written once. A flush makes a new root and reports the nodes that it replaced; readers of the old root
 //!     go on as long as the store keeps those nodes.
+//!
+//! Where bytes count and places do not (flash), a buffer has *runs*: what arrives is stored by itself and the node points to it, so a
+//! message is written about twice at each level and not as often as a buffer has room for (as a log-structured merge tree does
+//! with its levels). Filters tell lookups which runs they need.
 //!
 //! Departs   BetrFS keeps a node's messages in arrival order and applies them at the leaf; here messages for one key are
 //!           composed when they meet, which bounds a buffer by its keys. It can be done because patches compose

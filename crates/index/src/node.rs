@@ -578,6 +578,10 @@ impl Node {
         let own = self.entries.first().map_or(0, |first| self.entries_end - first.at as usize);
         own + self.runs.iter().map(|run| run.ptr.raw_len as usize).sum::<usize>()
     }
+    /// Whether anything waits in its buffer.
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.entries.is_empty() || !self.deleted.is_empty() || !self.runs.is_empty()
+    }
     /// Whether it is a part of another node's buffer and no node by itself.
     pub fn is_run(&self) -> bool {
         self.is_run
