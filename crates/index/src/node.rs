@@ -168,18 +168,18 @@ impl Run {
 /// A sum that changes with any one bit, and that is made in a fraction of a CRC's time: a lookup takes it of a kilobyte. It is for
 /// what turns in memory alone, and is never stored. (A bit changes one of the lanes, and every step from there on is one to one.)
 fn quick_sum(bytes: &[u8]) -> u32 {
-    let (lines, rest) = bytes.as_chunks::<32>();
     let mut lanes = [bytes.len() as u32, 0, 0, 0, 0, 0, 0, 0];
-    let mut add = |words: &[[u8; 4]]| {
+    let mut add = |line: [u8; 32]| {
+        let words: [U32; 8] = zerocopy::transmute!(line);
         for (lane, word) in lanes.iter_mut().zip(words) {
-            *lane = lane.wrapping_add(u32::from_le_bytes(*word));
+            *lane = lane.wrapping_add(word.get());
         }
     };
-    lines.iter().for_each(|line| add(line.as_chunks().0));
-    let (words, rest) = rest.as_chunks();
-    add(words);
-    let last = rest.iter().rev().fold(0, |word: u32, byte| word << 8 | u32::from(*byte));
-    lanes[words.len()] = lanes[words.len()].wrapping_add(last);
+    let (lines, rest) = bytes.as_chunks();
+    lines.iter().for_each(|line| add(*line));
+    let mut last = [0; 32];
+    last[..rest.len()].copy_from_slice(rest);
+    add(last);
     lanes.into_iter().fold(0, |mixed: u32, lane| (mixed ^ lane).wrapping_mul(0x9e37_79b1).rotate_left(13))
 }
 
@@ -261,8 +261,10 @@ impl Draft<'_> {
     pub(crate) fn encode(&self) -> Result<(Bytes, Node)> {
         let entries_len: usize = self.body.entries.iter().map(|(key, message)| entry_len(key, message)).sum();
         let runs_len: usize = self.body.runs.iter().map(|run| POINTER_LEN + 4 + run.filter.len()).sum();
-        let mut body =
-            BytesMut::with_capacity(entries_len + runs_len + self.body.children.len() * (POINTER_LEN + 26) + 64);
+        let children_len = self.body.children.len() * (POINTER_LEN + 26);
+        // The header goes before the body, so that a body that does not compress is not copied.
+        let mut body = BytesMut::with_capacity(HEADER_LEN + entries_len + runs_len + children_len + 64);
+        body.put_bytes(0, HEADER_LEN);
         put_key(&mut body, self.low);
         for child in self.body.children {
             put_key(&mut body, &child.low);
@@ -289,42 +291,42 @@ impl Draft<'_> {
             body.put_slice(key);
             body.put_slice(value);
         }
-        let body = body.freeze();
+        let len = body.len() - HEADER_LEN;
         LZ4.with_borrow_mut(|lz4| {
-            let packed = lz4.pack(&body);
-            let gain = body.len() / GAIN_SHARE;
-            let (compression, stored) = if packed.len() + gain < body.len() { (1, packed) } else { (0, &body[..]) };
-            self.image(body.clone(), compression, stored)
+            let packed = lz4.pack(&body[HEADER_LEN..]);
+            if packed.len() + len / GAIN_SHARE < len {
+                let header = self.header(len, 1, packed.len());
+                let mut image = BytesMut::with_capacity(HEADER_LEN + packed.len());
+                image.put_slice(header.as_bytes());
+                image.put_slice(packed);
+                return Ok((image.freeze(), Node::index(&header, body.freeze().slice(HEADER_LEN..))?));
+            }
+            let header = self.header(len, 0, len);
+            body[..HEADER_LEN].copy_from_slice(header.as_bytes());
+            let image = body.freeze();
+            let node = Node::index(&header, image.slice(HEADER_LEN..))?;
+            Ok((image, node))
         })
     }
 
-    /// The node's bytes for the medium, with the body as it is stored there, and the node itself.
-    fn image(&self, body: Bytes, compression: u8, stored: &[u8]) -> Result<(Bytes, Node)> {
-        let header = Header {
+    fn header(&self, raw_len: usize, compression: u8, stored_len: usize) -> Header {
+        let has_runs = self.body.is_run || !self.body.runs.is_empty();
+        Header {
             magic: MAGIC,
-            version: if self.body.is_run || !self.body.runs.is_empty() {
-                VERSION_OF_RUNS.into()
-            } else {
-                VERSION.into()
-            },
+            version: if has_runs { VERSION_OF_RUNS } else { VERSION }.into(),
             level: self.level,
             compression,
             tree: self.tree.into(),
             birth: self.birth.into(),
-            raw_len: (body.len() as u32).into(),
-            stored_len: (stored.len() as u32).into(),
+            raw_len: (raw_len as u32).into(),
+            stored_len: (stored_len as u32).into(),
             children: (self.body.children.len() as u32).into(),
             ranges: (self.body.deleted.len() as u32).into(),
             entries: (self.body.entries.len() as u32).into(),
             runs: (self.body.runs.len() as u32).into(),
             kind: self.body.is_run.into(),
             reserved: [0; 15],
-        };
-        let mut image = BytesMut::with_capacity(HEADER_LEN + stored.len());
-        image.put_slice(header.as_bytes());
-        image.put_slice(stored);
-        let node = Node::index(&header, body)?;
-        Ok((image.freeze(), node))
+        }
     }
 }
 
