@@ -4,9 +4,12 @@
 //! (above a root, in a new one), where lookups find it. So damage takes the keys that a node held and nothing else, and
 //! nobody has to read it to accept changes. It is tried again at every flush: what was only out of reach goes on as before.
 
-use crate::node::{Body, Child, Draft, Node, Run, entry_len};
-use crate::{Key, Limits, Message, NodePtr, NodeStore, RangeSet, Semantics, filter};
+mod buffer;
+
+use crate::node::{Body, Child, Draft, Node, entry_len};
+use crate::{Key, Limits, Message, NodePtr, NodeStore, RangeSet, Semantics};
 use ashlar_block::{Error, Kind, Result};
+use buffer::{Approach, Arriving};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -58,11 +61,6 @@ impl Errands {
 
 /// Share of a buffer that one pending range delete weighs: it may free much below, so it should sink soon.
 const RANGE_SHARE: usize = 64;
-
-/// Messages of more than this share of a buffer are a run of their own where buffers have runs; fewer lie in the node itself.
-const RUN_SHARE: usize = 64;
-/// Runs of less than this share of a buffer are small: they become one when there are too many.
-const SMALL_SHARE: usize = 8;
 
 /// Bytes of messages that a node may keep for children that are set aside: they are written anew with every change to it, and
 /// decoders refuse four times as much. A leaf of the usual size has 64 KiB; more comes where much is new in its range.
@@ -151,24 +149,6 @@ fn below(points: &[(Key, Message)], high: Option<&[u8]>) -> usize {
     high.map_or(points.len(), |high| points.partition_point(|(key, _)| key.as_slice() < high))
 }
 
-/// A node and as much of its buffer as a batch for it needs.
-struct Approach {
-    node: Arc<Node>,
-    /// The newest of its runs. All of them, unless `appends`.
-    runs: Vec<Arc<Node>>,
-    /// What arrives becomes a run, together with these.
-    appends: bool,
-}
-
-/// What a batch for a node consists of.
-#[derive(Clone, Copy)]
-struct Arriving {
-    /// Bytes of its messages.
-    bytes: usize,
-    /// Whether it has range deletes.
-    deletes: bool,
-}
-
 type Children<'a> = Pin<Box<dyn Future<Output = Result<Vec<Child>>> + Send + 'a>>;
 
 impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
@@ -210,83 +190,6 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
     async fn load_placed(&self, ptr: NodePtr, level: Option<u8>, low: &[u8], high: Option<&[u8]>) -> Result<Arc<Node>> {
         let node = self.load(ptr).await?;
         node.check_node(level, low, high).map(|()| node)
-    }
-
-    /// The newest `count` runs of a node.
-    async fn load_runs(&self, node: &Node, count: usize) -> Result<Vec<Arc<Node>>> {
-        let ptrs: Vec<NodePtr> = node.runs.iter().take(count).map(|run| run.ptr).collect();
-        self.load_ahead(&ptrs).await;
-        let mut runs = Vec::with_capacity(ptrs.len());
-        for ptr in ptrs {
-            let run = self.load(ptr).await?;
-            run.check_run(node.level())?;
-            runs.push(run);
-        }
-        Ok(runs)
-    }
-
-    /// The node at `ptr`, with what a batch for it needs of its buffer.
-    async fn approach(
-        &self,
-        ptr: NodePtr,
-        level: Option<u8>,
-        low: &[u8],
-        high: Option<&[u8]>,
-        arriving: Arriving,
-    ) -> Result<Approach> {
-        let node = self.load_placed(ptr, level, low, high).await?;
-        if let Some(count) = self.appends(&node, low, high, arriving) {
-            return Ok(Approach { runs: self.load_runs(&node, count).await?, node, appends: true });
-        }
-        let runs =
-            if self.stays(&node, arriving) { Vec::new() } else { self.load_runs(&node, node.runs.len()).await? };
-        Ok(Approach { node, runs, appends: false })
-    }
-
-    /// Whether what arrives only becomes a run of the node's buffer, and together with how many of the newest there.
-    fn appends(&self, node: &Node, low: &[u8], high: Option<&[u8]>, arriving: Arriving) -> Option<usize> {
-        // Range deletes may free much below, so they go on.
-        let only_points = arriving.bytes > 0 && !arriving.deletes;
-        if self.limits.runs == 0 || node.level() == 0 || !only_points || self.errands.thorough {
-            return None;
-        }
-        let full = node.pending_len() + arriving.bytes > self.limits.buffer_bytes;
-        if full || self.errands.lead_to(low, high, node.level() - 1) {
-            return None;
-        }
-        if node.runs.len() < self.limits.runs {
-            return Some(0);
-        }
-        let is_small = |run: &&Run| (run.ptr.raw_len as usize) < self.limits.buffer_bytes / SMALL_SHARE;
-        let small = node.runs.iter().take_while(is_small).count();
-        (small >= self.limits.runs / 2).then_some(small)
-    }
-
-    /// Whether the node or a run of it must be written elsewhere.
-    fn leaves(&self, ptr: &NodePtr, node: &Node) -> bool {
-        self.errands.leaves(ptr) || node.runs.iter().any(|run| self.errands.leaves(&run.ptr))
-    }
-
-    /// Runs that stay in a buffer: those that must leave their segments are copied, as far as they can be read.
-    async fn carry(&mut self, runs: &[Run], level: u8) -> Result<Vec<Run>> {
-        let mut carried = runs.to_vec();
-        for run in carried.iter_mut().filter(|run| self.errands.leaves(&run.ptr)) {
-            let old = match self.load(run.ptr).await.and_then(|old| old.check_run(level).map(|()| old)) {
-                Err(error) if is_damage(&error) => continue,
-                old => old?,
-            };
-            let entries: Points = old.messages().map(|(key, message)| (Key::from_slice(key), message)).collect();
-            let body = Body { is_run: true, deleted: &old.deleted, entries: &entries, ..Body::default() };
-            let ptr = self.write(level - 1, old.low(), body).await?;
-            self.replaced.push(std::mem::replace(run, Run::new(ptr, run.filter.clone())).ptr);
-        }
-        Ok(carried)
-    }
-
-    /// Whether the buffer of a node stays as it is: if anything changes, then only children of it, and where parts of it lie.
-    fn stays(&self, node: &Node, arriving: Arriving) -> bool {
-        let sinking = self.errands.thorough && (node.has_pending() || node.level() > 1);
-        arriving.bytes == 0 && !arriving.deletes && !sinking
     }
 
     /// As [`Flusher::load_placed`] in any range; `None`: it is set aside.
@@ -376,22 +279,6 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         })
     }
 
-    /// What arrives, what the node itself holds, and the runs of the approach become one run.
-    async fn append_run(&mut self, ptr: NodePtr, approach: &Approach, low: &[u8], batch: Batch) -> Result<Vec<Child>> {
-        let node = &approach.node;
-        let batch = self.merge_all(approach, batch);
-        let taken = approach.runs.len();
-        self.replaced.push(ptr);
-        self.replaced.extend(node.runs[..taken].iter().map(|run| run.ptr));
-        let mut children = node.children.clone();
-        if let Some(first) = children.first_mut() {
-            first.low = Key::from_slice(low);
-        }
-        let runs = self.carry(&node.runs[taken..], node.level()).await?;
-        let ptr = self.write_node(node.level(), low, &children, &runs, batch).await?;
-        Ok(vec![Child { low: Key::from_slice(low), ptr }])
-    }
-
     async fn push_leaf(&mut self, ptr: NodePtr, node: &Node, low: &[u8], batch: Batch) -> Result<Vec<Child>> {
         if batch.points.is_empty() && batch.deleted.is_empty() && !self.errands.leaves(&ptr) {
             return Ok(vec![Child { low: Key::from_slice(low), ptr }]);
@@ -475,18 +362,6 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
             return self.sprout(pending.points, level, &low).await;
         }
         self.write_interior(level, children, pending).await
-    }
-
-    /// The node at `ptr` and its runs are no longer needed.
-    fn replace(&mut self, ptr: NodePtr, node: &Node) {
-        self.replaced.push(ptr);
-        self.replaced.extend(node.runs.iter().map(|run| run.ptr));
-    }
-
-    /// The node's own messages and those of the runs, under the arriving batch.
-    fn merge_all(&mut self, approach: &Approach, batch: Batch) -> Batch {
-        let batch = self.merge(&approach.node, batch);
-        approach.runs.iter().fold(batch, |newer, run| self.merge(run, newer))
     }
 
     /// The node's buffer under the arriving batch.
@@ -765,30 +640,6 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
             written.push(Child { low, ptr });
         }
         Ok(written)
-    }
-
-    /// An interior node with these messages in its buffer, above older runs. Where buffers have runs, many messages become one.
-    async fn write_node(
-        &mut self,
-        level: u8,
-        low: &[u8],
-        children: &[Child],
-        older: &[Run],
-        pending: Batch,
-    ) -> Result<NodePtr> {
-        let becomes_run = self.limits.runs > 0 && pending.len() > self.limits.buffer_bytes / RUN_SHARE;
-        let Batch { points, deleted } = pending;
-        if !becomes_run {
-            let body = Body { children, runs: older, deleted: &deleted, entries: &points, is_run: false };
-            return self.write(level, low, body).await;
-        }
-        let body = Body { is_run: true, deleted: &deleted, entries: &points, ..Body::default() };
-        let run = self.write(level - 1, low, body).await?;
-        // What a range delete covers, a filter of keys cannot say.
-        let keys = points.iter().map(|(key, _)| key.as_slice());
-        let filter = if deleted.is_empty() { filter::of(keys) } else { Bytes::new() };
-        let runs: Vec<Run> = std::iter::once(Run::new(run, filter)).chain(older.iter().cloned()).collect();
-        self.write(level, low, Body { children, runs: &runs, ..Body::default() }).await
     }
 
     async fn write(&mut self, level: u8, low: &[u8], body: Body<'_>) -> Result<NodePtr> {

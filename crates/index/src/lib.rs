@@ -26,10 +26,12 @@ mod filter;
 mod flush;
 #[cfg(test)]
 mod fuzz;
+mod limits;
 mod lz4;
 mod memtable;
 mod message;
 mod node;
+mod pointer;
 mod ranges;
 mod tree;
 
@@ -37,10 +39,13 @@ mod tree;
 mod tests;
 
 pub use flush::{Errands, Flushed};
+pub use limits::Limits;
 pub use lz4::Lz4;
 pub use memtable::Memtable;
 pub use message::{Message, Semantics};
-pub use node::{Limits, Node, NodePtr};
+pub use node::Node;
+pub use pointer::NodePtr;
+use pointer::POINTER_LEN;
 pub use ranges::RangeSet;
 pub use tree::{Buffers, NodeStore, Page, Tree, View};
 

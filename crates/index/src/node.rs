@@ -4,96 +4,13 @@
 //! and range deletes.
 
 use crate::ranges::NO_KEYS;
-use crate::{Key, Lz4, Message, RangeSet, filter};
+use crate::{Key, Lz4, Message, NodePtr, POINTER_LEN, RangeSet, filter};
 use ashlar_block::{Error, Result};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::cell::RefCell;
 use std::cmp::Ordering;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-
-/// Where a node was born, and how to know it again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub struct NodePtr {
-    /// Segment in which it was born.
-    pub uid: u64,
-    /// Byte offset in that segment.
-    pub offset: u32,
-    /// Bytes on the medium.
-    pub len: u32,
-    /// Bytes of the body in memory: how full the node is.
-    pub raw_len: u32,
-    /// CRC32C of the bytes on the medium.
-    pub crc: u32,
-    /// Checkpoint in which it was born.
-    pub birth: u64,
-}
-
-/// A pointer as it is stored.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]
-#[repr(C)]
-struct StoredPtr {
-    uid: U64,
-    birth: U64,
-    offset: U32,
-    len: U32,
-    raw_len: U32,
-    crc: U32,
-}
-
-/// Bytes of a stored pointer.
-pub const POINTER_LEN: usize = size_of::<StoredPtr>();
-const _: () = assert!(POINTER_LEN == 32, "superblocks and nodes lay pointers out in 32 bytes");
-
-impl NodePtr {
-    /// The stored form.
-    pub fn encode(&self) -> [u8; POINTER_LEN] {
-        let stored = StoredPtr {
-            uid: self.uid.into(),
-            birth: self.birth.into(),
-            offset: self.offset.into(),
-            len: self.len.into(),
-            raw_len: self.raw_len.into(),
-            crc: self.crc.into(),
-        };
-        zerocopy::transmute!(stored)
-    }
-    /// Reads the stored form.
-    pub fn decode(bytes: &[u8]) -> Result<NodePtr> {
-        let stored = StoredPtr::read_from_bytes(bytes).map_err(|_| Error::corrupt("a node pointer is cut short"))?;
-        Ok(NodePtr {
-            uid: stored.uid.get(),
-            birth: stored.birth.get(),
-            offset: stored.offset.get(),
-            len: stored.len.get(),
-            raw_len: stored.raw_len.get(),
-            crc: stored.crc.get(),
-        })
-    }
-}
-
-/// How large nodes become.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Bytes of entries in a leaf, before compression.
-    pub leaf_bytes: usize,
-    /// Bytes of pending messages in an interior node.
-    pub buffer_bytes: usize,
-    /// Children of an interior node.
-    pub fanout: usize,
-    /// Runs that a buffer may have; none: a buffer is written anew with its node.
-    pub runs: usize,
-}
-
-impl Limits {
-    /// For media on which a block elsewhere takes long, and for memory, where what counts is how many nodes a lookup meets. Leaves of
-    /// 64 KiB: a cold lookup costs one read that an SSD serves in about twice the time of 4 KiB and a disk in the same. Buffers
-    /// of 256 KiB for up to 64 children give each child 4 KiB of messages per flush, some 40 messages.
-    pub const WIDE: Limits = Limits { leaf_bytes: 64 << 10, buffer_bytes: 256 << 10, fanout: 64, runs: 0 };
-    /// For media on which bytes count and places do not: what arrives in a buffer becomes a run, and nothing else is written anew. Each
-    /// child gets 16 KiB at a flush, and a lookup reads the runs whose filters have its key.
-    pub const NARROW: Limits = Limits { leaf_bytes: 32 << 10, buffer_bytes: 256 << 10, fanout: 16, runs: 12 };
-}
 
 /// Tallest tree: with two children per node it would hold 2^24 leaves.
 const HEIGHT_MAX: u8 = 24;
@@ -638,8 +555,9 @@ impl Node {
     }
     /// Bytes of memory that the node takes, estimated.
     pub fn memory(&self) -> usize {
-        let tables =
-            self.entries.len() * size_of::<Entry>() + self.children.len() * (size_of::<Child>() + size_of::<u64>());
+        let tables = self.entries.len() * size_of::<Entry>()
+            + self.children.len() * (size_of::<Child>() + size_of::<u64>())
+            + self.runs.len() * size_of::<Run>();
         self.body.len() + tables + size_of::<Node>()
     }
     /// Pointers to its children and runs.

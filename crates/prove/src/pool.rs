@@ -32,7 +32,7 @@ const SNAPSHOTS_MAX: usize = 3;
 const READERS: usize = 3;
 
 /// Nodes so small that the index of so few keys has interior ones: with runs in their buffers, and without.
-const SMALL_NODES: [Limits; 2] = [
+pub(crate) const SMALL_NODES: [Limits; 2] = [
     Limits { leaf_bytes: 1 << 10, buffer_bytes: 4 << 10, fanout: 4, runs: 4 },
     Limits { leaf_bytes: 1 << 10, buffer_bytes: 2 << 10, fanout: 4, runs: 0 },
 ];

@@ -4,7 +4,7 @@
 mod forge;
 mod use_all;
 
-use crate::pool::nodes;
+use crate::pool::SMALL_NODES;
 use ashlar_block::Device;
 use ashlar_devices::Memory;
 use ashlar_env::Env;
@@ -30,7 +30,7 @@ const LOGGED: u64 = 3;
 const MEMORY_MAX: u64 = 128 << 20;
 
 fn settings() -> Config {
-    Config { memory: Size(2 << 20), log_bytes: Size(4 << 20), nodes: nodes(1, 0), ..Config::default() }
+    Config { memory: Size(2 << 20), log_bytes: Size(4 << 20), nodes: Some(SMALL_NODES[0]), ..Config::default() }
 }
 
 /// Bytes that do not compress.
