@@ -22,6 +22,7 @@
 //!           ([`Semantics::overlay`] is associative). In BetrFS the root's buffer is a node like any other; here a
 //!           memtable stands before it, so that nodes never change in memory.
 
+mod entries;
 mod filter;
 mod flush;
 #[cfg(test)]

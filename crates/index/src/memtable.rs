@@ -1,14 +1,15 @@
 //! The newest messages of a tree, in memory.
 
+use crate::entries::head;
 use crate::{Key, Message, RangeSet, Semantics};
 use ashlar_block::{Error, Result};
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// Bytes that one message costs beyond its key and payload, estimated.
-const OVERHEAD_BYTES: usize = 80;
+/// Bytes that one message costs beyond its key and payload, estimated: an entry of a B-tree whose nodes are two thirds full.
+const OVERHEAD_BYTES: usize = 112;
 
 /// A buffer of messages under a lock. Invariant 1 of the crate holds inside.
 #[derive(Default)]
@@ -16,33 +17,69 @@ pub struct Memtable(RwLock<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    points: BTreeMap<Key, Kept>,
+    points: BTreeMap<Sorted, Kept>,
     deleted: RangeSet,
     bytes: usize,
     /// A message was found changed when another one was combined with it.
     damaged: bool,
 }
 
+/// A key, with what most comparisons need in front: a number for its first sixteen bytes, which sorts as they do.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Sorted {
+    head: [u64; 2],
+    key: Key,
+}
+
+impl Sorted {
+    fn new(key: Key) -> Sorted {
+        let (first, second) = key.split_at(key.len().min(size_of::<u64>()));
+        Sorted { head: [head(first), head(second)], key }
+    }
+    fn of(key: &[u8]) -> Sorted {
+        Sorted::new(Key::from_slice(key))
+    }
+}
+
 /// A message, and the checksum of its key and payload from when it came in. It is looked at whenever the message is read,
 /// combined with another or written into a node: what bad memory changes must neither be seen nor become permanent.
 struct Kept {
-    message: Message,
+    payload: Bytes,
     crc: u32,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Put,
+    Delete,
+    Patch,
 }
 
 impl Kept {
     fn new(key: &[u8], message: Message) -> Kept {
-        let crc = Kept::checksum(key, &message);
-        Kept { message, crc }
+        let (kind, payload) = match message {
+            Message::Put(value) => (Kind::Put, value),
+            Message::Delete => (Kind::Delete, Bytes::new()),
+            Message::Patch(patch) => (Kind::Patch, patch),
+        };
+        Kept { crc: Kept::checksum(key, kind, &payload), payload, kind }
     }
-    fn checksum(key: &[u8], message: &Message) -> u32 {
-        crate::crc(key).rotate_left(1) ^ crate::crc(message.payload()) ^ u32::from(message.is_open())
+    fn checksum(key: &[u8], kind: Kind, payload: &[u8]) -> u32 {
+        crate::crc(key).rotate_left(1) ^ crate::crc(payload) ^ kind as u32
     }
     fn holds(&self, key: &[u8]) -> bool {
-        Kept::checksum(key, &self.message) == self.crc
+        Kept::checksum(key, self.kind, &self.payload) == self.crc
+    }
+    fn message(&self) -> Message {
+        match self.kind {
+            Kind::Put => Message::Put(self.payload.clone()),
+            Kind::Delete => Message::Delete,
+            Kind::Patch => Message::Patch(self.payload.clone()),
+        }
     }
     fn read(&self, key: &[u8]) -> Result<Message> {
-        if self.holds(key) { Ok(self.message.clone()) } else { Err(changed()) }
+        if self.holds(key) { Ok(self.message()) } else { Err(changed()) }
     }
 }
 
@@ -67,18 +104,20 @@ impl Memtable {
         let mut inner = self.0.write();
         let added = message.len();
         // Few memtables have range deletes, and then the key is not looked for twice.
-        let covered = inner.deleted.contains(&key) && !inner.points.contains_key(&key);
+        let key = Sorted::new(key);
+        let covered = inner.deleted.contains(&key.key) && !inner.points.contains_key(&key);
         match inner.points.entry(key) {
             std::collections::btree_map::Entry::Vacant(entry) => {
-                let grown = entry.key().len() + OVERHEAD_BYTES + added;
-                let kept = Kept::new(entry.key(), if covered { message.closed() } else { message });
+                let key = &entry.key().key;
+                let grown = key.len() + OVERHEAD_BYTES + added;
+                let kept = Kept::new(key, if covered { message.closed() } else { message });
                 entry.insert(kept);
                 inner.bytes += grown;
             }
             std::collections::btree_map::Entry::Occupied(mut entry) => {
-                let key = entry.key().clone();
+                let key = entry.key().key.clone();
                 let damaged = !entry.get().holds(&key);
-                let before = std::mem::replace(&mut entry.get_mut().message, Message::Delete);
+                let before = entry.get().message();
                 let removed = before.len();
                 let combined = before.then(&key, message, semantics, lost);
                 let grown = combined.len();
@@ -95,13 +134,14 @@ impl Memtable {
             return;
         }
         let mut inner = self.0.write();
-        let bounds = (Bound::Included(low), Bound::Excluded(high));
-        let eaten: Vec<Key> = inner.points.range::<[u8], _>(bounds).map(|(key, _)| key.clone()).collect();
-        for key in eaten {
-            let Kept { message, .. } = inner.points.remove(&key).expect("just listed");
-            inner.bytes -= key.len() + OVERHEAD_BYTES + message.len();
+        let bounds = (Bound::Included(Sorted::of(low)), Bound::Excluded(Sorted::of(high)));
+        let eaten = inner.points.extract_if(bounds, |_, _| true).map(|(key, kept)| (key.key, kept.message()));
+        let mut freed = 0;
+        for (key, message) in eaten {
+            freed += key.len() + OVERHEAD_BYTES + message.len();
             message.lose(&key, semantics, lost);
         }
+        inner.bytes -= freed;
         let before = inner.deleted.len();
         inner.deleted.insert(low, high);
         if inner.deleted.len() > before {
@@ -111,7 +151,9 @@ impl Memtable {
 
     pub(crate) fn get(&self, key: &[u8]) -> Result<Verdict> {
         let inner = self.0.read();
-        if let Some(kept) = inner.points.get(key) {
+        if !inner.points.is_empty()
+            && let Some(kept) = inner.points.get(&Sorted::of(key))
+        {
             return kept.read(key).map(Verdict::Says);
         }
         let deleted = !inner.deleted.is_empty() && inner.deleted.contains(key);
@@ -122,12 +164,12 @@ impl Memtable {
     /// key behind the last one if the limit was reached.
     pub(crate) fn points_in(&self, low: &[u8], high: Option<&[u8]>, limit: usize) -> Result<Vec<(Key, Message)>> {
         let inner = self.0.read();
-        let upper = high.map_or(Bound::Unbounded, Bound::Excluded);
-        if high.is_some_and(|high| high <= low) {
+        if inner.points.is_empty() || high.is_some_and(|high| high <= low) {
             return Ok(Vec::new());
         }
-        let points = inner.points.range::<[u8], _>((Bound::Included(low), upper));
-        points.take(limit).map(|(key, kept)| Ok((key.clone(), kept.read(key)?))).collect()
+        let upper = high.map_or(Bound::Unbounded, |high| Bound::Excluded(Sorted::of(high)));
+        let points = inner.points.range((Bound::Included(Sorted::of(low)), upper));
+        points.take(limit).map(|(Sorted { key, .. }, kept)| Ok((key.clone(), kept.read(key)?))).collect()
     }
 
     pub(crate) fn deleted_in(&self, low: &[u8], high: Option<&[u8]>) -> RangeSet {
@@ -156,22 +198,20 @@ impl Memtable {
         if inner.damaged {
             return Err(changed());
         }
-        let points =
-            inner.points.iter().map(|(key, kept)| Ok((key.clone(), kept.read(key)?))).collect::<Result<_>>()?;
-        Ok((points, inner.deleted.clone()))
+        let points = inner.points.iter().map(|(Sorted { key, .. }, kept)| Ok((key.clone(), kept.read(key)?)));
+        Ok((points.collect::<Result<_>>()?, inner.deleted.clone()))
     }
 
     /// Flips a bit of a message's payload as bad memory would, for explorations; tells which message and byte.
     pub(crate) fn flip_bit(&self, dice: u64) -> Option<String> {
         let mut inner = self.0.write();
-        let mut full: Vec<_> = inner.points.iter_mut().filter(|(_, kept)| !kept.message.is_empty()).collect();
+        let mut full: Vec<_> = inner.points.iter_mut().filter(|(_, kept)| !kept.payload.is_empty()).collect();
         let count = full.len().max(1) as u64;
-        let (key, kept) = full.get_mut((dice % count) as usize)?;
-        let bit = dice / count % (kept.message.len() as u64 * 8);
-        let mut payload = BytesMut::from(kept.message.payload());
+        let (Sorted { key, .. }, kept) = full.get_mut((dice % count) as usize)?;
+        let bit = dice / count % (kept.payload.len() as u64 * 8);
+        let mut payload = BytesMut::from(&kept.payload[..]);
         payload[(bit / 8) as usize] ^= 1 << (bit % 8);
-        let payload = payload.freeze();
-        kept.message = if kept.message.is_open() { Message::Patch(payload) } else { Message::Put(payload) };
+        kept.payload = payload.freeze();
         Some(format!("message for key {:02x?}, byte {}", key.as_slice(), bit / 8))
     }
 }

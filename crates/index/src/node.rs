@@ -3,6 +3,7 @@
 //! A node is immutable. Leaves hold entries; interior nodes hold children and, as entries, the messages pending for them,
 //! and range deletes.
 
+use crate::entries::{Entry, first_at_least, head, quick_sum};
 use crate::ranges::NO_KEYS;
 use crate::{Key, Lz4, Message, NodePtr, POINTER_LEN, RangeSet, filter};
 use ashlar_block::{Error, Result};
@@ -82,35 +83,6 @@ impl Run {
     }
 }
 
-/// A sum that changes with any one bit, and that is made in a fraction of a CRC's time: a lookup takes it of a kilobyte. It is for
-/// what turns in memory alone, and is never stored. (A bit changes one of the lanes, and every step from there on is one to one.)
-fn quick_sum(bytes: &[u8]) -> u32 {
-    let mut lanes = [bytes.len() as u32, 0, 0, 0, 0, 0, 0, 0];
-    let mut add = |line: [u8; 32]| {
-        let words: [U32; 8] = zerocopy::transmute!(line);
-        for (lane, word) in lanes.iter_mut().zip(words) {
-            *lane = lane.wrapping_add(word.get());
-        }
-    };
-    let (lines, rest) = bytes.as_chunks();
-    lines.iter().for_each(|line| add(*line));
-    let mut last = [0; 32];
-    last[..rest.len()].copy_from_slice(rest);
-    add(last);
-    lanes.into_iter().fold(0, |mixed: u32, lane| (mixed ^ lane).wrapping_mul(0x9e37_79b1).rotate_left(13))
-}
-
-/// Where an entry is, and enough of its key for most of a search.
-#[derive(Clone, Copy)]
-struct Entry {
-    /// First eight bytes of its key behind the node's common prefix, big-endian.
-    head: u64,
-    /// Offset in the body.
-    at: u32,
-    /// [`quick_sum`] of its bytes when the node was read or made, which every lookup compares.
-    sum: u32,
-}
-
 /// A node in memory.
 pub struct Node {
     tree: u64,
@@ -161,6 +133,7 @@ impl Default for Body<'_> {
     }
 }
 
+const OTHER_HEIGHT: &str = "an index node has another height than its parent says";
 const CHANGED: &str = "an index node changed in memory: the memory of this machine is bad";
 
 /// Bytes that an entry takes in a node.
@@ -269,50 +242,6 @@ impl<'a> Reader<'a> {
         let len = self.number::<2>()? as usize;
         self.take(len)
     }
-}
-
-fn head(rest: &[u8]) -> u64 {
-    rest.first_chunk().map_or_else(
-        || rest.iter().enumerate().fold(0, |head, (index, byte)| head | u64::from(*byte) << (56 - 8 * index)),
-        |first| u64::from_be_bytes(*first),
-    )
-}
-
-/// Index of the first of these entries, sorted by their heads, whose head is at least `wanted`. Numbers of chunks and
-/// hashes of names are spread evenly, so that a guess by proportion is near: two cache lines are touched, not ten.
-/// `span` has the heads of the first and the last, beside what a search has looked at already.
-fn first_at_least(entries: &[Entry], span: (u64, u64), wanted: u64) -> usize {
-    let (first, last) = span;
-    if wanted <= first || entries.is_empty() {
-        return 0;
-    }
-    if wanted > last {
-        return entries.len();
-    }
-    let per_head = (entries.len() - 1) as f64 / (last - first) as f64;
-    let near = |from: f64, heads: f64| ((from + heads * per_head) as usize).min(entries.len() - 1);
-    let share = near(0.0, (wanted - first) as f64);
-    // Among hundreds that are spread by chance that is off by ten or so; by proportion from there, by two or three.
-    let found = entries[share].head;
-    let distance = wanted.abs_diff(found) as f64;
-    let guess = near(share as f64, if found < wanted { distance } else { -distance });
-    // From the guess on in steps that double, until what is wanted lies between `low` and `high`.
-    let (mut low, mut high, mut step) = (0, guess, 1);
-    if entries[guess].head < wanted {
-        (low, high) = (guess + 1, entries.len());
-        while low + step < high && entries[low + step].head < wanted {
-            low += step + 1;
-            step *= 2;
-        }
-        high = high.min(low + step);
-    } else {
-        while step <= high && entries[high - step].head >= wanted {
-            high -= step;
-            step *= 2;
-        }
-        low = high.saturating_sub(step).max(low);
-    }
-    low + entries[low..high].partition_point(|entry| entry.head < wanted)
 }
 
 impl Node {
@@ -526,7 +455,7 @@ impl Node {
     /// or twice over one subtree, whatever pointers say.
     pub fn check_place(&self, level: Option<u8>, low: &[u8], high: Option<&[u8]>) -> Result<()> {
         if level.is_some_and(|level| level != self.level) {
-            return Err(Error::corrupt("an index node has another height than its parent says"));
+            return Err(Error::corrupt(OTHER_HEIGHT));
         }
         let inner = self.children.get(1..).unwrap_or_default();
         let early = inner.first().is_some_and(|child| child.low.as_slice() <= low);
@@ -537,10 +466,19 @@ impl Node {
     }
     /// As [`Node::check_place`], and refuses a run, which is no node.
     pub(crate) fn check_node(&self, level: Option<u8>, low: &[u8], high: Option<&[u8]>) -> Result<()> {
+        self.check_height(level)?;
+        self.check_place(level, low, high)
+    }
+    /// Refuses a run, and a node of another height than the parent says (`None`: it is a root). For those who came down by one key
+    /// and know no range: nothing but the node itself is looked at.
+    pub(crate) fn check_height(&self, level: Option<u8>) -> Result<()> {
         if self.is_run {
             return Err(Error::corrupt("an index node should be here, and it is a run of a buffer"));
         }
-        self.check_place(level, low, high)
+        if level.is_some_and(|level| level != self.level) {
+            return Err(Error::corrupt(OTHER_HEIGHT));
+        }
+        Ok(())
     }
     /// Refuses what is no run of a node of this level.
     pub(crate) fn check_run(&self, level: u8) -> Result<()> {
@@ -673,42 +611,5 @@ impl Node {
         let alike = self.child_heads[start..].iter().take_while(|head| **head == wanted).count();
         let below = self.children[start..start + alike].partition_point(|child| child.low.as_slice() <= key);
         (start + below).saturating_sub(1)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn every_bit_counts(bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
-            let sum = quick_sum(&bytes);
-            for bit in 0..bytes.len() * 8 {
-                let mut changed = bytes.clone();
-                changed[bit / 8] ^= 1 << (bit % 8);
-                prop_assert_ne!(quick_sum(&changed), sum);
-            }
-            prop_assert_ne!(quick_sum(&[&bytes[..], &[0]].concat()), sum);
-        }
-
-        #[test]
-        fn guessing_finds_what_bisection_finds(
-            mut heads in prop_oneof![
-                proptest::collection::vec(any::<u64>(), 0..200),
-                proptest::collection::vec(0u64..50, 0..200),
-                proptest::collection::vec(any::<u64>().prop_map(|head| 1 << (head % 64)), 0..200),
-            ],
-            others in proptest::collection::vec(any::<u64>(), 10),
-        ) {
-            heads.sort_unstable();
-            let entries: Vec<Entry> = heads.iter().map(|head| Entry { head: *head, at: 0, sum: 0 }).collect();
-            let span = heads.first().zip(heads.last()).map_or((0, 0), |(first, last)| (*first, *last));
-            let near = heads.iter().flat_map(|head| [head.saturating_sub(1), *head, head.saturating_add(1)]);
-            for wanted in near.chain(others) {
-                prop_assert_eq!(first_at_least(&entries, span, wanted), heads.partition_point(|head| *head < wanted));
-            }
-        }
     }
 }

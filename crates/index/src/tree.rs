@@ -147,7 +147,7 @@ impl<S: Semantics> Tree<S> {
         let mut level = None;
         while let Some(ptr) = next {
             let node = store.cached(&ptr)?;
-            node.check_node(level, &[], None).ok()?;
+            node.check_height(level).ok()?;
             level = node.level_below();
             if let Some(closed) = look_in_buffer(&node, key, &mut open).ok()? {
                 return Some(self.compose(key, closed, open));
@@ -307,7 +307,7 @@ async fn look_below(
     let (mut next, mut level) = (root, None);
     while let Some(ptr) = next {
         let node = load(store, ptr).await?;
-        node.check_node(level, &[], None)?;
+        node.check_height(level)?;
         level = node.level_below();
         if let Some(closed) = look_in_stored(store, ptr, &node, key, open).await? {
             return Ok(closed);
@@ -401,7 +401,7 @@ impl View {
         let (mut next, mut level) = (self.root, None);
         while let Some(ptr) = next.take() {
             let node = load(store, ptr).await?;
-            node.check_node(level, &[], None)?;
+            node.check_height(level)?;
             level = node.level_below();
             path.push((ptr, node.clone()));
             let absent = node.runs.iter().map(|run| run.ptr).filter(|ptr| store.cached(ptr).is_none());

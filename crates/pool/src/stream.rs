@@ -232,7 +232,8 @@ impl StreamState {
 
     /// Ends the open batch.
     pub(crate) fn seal(&mut self, sealed: &mut Vec<Sealed>) {
-        let open = std::mem::take(&mut self.open);
+        let next = Open { body: BodyWriter::like(&self.open.body), ..Open::default() };
+        let open = std::mem::replace(&mut self.open, next);
         let empty = open.body.is_empty();
         let mut segment = self.segment.expect("a batch lies in a segment");
         let holds = open.body.holds();

@@ -224,6 +224,14 @@ impl Default for BodyWriter {
 }
 
 impl BodyWriter {
+    /// An empty one with room for as much as `last` has: batches resemble those before them, and what grows is copied.
+    pub(crate) fn like(last: &BodyWriter) -> BodyWriter {
+        BodyWriter {
+            items: BytesMut::with_capacity(last.items.len()),
+            operations: BytesMut::with_capacity(last.operations.len()),
+            ..BodyWriter::default()
+        }
+    }
     /// Adds an item.
     pub fn item(&mut self, tree: u64, key: &[u8], level: Option<u8>, offset: u32, len: u32) {
         self.items.put_u64_le(tree);
