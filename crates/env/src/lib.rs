@@ -64,6 +64,8 @@ pub trait Runtime: Send + Sync + 'static {
     fn spawn_aside(&self, future: BoxFuture<'static, ()>) {
         self.spawn(future);
     }
+    /// Whether a worker that need not serve has nothing to do. The simulation tosses a coin.
+    fn is_idle(&self) -> bool;
     /// Runs work that blocks or computes long, away from the executor's threads.
     fn unblock(&self, work: Box<dyn FnOnce() + Send>);
     /// 64 random bits.
@@ -115,6 +117,10 @@ impl Env {
         let (task, shell) = task::pair(future);
         self.0.spawn_aside(Box::pin(shell));
         task
+    }
+    /// Whether a task that is now started with [`Env::spawn_aside`] would be run at once, beside the caller.
+    pub fn is_idle(&self) -> bool {
+        self.0.is_idle()
     }
     /// Runs `work` where it may block or compute for long, and gives its result.
     pub fn unblock<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Task<T> {

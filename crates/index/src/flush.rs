@@ -7,7 +7,7 @@
 mod buffer;
 
 use crate::node::{Body, Child, Draft, Node, entry_len};
-use crate::{Key, Limits, Message, NodePtr, NodeStore, RangeSet, Semantics};
+use crate::{BoxFuture, Key, Limits, Message, NodePtr, NodeStore, RangeSet, Semantics};
 use ashlar_block::{Error, Kind, Result};
 use buffer::{Approach, Arriving};
 use bytes::Bytes;
@@ -69,6 +69,9 @@ const ASIDE_BYTES_MAX: usize = 16 << 20;
 /// So many children are read at once when messages sink to them; one after the other, a flush would wait for each.
 const LOAD_AHEAD: usize = 8;
 
+/// Messages of less than this share of a buffer are not worth waking somebody who would help.
+const APART_SHARE: usize = 64;
+
 /// Whether a node that gives this error is set aside.
 fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), Kind::Corrupt | Kind::Failed | Kind::Retry)
@@ -79,10 +82,10 @@ type Points = Vec<(Key, Message)>;
 
 struct Flusher<'a, S: Semantics, N> {
     store: &'a N,
-    semantics: &'a S,
+    semantics: &'a Arc<S>,
     limits: Limits,
     tree: u64,
-    errands: &'a Errands,
+    errands: &'a Arc<Errands>,
     replaced: Vec<NodePtr>,
     lost: S::Lost,
 }
@@ -97,13 +100,13 @@ struct Batch {
 #[allow(clippy::too_many_arguments, reason = "one call site, in `Tree::flush`")]
 pub(crate) async fn flush<S: Semantics>(
     store: &impl NodeStore,
-    semantics: &S,
+    semantics: &Arc<S>,
     limits: Limits,
     tree: u64,
     root: Option<NodePtr>,
     points: Points,
     deleted: RangeSet,
-    errands: &Errands,
+    errands: &Arc<Errands>,
 ) -> Result<Flushed<S::Lost>> {
     let lost = S::Lost::default();
     let mut flusher = Flusher { store, semantics, limits, tree, errands, replaced: Vec::new(), lost };
@@ -126,7 +129,36 @@ pub(crate) async fn flush<S: Semantics>(
     Ok(Flushed { root, replaced: flusher.replaced, lost: flusher.lost })
 }
 
+/// What became of a child and of what was meant for it.
+enum Outcome {
+    /// These stand in its place.
+    Becomes(Vec<Child>),
+    /// Nothing: it was not visited.
+    Stays(Child, Batch),
+    /// It cannot be read.
+    Aside(Child, Batch, Error),
+}
+
+/// A visit of a child, that has ended or that somebody else makes.
+enum Visit<L> {
+    Ended(Result<Outcome>),
+    Apart(BoxFuture<Part<L>>),
+}
+
+/// What somebody else did of a flush.
+struct Part<L> {
+    outcome: Result<Outcome>,
+    replaced: Vec<NodePtr>,
+    lost: L,
+}
+
 impl Batch {
+    /// Adds what is for keys behind all that it has.
+    fn add(&mut self, mut behind: Batch) {
+        self.points.append(&mut behind.points);
+        behind.deleted.iter().for_each(|(low, high)| self.deleted.insert(low, high));
+    }
+
     /// Bytes of its messages in a node.
     fn len(&self) -> usize {
         self.points.iter().map(|(key, message)| entry_len(key, message)).sum()
@@ -170,7 +202,7 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         for (key, value) in &self.errands.load {
             points.extend(std::iter::from_fn(|| older.next_if(|(old, _)| old < key)));
             if let Some((_, message)) = older.next_if(|(old, _)| old == key) {
-                message.lose(key, self.semantics, &mut self.lost);
+                message.lose(key, &**self.semantics, &mut self.lost);
             }
             points.push((key.clone(), Message::Put(value.clone())));
         }
@@ -253,7 +285,7 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
     }
 
     fn settle(&self, key: Key, message: Message, entries: &mut Vec<(Key, Message)>) {
-        if let Some(value) = message.value(&key, self.semantics) {
+        if let Some(value) = message.value(&key, &**self.semantics) {
             entries.push((key, Message::Put(value)));
         }
     }
@@ -292,11 +324,11 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
             }
             let mut message = node.message(index);
             if batch.deleted.contains(key) {
-                message.lose(key, self.semantics, &mut self.lost);
+                message.lose(key, &**self.semantics, &mut self.lost);
                 message = Message::Delete;
             }
             if let Some((_, newer)) = newer.next_if(|(new, _)| new.as_slice() == key) {
-                message = message.then(key, newer, self.semantics, &mut self.lost);
+                message = message.then(key, newer, &**self.semantics, &mut self.lost);
             }
             self.settle(Key::from_slice(key), message, &mut entries);
         }
@@ -375,12 +407,12 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
             let deleted = batch.deleted.contains(key);
             match (newer.next_if(|(new, _)| new.as_slice() == key), deleted) {
                 (newer, true) => {
-                    message.lose(key, self.semantics, &mut self.lost);
+                    message.lose(key, &**self.semantics, &mut self.lost);
                     points.extend(newer);
                 }
                 (None, false) => points.push((Key::from_slice(key), message)),
                 (Some((new, newer)), false) => {
-                    let combined = message.then(key, newer, self.semantics, &mut self.lost);
+                    let combined = message.then(key, newer, &**self.semantics, &mut self.lost);
                     points.push((new, combined));
                 }
             }
@@ -442,7 +474,7 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
                 other => other?,
             };
             for (key, message) in runs.iter().chain([&node]).flat_map(|node| node.messages()) {
-                message.lose(key, self.semantics, &mut self.lost);
+                message.lose(key, &**self.semantics, &mut self.lost);
             }
             let mut rest = Vec::new();
             for (child, low, high) in node.child_ranges(&low, high.as_deref()) {
@@ -507,13 +539,13 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         let wanted: Vec<NodePtr> =
             old.iter().zip(&chosen).filter(|(_, chosen)| **chosen).map(|(child, _)| child.ptr).collect();
         let (mut windows, mut ahead) = (wanted.chunks(LOAD_AHEAD), 0);
-        let mut aside = None;
+        let mut visits = Vec::with_capacity(old.len());
         for (((child, end), chosen), bytes) in old.into_iter().zip(ends).zip(chosen).zip(bytes) {
             let count = below(points.as_slice(), end.as_deref());
-            let mine = points.by_ref().take(count);
+            let points = points.by_ref().take(count).collect();
             if !chosen {
-                pending.points.extend(mine);
-                children.push(child);
+                let batch = Batch { points, deleted: RangeSet::default() };
+                visits.push(Visit::Ended(Ok(Outcome::Stays(child, batch))));
                 continue;
             }
             if ahead == 0 {
@@ -522,22 +554,45 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
                 ahead = window.len();
             }
             ahead -= 1;
-            let deletes = pending.deleted.within(&child.low, end.as_deref()).next().is_some();
-            let arriving = Arriving { bytes, deletes };
-            match self.approach(child.ptr, Some(level - 1), &child.low, end.as_deref(), arriving).await {
-                Ok(approach) => {
-                    let deleted = pending.deleted.take(&child.low, end.as_deref());
-                    let batch = Batch { points: mine.collect(), deleted };
-                    let mut replacement = self.push(child.ptr, approach, child.low.to_vec(), end, batch).await?;
-                    children.append(&mut replacement);
+            let batch = Batch { points, deleted: pending.deleted.take(&child.low, end.as_deref()) };
+            let visit = match self.store.helper().filter(|_| bytes >= self.limits.buffer_bytes / APART_SHARE) {
+                Some(helper) => self.visit_apart(helper, child, level - 1, end, batch),
+                None => Visit::Ended(self.visit(child, level - 1, end, batch).await),
+            };
+            let failed = matches!(visit, Visit::Ended(Err(_)));
+            visits.push(visit);
+            if failed {
+                break;
+            }
+        }
+        let (mut aside, mut failed) = (None, None);
+        for visit in visits {
+            let outcome = match visit {
+                Visit::Ended(outcome) => outcome,
+                // Whether the flush failed or not: nobody goes on behind its back.
+                Visit::Apart(part) => {
+                    let Part { outcome, mut replaced, lost } = part.await;
+                    self.replaced.append(&mut replaced);
+                    S::gather(&mut self.lost, lost);
+                    outcome
                 }
-                Err(error) if is_damage(&error) => {
-                    pending.points.extend(mine);
+            };
+            match outcome {
+                Ok(Outcome::Becomes(mut replacement)) => children.append(&mut replacement),
+                Ok(Outcome::Stays(child, batch)) => {
                     children.push(child);
+                    pending.add(batch);
+                }
+                Ok(Outcome::Aside(child, batch, error)) => {
+                    children.push(child);
+                    pending.add(batch);
                     aside = Some(error);
                 }
-                Err(error) => return Err(error),
+                Err(error) => failed = failed.or(Some(error)),
             }
+        }
+        if let Some(error) = failed {
+            return Err(error);
         }
         match aside {
             Some(error) if pending.len() > ASIDE_BYTES_MAX => Err(error.within(
@@ -546,6 +601,35 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// Pushes a batch to a child of `level` whose range ends at `end`.
+    async fn visit(&mut self, child: Child, level: u8, end: Option<Key>, batch: Batch) -> Result<Outcome> {
+        match self.approach(child.ptr, Some(level), &child.low, end.as_deref(), batch.arriving()).await {
+            Ok(approach) => self.push(child.ptr, approach, child.low.to_vec(), end, batch).await.map(Outcome::Becomes),
+            Err(error) if is_damage(&error) => Ok(Outcome::Aside(child, batch, error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same, by somebody else.
+    fn visit_apart(
+        &self,
+        helper: N::Helper,
+        child: Child,
+        level: u8,
+        end: Option<Key>,
+        batch: Batch,
+    ) -> Visit<S::Lost> {
+        let (semantics, errands) = (self.semantics.clone(), self.errands.clone());
+        let (limits, tree, store) = (self.limits, self.tree, helper.clone());
+        Visit::Apart(helper.run(async move {
+            let (replaced, lost) = (Vec::new(), S::Lost::default());
+            let (store, semantics, errands) = (&store, &semantics, &errands);
+            let mut flusher = Flusher { store, semantics, limits, tree, errands, replaced, lost };
+            let outcome = flusher.visit(child, level, end, batch).await;
+            Part { outcome, replaced: flusher.replaced, lost: flusher.lost }
+        }))
     }
 
     /// Joins neighbours that together are less than half full, if one of them is new.

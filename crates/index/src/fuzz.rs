@@ -155,6 +155,8 @@ proptest! {
 struct Nodes(Mutex<Vec<Bytes>>);
 
 impl NodeStore for Nodes {
+    type Helper = Alone;
+
     fn cached(&self, _ptr: &NodePtr) -> Option<Arc<Node>> {
         None
     }
@@ -190,6 +192,9 @@ impl Semantics for Joining {
     fn lose(&self, _key: &[u8], value: &[u8], lost: &mut usize) {
         *lost += value.len();
     }
+    fn gather(lost: &mut usize, elsewhere: usize) {
+        *lost += elsewhere;
+    }
 }
 
 const LIMITS: Limits = Limits { leaf_bytes: 256, buffer_bytes: 256, fanout: 4, runs: 0 };
@@ -214,7 +219,7 @@ async fn tree_of(nodes: &Nodes, limits: Limits) -> Tree<Joining> {
         }
         tree.delete_range(&key(round * 40 + 10), &key(round * 40 + 25), &mut lost);
         tree.freeze();
-        let root = tree.flush(nodes, limits, &Errands::default()).await.expect("flush").root;
+        let root = tree.flush(nodes, limits, Errands::default()).await.expect("flush").root;
         tree.install(root);
     }
     tree
@@ -297,7 +302,7 @@ async fn use_attacked(attacks: Vec<(Index, Attack)>, (low, high): (u16, u16), li
         tree.freeze();
         let routes: BTreeMap<Key, u8> = reached.values().map(|node| (Key::from_slice(node.low()), 0)).collect();
         let errands = Errands { thorough, routes, leave: uids.iter().copied().collect(), ..Errands::default() };
-        match tree.flush(&nodes, limits, &errands).await {
+        match tree.flush(&nodes, limits, errands).await {
             Ok(flushed) => tree.install(flushed.root),
             Err(_) => return,
         }

@@ -48,7 +48,7 @@ pub use node::Node;
 pub use pointer::NodePtr;
 use pointer::POINTER_LEN;
 pub use ranges::RangeSet;
-pub use tree::{Buffers, NodeStore, Page, Tree, View};
+pub use tree::{Alone, BoxFuture, Buffers, NodeStore, Page, Tree, View};
 
 /// A key. Keys up to 24 bytes are kept inline.
 pub type Key = smallvec::SmallVec<[u8; 24]>;

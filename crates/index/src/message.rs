@@ -19,13 +19,15 @@ pub enum Message {
 /// exactly once per message that enters a tree.
 pub trait Semantics: Send + Sync + 'static {
     /// Collects what is lost.
-    type Lost: Default + Send + Sync;
+    type Lost: Default + Send + Sync + 'static;
     /// `newer` over `older`, either of which may be a value or a patch. Associative.
     fn overlay(&self, key: &[u8], older: &[u8], newer: &[u8], lost: &mut Self::Lost) -> Bytes;
     /// What remains of a value or patch when nothing lies below it; `None` if nothing remains.
     fn settle(&self, key: &[u8], value: Bytes) -> Option<Bytes>;
     /// The value or patch of `key` goes.
     fn lose(&self, key: &[u8], value: &[u8], lost: &mut Self::Lost);
+    /// Adds what was lost elsewhere.
+    fn gather(lost: &mut Self::Lost, elsewhere: Self::Lost);
 }
 
 impl Message {

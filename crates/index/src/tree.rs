@@ -9,6 +9,7 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 /// Nodes that a scan reads at once, at most, and their bytes before compression.
@@ -22,6 +23,17 @@ const NODES_AHEAD_MAX: usize = 512;
 
 /// Where nodes live.
 pub trait NodeStore: Send + Sync {
+    /// A handle to the same nodes with which somebody else takes part in a flush. [`Alone`] where nobody does.
+    type Helper: NodeStore<Helper = Self::Helper> + Clone + 'static;
+
+    /// Such a handle, if somebody has nothing else to do right now.
+    fn helper(&self) -> Option<Self::Helper> {
+        None
+    }
+    /// Runs a part of a flush elsewhere. It goes on also if nobody waits for it.
+    fn run<T: Send + 'static>(&self, part: impl Future<Output = T> + Send + 'static) -> BoxFuture<T> {
+        Box::pin(part)
+    }
     /// A node that is in memory.
     fn cached(&self, ptr: &NodePtr) -> Option<Arc<Node>>;
     /// A node, from memory or the medium, verified.
@@ -38,6 +50,33 @@ pub trait NodeStore: Send + Sync {
     fn height(&self, ptr: &NodePtr) -> impl Future<Output = Result<u8>> + Send;
     /// Number of the checkpoint that is being written: the birth of appended nodes.
     fn birth(&self) -> u64;
+}
+
+/// A future of a known size.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// The helper where there is none.
+#[derive(Clone, Copy, Debug)]
+pub enum Alone {}
+
+impl NodeStore for Alone {
+    type Helper = Alone;
+
+    fn cached(&self, _ptr: &NodePtr) -> Option<Arc<Node>> {
+        match *self {}
+    }
+    async fn load(&self, _ptr: NodePtr) -> Result<Arc<Node>> {
+        match *self {}
+    }
+    async fn append(&self, _image: Bytes, _node: Node) -> Result<NodePtr> {
+        match *self {}
+    }
+    async fn height(&self, _ptr: &NodePtr) -> Result<u8> {
+        match *self {}
+    }
+    fn birth(&self) -> u64 {
+        match *self {}
+    }
 }
 
 /// A tree that takes messages.
@@ -225,13 +264,18 @@ impl<S: Semantics> Tree<S> {
     }
 
     /// Pushes the frozen memtable's messages into nodes. Readers are not disturbed; [`Tree::install`] shows the result.
-    pub async fn flush(&self, store: &impl NodeStore, limits: Limits, errands: &Errands) -> Result<Flushed<S::Lost>> {
+    pub async fn flush(
+        &self,
+        store: &impl NodeStore,
+        limits: Limits,
+        errands: impl Into<Arc<Errands>>,
+    ) -> Result<Flushed<S::Lost>> {
         let (frozen, root) = {
             let view = self.view.read();
             (view.frozen.clone(), view.root)
         };
         let (points, deleted) = frozen.map(|frozen| frozen.contents()).transpose()?.unwrap_or_default();
-        flush(store, &*self.semantics, limits, self.id, root, points, deleted, errands).await
+        flush(store, &self.semantics, limits, self.id, root, points, deleted, &errands.into()).await
     }
 
     /// Flips a bit of a message in memory, for explorations; tells which. `None`: there is none with a payload.

@@ -131,7 +131,7 @@ impl Pool {
             let owner = shared.ownership(tree.id());
             errands.foreign = owner.foreign;
             let written_before = shared.node_bytes();
-            let flushed = tree.flush(self, shared.limits, &errands).await?;
+            let flushed = tree.flush(self, shared.limits, errands).await?;
             let replaced: u64 = flushed.replaced.iter().map(|node| u64::from(node.len)).sum();
             let nodes = self.nodes(tree.id()).saturating_add(shared.node_bytes() - written_before);
             accounts.drop_nodes(&owner, &flushed.replaced);
@@ -145,7 +145,7 @@ impl Pool {
         accounts.add(std::mem::take(&mut *shared.node_usage.lock()));
 
         let errands = chores.errands.remove(&CATALOG).unwrap_or_default();
-        let catalog_usage = self.write_catalog(&roots, &accounts, chores.snapshot, &errands).await?;
+        let catalog_usage = self.write_catalog(&roots, &accounts, chores.snapshot, errands).await?;
         shared.written(Stream::Log, frozen.ticket).await?;
         for stream in [Stream::Nodes, Stream::Cold] {
             shared.seal_side(stream).await?;
@@ -175,7 +175,7 @@ impl Pool {
         roots: &[Changed],
         accounts: &Accounts,
         snapshot: Option<(u64, u64, VolumeRecord)>,
-        errands: &Errands,
+        errands: Errands,
     ) -> Result<Usage> {
         let shared = &self.0;
         let catalog = &shared.catalog;

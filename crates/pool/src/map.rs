@@ -398,6 +398,10 @@ impl Semantics for Map {
             lost.runs.extend(runs.into_iter().filter(|run| run.form != Form::Hole));
         }
     }
+    fn gather(lost: &mut Lost, mut elsewhere: Lost) {
+        lost.runs.append(&mut elsewhere.runs);
+        lost.damaged += elsewhere.damaged;
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::space::{Claim, cover, slot_of};
 use crate::underway::Reading;
 use crate::{Pool, Shared};
 use ashlar_block::{Error, IoContext, Result, ResultExt};
-use ashlar_index::{Node, NodePtr, NodeStore};
+use ashlar_index::{BoxFuture, Node, NodePtr, NodeStore};
 use ashlar_units::BLOCK_LEN;
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
@@ -177,6 +177,14 @@ pub(crate) fn unpack(run: &Run, stored: &[u8]) -> Result<Bytes> {
 }
 
 impl NodeStore for Pool {
+    type Helper = Pool;
+
+    fn helper(&self) -> Option<Pool> {
+        self.0.env.is_idle().then(|| self.clone())
+    }
+    fn run<T: Send + 'static>(&self, part: impl Future<Output = T> + Send + 'static) -> BoxFuture<T> {
+        Box::pin(self.0.env.spawn_aside(part))
+    }
     fn cached(&self, ptr: &NodePtr) -> Option<Arc<Node>> {
         self.0.cache.get(&(ptr.uid, ptr.offset))
     }
@@ -269,6 +277,8 @@ impl std::fmt::Debug for Held {
 pub(crate) struct Holding<'a>(pub(crate) &'a Pool, pub(crate) &'a Held);
 
 impl NodeStore for Holding<'_> {
+    type Helper = Pool;
+
     fn cached(&self, ptr: &NodePtr) -> Option<Arc<Node>> {
         self.1.0.lock().get(&(ptr.uid, ptr.offset)).cloned().or_else(|| self.0.cached(ptr))
     }

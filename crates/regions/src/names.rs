@@ -8,7 +8,7 @@ use crate::place::{PLACES_TRIED, is_of_place};
 use crate::space::Space;
 use crate::table::BuildSpread;
 use ashlar_block::{Durability, Error, Result, ResultExt};
-use ashlar_index::{Errands, Key, Limits, Message, Node, NodePtr, NodeStore, Semantics, Tree};
+use ashlar_index::{Alone, Errands, Key, Limits, Message, Node, NodePtr, NodeStore, Semantics, Tree};
 use ashlar_objects::Name;
 use ashlar_units::{BLOCK_LEN, Blocks, Lba};
 use bytes::{Bytes, BytesMut};
@@ -29,6 +29,7 @@ impl Semantics for Plain {
         Some(value)
     }
     fn lose(&self, _: &[u8], _: &[u8], (): &mut ()) {}
+    fn gather((): &mut (), (): ()) {}
 }
 
 #[derive(Clone)]
@@ -57,6 +58,8 @@ struct Nodes<'a> {
 }
 
 impl NodeStore for Nodes<'_> {
+    type Helper = Alone;
+
     fn cached(&self, ptr: &NodePtr) -> Option<Arc<Node>> {
         self.names.cache.get(&ptr.uid)
     }
@@ -176,7 +179,7 @@ impl Names {
     /// Second part: writes nodes. The new root, and nodes that it does not need.
     pub async fn flush(&self, disk: &Disk, space: &Mutex<Space>) -> Result<(Option<NodePtr>, Vec<NodePtr>)> {
         let nodes = Nodes { names: self, disk, space };
-        let flushed = self.tree().flush(&nodes, Limits::WIDE, &Errands::default()).await?;
+        let flushed = self.tree().flush(&nodes, Limits::WIDE, Errands::default()).await?;
         let mut replaced = flushed.replaced;
         replaced.append(&mut self.dropped.lock());
         Ok((flushed.root, replaced))
@@ -217,7 +220,7 @@ impl Anew {
         if self.tree.memory().0 > names.memtable_max {
             self.tree.freeze();
             let nodes = Nodes { names, disk, space };
-            let flushed = self.tree.flush(&nodes, Limits::WIDE, &Errands::default()).await?;
+            let flushed = self.tree.flush(&nodes, Limits::WIDE, Errands::default()).await?;
             self.tree.install(flushed.root);
             self.dropped.extend(flushed.replaced);
         }

@@ -486,6 +486,15 @@ fn run_task(task: &Arc<RealTask>) {
     }
 }
 
+impl RealShared {
+    /// A worker that has nothing to do, other than the one that serves who waits.
+    fn idle(&self) -> Option<usize> {
+        let serving = self.clock.serving.load(Ordering::Relaxed);
+        let parked = |worker: &&Arc<Worker>| worker.number != serving && worker.parked.load(Ordering::Relaxed);
+        self.workers.iter().find(parked).map(|worker| worker.number)
+    }
+}
+
 impl Runtime for RealShared {
     fn now(&self) -> Instant {
         self.clock.now()
@@ -522,18 +531,20 @@ impl Runtime for RealShared {
     fn spawn_aside(&self, future: BoxFuture<'static, ()>) {
         let serving = self.clock.serving.load(Ordering::Relaxed);
         let (next, workers) = (self.next.fetch_add(1, Ordering::Relaxed), self.workers.len());
-        let worker = match serving {
-            // One that has nothing to do; else this one, since whoever asks will mostly wait for it.
+        let worker = self.idle().unwrap_or_else(|| match serving {
+            // This one, since whoever asks will mostly wait for it.
             NOBODY_SERVES => {
-                let idle = self.workers.iter().position(|worker| worker.parked.load(Ordering::Relaxed));
                 let here = WORKER.try_with(|local| Some(local.try_borrow().ok()?.as_ref()?.shared.number));
-                idle.or_else(|| here.ok().flatten().filter(|here| *here < workers)).unwrap_or(next % workers)
+                here.ok().flatten().filter(|here| *here < workers).unwrap_or(next % workers)
             }
             _ if workers == 1 => 0,
             // The others take turns.
             serving => (serving + 1 + next % (workers - 1)) % workers,
-        };
+        });
         spawn_at(&self.workers[worker], future);
+    }
+    fn is_idle(&self) -> bool {
+        self.idle().is_some()
     }
     fn unblock(&self, work: Box<dyn FnOnce() + Send>) {
         self.blocking.lock().send(work).expect("helper threads live as long as the sender");

@@ -308,6 +308,9 @@ impl Runtime for Shared {
     fn spawn(&self, future: BoxFuture<'static, ()>) {
         self.spawn_named(Cow::Borrowed(""), future);
     }
+    fn is_idle(&self) -> bool {
+        self.random().is_multiple_of(2)
+    }
     fn unblock(&self, work: Box<dyn FnOnce() + Send>) {
         self.spawn(Box::pin(async move { work() }));
     }
