@@ -233,6 +233,9 @@ impl InodeStore for Betr {
             let mut state = inode.state();
             let unused = !state.is_used() && (!state.dirty || state.reaped) && inode.ino != ROOT;
             if !unused || Arc::strong_count(&inode) != 2 {
+                // Before the shard is free: of two who let go at once, the second must not find the first.
+                drop(state);
+                drop(inode);
                 return;
             }
             if shard.remove(&inode.ino).is_some() {

@@ -41,7 +41,7 @@ use crate::inode::{Inode, Placed, Spot, Table};
 use crate::keys::Place;
 use crate::record::{Entry, Record, Stored};
 use ashlar_env::Env;
-use ashlar_inodes::{Numbers, blocks_of, visit, xattr_keys};
+use ashlar_inodes::{InodeStore, Numbers, blocks_of, visit, xattr_keys};
 use ashlar_pool::{Pool, Txn, Volume};
 use ashlar_units::{Blocks, Bytes as Size};
 use ashlar_vfs::{FileSystem, Ino, Result};
@@ -227,7 +227,7 @@ impl Betr {
     pub(crate) async fn write_back(&self) -> Result<()> {
         let _shape = self.shape.read().await;
         let put = |txn: &mut Txn, inode: &Arc<Inode>, record: &Record| self.put_record(txn, inode, record);
-        self.table.all.write_back(&self.volume, put).await
+        self.table.all.write_back(&self.volume, put, |inode| self.remove_unused(inode)).await
     }
 
     /// Everything of a file without names goes, in `txn`.

@@ -105,5 +105,7 @@ impl InodeStore for Files {
         if unused && known && Arc::strong_count(&inode) == 2 {
             shard.remove(&inode.ino);
         }
+        // Before the shard is free: of two who let go at once, the second must not find the first.
+        drop(inode);
     }
 }

@@ -40,7 +40,7 @@ use crate::keys::{Record, base_of, blocks_in_range, decode_record, encode_record
 use ashlar_block::Kind;
 use ashlar_env::Env;
 use ashlar_inodes::{
-    NUMBER_LOT, Numbers, WRITE_BACK_INTERVAL, is_damage, number_value, read_number, visit, xattr_keys,
+    InodeStore, NUMBER_LOT, Numbers, WRITE_BACK_INTERVAL, is_damage, number_value, read_number, visit, xattr_keys,
 };
 use ashlar_pool::{Pool, Txn, Volume};
 use ashlar_units::{Blocks, Lba};
@@ -206,7 +206,7 @@ impl Files {
                 self.put_record(txn, record);
             }
         };
-        self.table.write_back(&self.volume, put).await
+        self.table.write_back(&self.volume, put, |inode| self.remove_unused(inode)).await
     }
 
     /// Forgets what has no names: its record, attributes and data.

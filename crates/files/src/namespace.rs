@@ -176,6 +176,7 @@ impl Files {
             _ => return Err(Errno::NotDirectory.into()),
         };
         if found.state().record.links == 0 {
+            let_go(self, found).await;
             return Err(Errno::Stale.into());
         }
         found.state().lookups += 1;
@@ -363,22 +364,27 @@ impl Files {
             let target_ino = self.find(to.0, to.1).await?.found.map(|(_, entry)| entry.ino);
             let Some(source) = self.inode_named(from.0, from.1, source_ino).await? else { continue };
             let target = match target_ino {
-                Some(ino) => match self.inode_named(to.0, to.1, ino).await? {
-                    None => continue,
-                    found => found,
-                },
-                None => None,
+                Some(ino) => self.inode_named(to.0, to.1, ino).await.map(|found| (found.is_some(), found)),
+                None => Ok((true, None)),
             };
-            let moved = Move {
-                files: self,
-                from,
-                to,
-                source: &source,
-                source_dir: &source_dir,
-                target_dir: &target_dir,
-                replaced: target.as_ref(),
+            let (target, moved) = match target {
+                Ok((true, target)) => {
+                    let moved = Move {
+                        files: self,
+                        from,
+                        to,
+                        source: &source,
+                        source_dir: &source_dir,
+                        target_dir: &target_dir,
+                        replaced: target.as_ref(),
+                    };
+                    let moved = moved.run(mode).await;
+                    (target, moved)
+                }
+                // The name names another by now.
+                Ok((false, _)) => (None, Ok(false)),
+                Err(error) => (None, Err(error)),
             };
-            let moved = moved.run(mode).await;
             let_go(self, source).await;
             if let Some(target) = target {
                 let_go(self, target).await;

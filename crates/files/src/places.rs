@@ -23,7 +23,9 @@ impl Files {
     /// The pieces of a file, in its order; what is on its way to the medium has its place already.
     pub async fn places(&self, ino: Ino) -> Result<Vec<Piece>> {
         let (base, size) = {
-            let record = self.load(ino).await?.record();
+            let inode = self.load(ino).await?;
+            let record = inode.record();
+            self.remove_unused(inode);
             (base_of(&record), record.size.min(record.contents.blocks_max() * BLOCK))
         };
         let runs = self.volume.runs(base, Blocks(size.div_ceil(BLOCK))).await?;

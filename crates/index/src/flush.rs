@@ -555,7 +555,9 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
             }
             ahead -= 1;
             let batch = Batch { points, deleted: pending.deleted.take(&child.low, end.as_deref()) };
-            let visit = match self.store.helper().filter(|_| bytes >= self.limits.buffer_bytes / APART_SHARE) {
+            // Where heads move, nodes lie in the order of their keys, or a scan would be many short reads.
+            let may_part = self.limits.runs > 0 && bytes >= self.limits.buffer_bytes / APART_SHARE;
+            let visit = match self.store.helper().filter(|_| may_part) {
                 Some(helper) => self.visit_apart(helper, child, level - 1, end, batch),
                 None => Visit::Ended(self.visit(child, level - 1, end, batch).await),
             };

@@ -254,25 +254,31 @@ impl<K: Cell> Table<K> {
             .collect()
     }
 
-    /// Writes all records that are newer in memory, many in a transaction, as `put` does.
+    /// Writes all records that are newer in memory, many in a transaction, as `put` does. Who let go of an inode meanwhile found it in
+    /// use, so each goes to `remove_unused` in the end.
     pub async fn write_back(
         &self,
         volume: &Volume,
         put: impl Fn(&mut Txn, &Arc<Inode<K>>, &RecordOf<K>) + Send + Sync,
+        remove_unused: impl Fn(Arc<Inode<K>>) + Send + Sync,
     ) -> Result<()> {
-        for lot in self.dirty().chunks(RECORDS_PER_COMMIT) {
-            let _locks = lock_all(&lot.iter().collect::<Vec<_>>()).await;
+        let mut dirty = self.dirty();
+        while !dirty.is_empty() {
+            let lot = dirty.split_off(dirty.len().saturating_sub(RECORDS_PER_COMMIT));
+            let locks = lock_all(&lot.iter().collect::<Vec<_>>()).await;
             let mut txn = Txn::new();
-            for inode in lot {
+            for inode in &lot {
                 let record = inode.state().unwritten();
                 record.iter().for_each(|record| put(&mut txn, inode, record));
             }
             let seq = volume.commit(txn).await?;
-            for inode in lot {
+            for inode in &lot {
                 let mut state = inode.state();
                 state.dirty = false;
                 state.follow(seq);
             }
+            drop(locks);
+            lot.into_iter().for_each(&remove_unused);
         }
         Ok(())
     }

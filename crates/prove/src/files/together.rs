@@ -364,7 +364,8 @@ mod tests {
     #[test]
     fn concurrent_operations_have_an_order() {
         let mut all = TogetherOutcome::default();
-        for seed in 0..60 {
+        // The last: a rename whose target went away kept its source in memory for ever.
+        for seed in (0..60).chain([27_378]) {
             let outcome =
                 explore_together(seed, None).unwrap_or_else(|failure| panic!("seed {seed}: {}", failure.what));
             all.operations += outcome.operations;
