@@ -66,7 +66,8 @@ const RANGE_SHARE: usize = 64;
 /// decoders refuse four times as much. A leaf of the usual size has 64 KiB; more comes where much is new in its range.
 const ASIDE_BYTES_MAX: usize = 16 << 20;
 
-/// So many children are read at once when messages sink to them; one after the other, a flush would wait for each.
+/// So many children are read at once when messages sink to them, while those before them are visited; one after the other, a flush
+/// would wait for each.
 const LOAD_AHEAD: usize = 8;
 
 /// Messages of less than this share of a buffer are not worth waking somebody who would help.
@@ -181,6 +182,28 @@ fn below(points: &[(Key, Message)], high: Option<&[u8]>) -> usize {
     high.map_or(points.len(), |high| points.partition_point(|(key, _)| key.as_slice() < high))
 }
 
+/// Brings those into memory that are not there, if they are several.
+async fn load_ahead(store: &impl NodeStore, ptrs: &[NodePtr]) {
+    let absent: Vec<NodePtr> = ptrs.iter().filter(|ptr| store.cached(ptr).is_none()).copied().collect();
+    if absent.len() > 1 {
+        store.load_ahead(&absent).await;
+    }
+}
+
+type Fetch<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// Does the work, and goes on with fetching meanwhile.
+async fn beside<T>(fetching: &mut Option<Fetch<'_>>, work: impl Future<Output = T>) -> T {
+    let mut work = std::pin::pin!(work);
+    std::future::poll_fn(|context| {
+        if fetching.as_mut().is_some_and(|fetch| fetch.as_mut().poll(context).is_ready()) {
+            *fetching = None;
+        }
+        work.as_mut().poll(context)
+    })
+    .await
+}
+
 type Children<'a> = Pin<Box<dyn Future<Output = Result<Vec<Child>>> + Send + 'a>>;
 
 impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
@@ -208,14 +231,6 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         }
         points.extend(older);
         Batch { points, deleted: batch.deleted }
-    }
-
-    /// Brings those into memory that are not there, if they are several.
-    async fn load_ahead(&self, ptrs: &[NodePtr]) {
-        let absent: Vec<NodePtr> = ptrs.iter().filter(|ptr| self.store.cached(ptr).is_none()).copied().collect();
-        if absent.len() > 1 {
-            self.store.load_ahead(&absent).await;
-        }
     }
 
     /// As [`Flusher::load`], for a node whose level and range are known.
@@ -538,7 +553,10 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         let mut points = std::mem::take(&mut pending.points).into_iter();
         let wanted: Vec<NodePtr> =
             old.iter().zip(&chosen).filter(|(_, chosen)| **chosen).map(|(child, _)| child.ptr).collect();
-        let (mut windows, mut ahead) = (wanted.chunks(LOAD_AHEAD), 0);
+        let store = self.store;
+        let mut windows = wanted.chunks(LOAD_AHEAD);
+        let mut fetch_next = || windows.next().map(|window| -> Fetch<'_> { Box::pin(load_ahead(store, window)) });
+        let (mut fetching, mut ahead) = (fetch_next(), 0);
         let mut visits = Vec::with_capacity(old.len());
         for (((child, end), chosen), bytes) in old.into_iter().zip(ends).zip(chosen).zip(bytes) {
             let count = below(points.as_slice(), end.as_deref());
@@ -549,9 +567,10 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
                 continue;
             }
             if ahead == 0 {
-                let window = windows.next().unwrap_or_default();
-                self.load_ahead(window).await;
-                ahead = window.len();
+                if let Some(fetch) = fetching.take() {
+                    fetch.await;
+                }
+                (fetching, ahead) = (fetch_next(), LOAD_AHEAD);
             }
             ahead -= 1;
             let batch = Batch { points, deleted: pending.deleted.take(&child.low, end.as_deref()) };
@@ -559,7 +578,7 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
             let may_part = self.limits.runs > 0 && bytes >= self.limits.buffer_bytes / APART_SHARE;
             let visit = match self.store.helper().filter(|_| may_part) {
                 Some(helper) => self.visit_apart(helper, child, level - 1, end, batch),
-                None => Visit::Ended(self.visit(child, level - 1, end, batch).await),
+                None => Visit::Ended(beside(&mut fetching, self.visit(child, level - 1, end, batch)).await),
             };
             let failed = matches!(visit, Visit::Ended(Err(_)));
             visits.push(visit);

@@ -102,7 +102,7 @@ fn interrogate(node: &Node) {
         node.find(key).expect("sound");
         node.deleted.contains(key);
         assert_eq!(node.child_of(key).is_none(), node.children.is_empty());
-        node.below(key, None);
+        node.below(&Seat { low: Key::from_slice(key), ..Seat::root(NodePtr::default()) });
         assert!(node.runs_for(key).expect("sound").count() <= node.runs.len());
     }
     assert!(node.memory() > 0 && node.pointers().count() == node.children.len() + node.runs.len());

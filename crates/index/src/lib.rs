@@ -45,8 +45,8 @@ pub use lz4::Lz4;
 pub use memtable::Memtable;
 pub use message::{Message, Semantics};
 pub use node::Node;
-pub use pointer::NodePtr;
 use pointer::POINTER_LEN;
+pub use pointer::{NodePtr, Seat};
 pub use ranges::RangeSet;
 pub use tree::{Alone, BoxFuture, Buffers, NodeStore, Page, Tree, View};
 

@@ -5,7 +5,7 @@
 
 use crate::entries::{Entry, first_at_least, head, quick_sum};
 use crate::ranges::NO_KEYS;
-use crate::{Key, Lz4, Message, NodePtr, POINTER_LEN, RangeSet, filter};
+use crate::{Key, Lz4, Message, NodePtr, POINTER_LEN, RangeSet, Seat, filter};
 use ashlar_block::{Error, Result};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::cell::RefCell;
@@ -134,6 +134,7 @@ impl Default for Body<'_> {
 }
 
 const OTHER_HEIGHT: &str = "an index node has another height than its parent says";
+const NO_RUN: &str = "a run of a buffer should be here, and it is something else";
 const CHANGED: &str = "an index node changed in memory: the memory of this machine is bad";
 
 /// Bytes that an entry takes in a node.
@@ -450,13 +451,21 @@ impl Node {
     pub fn low(&self) -> &[u8] {
         &self.low
     }
-    /// Refuses a node that stands where it cannot: one of another height than the parent says (`None`: it is a root), or
-    /// with children that begin outside of the range `low..high` that the parent gives it. So nobody walks in a circle,
+    /// Refuses a node that stands where it cannot: a run where a node should be or a node where a run should be, one of another height
+    /// than the parent says, or with children that begin outside of the range that the parent gives it. So nobody walks in a circle,
     /// or twice over one subtree, whatever pointers say.
-    pub fn check_place(&self, level: Option<u8>, low: &[u8], high: Option<&[u8]>) -> Result<()> {
-        if level.is_some_and(|level| level != self.level) {
+    pub fn check_seat(&self, seat: &Seat) -> Result<()> {
+        if seat.is_run && !self.is_run {
+            return Err(Error::corrupt(NO_RUN));
+        }
+        if !seat.is_run {
+            self.check_height(seat.level)?;
+        } else if seat.level != Some(self.level) {
             return Err(Error::corrupt(OTHER_HEIGHT));
         }
+        self.check_children(&seat.low, seat.high.as_deref())
+    }
+    fn check_children(&self, low: &[u8], high: Option<&[u8]>) -> Result<()> {
         let inner = self.children.get(1..).unwrap_or_default();
         let early = inner.first().is_some_and(|child| child.low.as_slice() <= low);
         if early || inner.last().is_some_and(|child| high.is_some_and(|high| child.low.as_slice() >= high)) {
@@ -464,10 +473,10 @@ impl Node {
         }
         Ok(())
     }
-    /// As [`Node::check_place`], and refuses a run, which is no node.
+    /// As [`Node::check_seat`], for a node whose level and range are known otherwise.
     pub(crate) fn check_node(&self, level: Option<u8>, low: &[u8], high: Option<&[u8]>) -> Result<()> {
         self.check_height(level)?;
-        self.check_place(level, low, high)
+        self.check_children(low, high)
     }
     /// Refuses a run, and a node of another height than the parent says (`None`: it is a root). For those who came down by one key
     /// and know no range: nothing but the node itself is looked at.
@@ -483,12 +492,12 @@ impl Node {
     /// Refuses what is no run of a node of this level.
     pub(crate) fn check_run(&self, level: u8) -> Result<()> {
         if !self.is_run || self.level + 1 != level {
-            return Err(Error::corrupt("a run of a buffer should be here, and it is something else"));
+            return Err(Error::corrupt(NO_RUN));
         }
         Ok(())
     }
     /// Level of its children, and of its runs.
-    pub fn level_below(&self) -> Option<u8> {
+    pub(crate) fn level_below(&self) -> Option<u8> {
         Some(self.level.saturating_sub(1))
     }
     /// Bytes of memory that the node takes, estimated.
@@ -502,11 +511,13 @@ impl Node {
     pub fn pointers(&self) -> impl Iterator<Item = NodePtr> + '_ {
         self.children.iter().map(|child| child.ptr).chain(self.runs.iter().map(|run| run.ptr))
     }
-    /// Pointers to its children and runs with the range of keys of each, if the node's own range is `low..high`.
-    pub fn below(&self, low: &[u8], high: Option<&[u8]>) -> Vec<(NodePtr, Key, Option<Key>)> {
-        let mut below = self.child_ranges(low, high);
-        below.extend(self.runs.iter().map(|run| (run.ptr, Key::from_slice(low), high.map(Key::from_slice))));
-        below
+    /// Seats of its children and runs, if the node's own is this one.
+    pub fn below(&self, seat: &Seat) -> Vec<Seat> {
+        let (low, high, level) = (&seat.low, seat.high.as_deref(), self.level_below());
+        let children = self.child_ranges(low, high).into_iter();
+        let children = children.map(|(ptr, low, high)| Seat { ptr, low, high, level, is_run: false });
+        let run = |run: &Run| Seat { ptr: run.ptr, level, is_run: true, ..seat.clone() };
+        children.chain(self.runs.iter().map(run)).collect()
     }
     /// Pointers to its children with the range of keys of each, if the node's own range is `low..high`.
     pub(crate) fn child_ranges(&self, low: &[u8], high: Option<&[u8]>) -> Vec<(NodePtr, Key, Option<Key>)> {

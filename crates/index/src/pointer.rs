@@ -1,5 +1,6 @@
 //! Pointers to nodes.
 
+use crate::Key;
 use ashlar_block::{Error, Result};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -19,6 +20,28 @@ pub struct NodePtr {
     pub crc: u32,
     /// Checkpoint in which it was born.
     pub birth: u64,
+}
+
+/// Where a node stands under its parent, and what must be true of it there.
+#[derive(Clone, Debug)]
+pub struct Seat {
+    /// The node.
+    pub ptr: NodePtr,
+    /// First key of its range.
+    pub low: Key,
+    /// Where its range ends.
+    pub high: Option<Key>,
+    /// Its height above the leaves; `None`: it is a root, and nobody says.
+    pub(crate) level: Option<u8>,
+    /// Whether it is a part of its parent's buffer.
+    pub(crate) is_run: bool,
+}
+
+impl Seat {
+    /// A root's.
+    pub fn root(ptr: NodePtr) -> Seat {
+        Seat { ptr, low: Key::new(), high: None, level: None, is_run: false }
+    }
 }
 
 /// A pointer as it is stored.

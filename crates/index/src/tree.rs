@@ -3,7 +3,7 @@
 use crate::flush::{Errands, Flushed, flush};
 use crate::memtable::Verdict;
 use crate::node::{Child, Node, Run, entry_len};
-use crate::{Key, Limits, Memtable, Message, NodePtr, RangeSet, Semantics};
+use crate::{Key, Limits, Memtable, Message, NodePtr, RangeSet, Seat, Semantics};
 use ashlar_block::Result;
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -511,11 +511,9 @@ impl View {
     /// compression. What cannot be read is told to whom asks for it.
     pub async fn read_ahead(&self, store: &impl NodeStore, ranges: &[(Key, Key)], bytes: u64) {
         let mut left = bytes;
-        let mut nodes: Vec<(NodePtr, Key, Option<Key>)> = Vec::new();
-        nodes.extend(self.root.map(|root| (root, Key::new(), None)));
-        let mut expected = None;
-        loop {
-            let absent = nodes.iter().map(|(ptr, ..)| *ptr).filter(|ptr| store.cached(ptr).is_none());
+        let mut seats: Vec<Seat> = self.root.map(Seat::root).into_iter().collect();
+        while !seats.is_empty() {
+            let absent = seats.iter().map(|seat| seat.ptr).filter(|ptr| store.cached(ptr).is_none());
             let wanted: Vec<NodePtr> = absent
                 .take(NODES_AHEAD_MAX)
                 .take_while(|ptr| {
@@ -525,22 +523,19 @@ impl View {
                 })
                 .collect();
             store.load_ahead(&wanted).await;
-            let known = nodes.iter().filter_map(|(ptr, low, high)| Some((store.cached(ptr)?, low, high)));
+            let known = seats.iter().filter_map(|seat| Some((store.cached(&seat.ptr)?, seat)));
             let mut below = Vec::new();
-            let mut height = None;
-            for (node, low, high) in known {
-                if node.level() == 0 || node.check_place(expected, low, high.as_deref()).is_err() {
+            for (node, seat) in known {
+                if node.level() == 0 || node.check_seat(seat).is_err() {
                     continue;
                 }
-                height = Some(node.level());
-                below.extend(node.below(low, high.as_deref()).into_iter().filter(|(_, low, high)| {
+                below.extend(node.below(seat).into_iter().filter(|seat| {
                     // The first range that ends behind where the child begins must begin before the child ends.
-                    let range = ranges.get(ranges.partition_point(|(_, end)| end <= low));
-                    range.is_some_and(|(begin, _)| high.as_ref().is_none_or(|high| begin < high))
+                    let range = ranges.get(ranges.partition_point(|(_, end)| *end <= seat.low));
+                    range.is_some_and(|(begin, _)| seat.high.as_ref().is_none_or(|high| begin < high))
                 }));
             }
-            let Some(height) = height else { return };
-            (nodes, expected) = (below, Some(height - 1));
+            seats = below;
         }
     }
 }

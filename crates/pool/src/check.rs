@@ -9,7 +9,7 @@ use crate::map::{Form, MAP_PREFIX, Run, chunk_start, decode};
 use crate::space::{Usage, slot_of};
 use crate::{CATALOG, Pool};
 use ashlar_block::Result;
-use ashlar_index::{Key, Message, Node, NodePtr, NodeStore};
+use ashlar_index::{Key, Message, Node, NodePtr, NodeStore, Seat};
 use ashlar_units::{Blocks, Bytes as Size, Lba};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -71,9 +71,6 @@ struct Unreadable {
     extents: HashSet<(u64, u32)>,
 }
 
-/// A subtree, its level if its parent says it, and the keys that it holds.
-type Subtree = (NodePtr, Option<u8>, Key, Option<Key>);
-
 impl Pool {
     /// Verifies everything. `progress` is told the bytes done and the bytes in use.
     pub async fn check(&self, progress: impl Fn(Size, Size) + Send + Sync) -> Result<Checked> {
@@ -131,8 +128,9 @@ impl Pool {
         progress: &(dyn Fn(Size) + Send + Sync),
     ) -> Result<()> {
         let owns = |birth: u64| walk.owns_after.is_some_and(|after| birth > after);
-        let mut pending: Vec<Subtree> = walk.root.map(|root| (root, None, Key::new(), None)).into_iter().collect();
-        while let Some((ptr, level, low, high)) = pending.pop() {
+        let mut pending: Vec<Seat> = walk.root.map(Seat::root).into_iter().collect();
+        while let Some(seat) = pending.pop() {
+            let ptr = seat.ptr;
             let first_visit = seen.insert((ptr.uid, ptr.offset));
             if !first_visit && !owns(ptr.birth) {
                 continue;
@@ -141,7 +139,7 @@ impl Pool {
                 *found.entry(slot_of(ptr.uid)).or_default() += i64::from(ptr.len);
             }
             // From the medium, not from the cache: the medium is what is checked.
-            let node = match self.load_placed(ptr, level, &low, high.as_deref()).await {
+            let node = match self.load_at(&seat).await {
                 Ok(node) => node,
                 Err(error) => {
                     bad.nodes.insert((ptr.uid, ptr.offset), error.to_string());
@@ -150,8 +148,7 @@ impl Pool {
             };
             checked.nodes += 1;
             checked.bytes += Size(u64::from(ptr.len));
-            let children = node.below(&low, high.as_deref()).into_iter();
-            pending.extend(children.map(|(ptr, low, high)| (ptr, node.level_below(), low, high)));
+            pending.extend(node.below(&seat));
             let mut runs: Vec<Run> = Vec::new();
             for (key, message) in node.messages() {
                 for run in runs_of(key, &message)? {
@@ -177,32 +174,31 @@ impl Pool {
     }
 
     /// A node, if it is one that belongs in this place.
-    async fn load_placed(&self, ptr: NodePtr, level: Option<u8>, low: &[u8], high: Option<&[u8]>) -> Result<Arc<Node>> {
-        let node = self.load(ptr).await?;
-        node.check_place(level, low, high)?;
+    async fn load_at(&self, seat: &Seat) -> Result<Arc<Node>> {
+        let node = self.load(seat.ptr).await?;
+        node.check_seat(seat)?;
         Ok(node)
     }
 
     /// What a tree lost by what cannot be read.
     async fn name_damage(&self, walk: &Walk, bad: &Unreadable, damaged: &mut Vec<Damage>) -> Result<()> {
         let mut chunks: BTreeSet<Key> = BTreeSet::new();
-        let mut pending: Vec<Subtree> = walk.root.map(|root| (root, None, Key::new(), None)).into_iter().collect();
-        while let Some((ptr, level, low, high)) = pending.pop() {
-            let known = bad.nodes.get(&(ptr.uid, ptr.offset)).cloned();
+        let mut pending: Vec<Seat> = walk.root.map(Seat::root).into_iter().collect();
+        while let Some(seat) = pending.pop() {
+            let known = bad.nodes.get(&(seat.ptr.uid, seat.ptr.offset)).cloned();
             let loaded = match known {
                 Some(error) => Err(error),
-                None => self.load_placed(ptr, level, &low, high.as_deref()).await.map_err(|error| error.to_string()),
+                None => self.load_at(&seat).await.map_err(|error| error.to_string()),
             };
             let node = match loaded {
                 Ok(node) => node,
                 Err(error) => {
-                    let what = damaged_keys(&low, high.as_deref());
+                    let what = damaged_keys(&seat.low, seat.high.as_deref());
                     damaged.push(Damage { volume: walk.name.clone(), what, error, reference: None });
                     continue;
                 }
             };
-            let children = node.below(&low, high.as_deref()).into_iter();
-            pending.extend(children.map(|(ptr, low, high)| (ptr, node.level_below(), low, high)));
+            pending.extend(node.below(&seat));
             for (key, message) in node.messages() {
                 let runs = runs_of(key, &message)?;
                 if walk.id != CATALOG && runs.iter().any(|run| bad.extents.contains(&(run.uid, run.offset))) {

@@ -12,7 +12,7 @@ use crate::stream::{Chain, StreamState};
 use crate::{CATALOG, Epoch, Log, NodeWeight, Pool, Rule, Shared, VolumeState};
 use ashlar_block::{Device, Durability, Error, IoContext, Kind, Medium, Result, ResultExt};
 use ashlar_env::Env;
-use ashlar_index::{Key, Limits, NodePtr, NodeStore, Tree, prefix_end};
+use ashlar_index::{Key, Limits, NodePtr, NodeStore, Seat, Tree, prefix_end};
 use ashlar_units::{Blocks, Bytes as Size, Lba};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
@@ -222,11 +222,11 @@ impl Pool {
     async fn load_catalog(&self, root: Option<NodePtr>) -> Result<()> {
         let shared = &self.0;
         // The catalog cannot count its own nodes, so they are counted here: its leaves are not read for that.
-        let mut pending: Vec<_> = root.map(|root| (root, None, Key::new(), None)).into_iter().collect();
-        while let Some((ptr, level, low, high)) = pending.pop() {
-            shared.space.adopt(ptr.uid, 0, i64::from(ptr.len))?;
-            let node = self.load(ptr).await?;
-            node.check_place(level, &low, high.as_deref())?;
+        let mut pending: Vec<Seat> = root.map(Seat::root).into_iter().collect();
+        while let Some(seat) = pending.pop() {
+            shared.space.adopt(seat.ptr.uid, 0, i64::from(seat.ptr.len))?;
+            let node = self.load(seat.ptr).await?;
+            node.check_seat(&seat)?;
             match node.level() {
                 0 => {}
                 1 => {
@@ -234,10 +234,7 @@ impl Pool {
                         shared.space.adopt(child.uid, 0, i64::from(child.len))?;
                     }
                 }
-                _ => {
-                    let children = node.below(&low, high.as_deref()).into_iter();
-                    pending.extend(children.map(|(ptr, low, high)| (ptr, node.level_below(), low, high)));
-                }
+                _ => pending.extend(node.below(&seat)),
             }
         }
         for (key, value) in self.catalog_range(&[SlotRecord::PREFIX]).await? {

@@ -1,6 +1,6 @@
 //! Buffers: whether what arrives at a node becomes a run, and how much of the buffer must be read and written for it.
 
-use super::{Batch, Flusher, Points, is_damage};
+use super::{Batch, Flusher, Points, is_damage, load_ahead};
 use crate::node::{Body, Child, Node, Run};
 use crate::{Key, NodePtr, NodeStore, Semantics, filter};
 use ashlar_block::Result;
@@ -34,7 +34,7 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
     /// The newest `count` runs of a node.
     pub(super) async fn load_runs(&self, node: &Node, count: usize) -> Result<Vec<Arc<Node>>> {
         let ptrs: Vec<NodePtr> = node.runs.iter().take(count).map(|run| run.ptr).collect();
-        self.load_ahead(&ptrs).await;
+        load_ahead(self.store, &ptrs).await;
         let mut runs = Vec::with_capacity(ptrs.len());
         for ptr in ptrs {
             let run = self.load(ptr).await?;
