@@ -586,6 +586,8 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
                 break;
             }
         }
+        // Whoever makes a part must not wait for nodes that nobody fetches any more.
+        drop(fetching);
         let (mut aside, mut failed) = (None, None);
         for visit in visits {
             let outcome = match visit {
