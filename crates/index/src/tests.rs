@@ -656,3 +656,33 @@ fn runs_save_writing_and_filters_save_reading() {
     assert!(with.0 * 10 < without.0 * 7, "written: {} with runs, {} without", with.0, without.0);
     assert!(with.1 * 10 < without.1 * 6, "read: {} with runs, {} without", with.1, without.1);
 }
+
+#[test]
+fn a_run_in_the_place_of_a_node_is_refused_and_a_node_in_that_of_a_run() {
+    let test = async {
+        let nodes = Nodes::default();
+        let tree = Tree::open(9, None, Arc::new(Slots));
+        let limits = Limits { buffer_bytes: 2000, runs: 4, ..WHOLE };
+        let mut lost = Vec::new();
+        for number in 0..2000u16 {
+            tree.apply(key(number % 400), Message::Put(pack(&BTreeMap::from([(0, number.into())]))), &mut lost);
+            if number % 50 == 49 {
+                tree.freeze();
+                tree.install(tree.flush(&nodes, limits, Errands::default()).await.expect("flushed").root);
+            }
+        }
+        let mut pending: Vec<Seat> = tree.root().map(Seat::root).into_iter().collect();
+        let mut found = [0, 0];
+        while let Some(seat) = pending.pop() {
+            let node = nodes.load(seat.ptr).await.expect("there");
+            node.check_seat(&seat).expect("it stands where it should");
+            found[usize::from(seat.is_run)] += 1;
+            // Of a root nobody says how high it is, and nobody takes it for a run.
+            let other = Seat { is_run: !seat.is_run, ..seat.clone() };
+            assert!(node.check_seat(&other).is_err());
+            pending.extend(node.below(&seat));
+        }
+        assert!(found[0] > 10 && found[1] > 3, "nodes and runs: {found:?}");
+    };
+    Sim::new(0, Schedule::Fifo).run(test).expect("no deadlock");
+}
