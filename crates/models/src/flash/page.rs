@@ -419,7 +419,13 @@ impl Ssd {
             let (block, page) = (take(from)?, take(from)?);
             if block != u64::from(NONE) {
                 require(page < u64::from(pages), "has a block that is fuller than full")?;
-                placed.place(u32::try_from(block).unwrap_or(NONE), &range)?;
+                let block = u32::try_from(block).unwrap_or(NONE);
+                placed.place(block, &range)?;
+                let is_valid = |page: u32| {
+                    let (word, bit) = self.valid_bit(block, page);
+                    self.is_valid[word] & bit != 0
+                };
+                require(!(page as u32..pages).any(is_valid), "has a page where none was programmed yet")?;
             }
             Ok(Front { block: block as u32, page: page as u32 })
         };
