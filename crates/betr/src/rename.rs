@@ -46,19 +46,17 @@ impl Betr {
         let (source_dir, target_dir) = (self.inode(from.0)?, self.inode(to.0)?);
         source_dir.state().record.check_directory()?;
         let source = self.named(&source_dir, from.1).await?.ok_or(Errno::NotFound)?;
-        let is_directory = target_dir.state().record.check_directory();
-        let target = match is_directory {
-            Ok(()) => self.named(&target_dir, to.1).await,
-            Err(error) => Err(error),
-        };
-        let (inode, moved) = match target {
-            Ok(target) => {
-                let inode = target.as_ref().map(|target| target.inode.clone());
-                (inode, self.change(&source, &target_dir, to.1, target, mode).await)
-            }
-            Err(error) => (None, Err(error)),
-        };
+        let moved = self.move_over(&source, &target_dir, to.1, mode).await;
         let_go(self, source.inode).await;
+        moved
+    }
+
+    /// Gives what has a name that of `name` in a directory, over what may have it.
+    async fn move_over(&self, source: &Named, directory: &Arc<Inode>, name: &Name, mode: RenameMode) -> Result<()> {
+        directory.state().record.check_directory()?;
+        let target = self.named(directory, name).await?;
+        let inode = target.as_ref().map(|target| target.inode.clone());
+        let moved = self.change(source, directory, name, target, mode).await;
         if let Some(inode) = inode {
             let_go(self, inode).await;
         }

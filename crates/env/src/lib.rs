@@ -112,7 +112,8 @@ impl Env {
         self.0.spawn_here(Box::pin(shell));
         task
     }
-    /// Starts a task that computes for longer than a request takes, away from the worker that served a request last.
+    /// Starts a task that computes for longer than a request takes, away from the worker that served a request last, on one that
+    /// sleeps if there is one.
     pub fn spawn_aside<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Task<T> {
         let (task, shell) = task::pair(future);
         self.0.spawn_aside(Box::pin(shell));

@@ -363,32 +363,17 @@ impl Files {
             let source_ino = self.find(from.0, from.1).await?.entry()?.1.ino;
             let target_ino = self.find(to.0, to.1).await?.found.map(|(_, entry)| entry.ino);
             let Some(source) = self.inode_named(from.0, from.1, source_ino).await? else { continue };
-            let target = match target_ino {
-                Some(ino) => self.inode_named(to.0, to.1, ino).await.map(|found| (found.is_some(), found)),
-                None => Ok((true, None)),
+            let moving = Move {
+                files: self,
+                from,
+                to,
+                source: &source,
+                source_dir: &source_dir,
+                target_dir: &target_dir,
+                replaced: None,
             };
-            let (target, moved) = match target {
-                Ok((true, target)) => {
-                    let moved = Move {
-                        files: self,
-                        from,
-                        to,
-                        source: &source,
-                        source_dir: &source_dir,
-                        target_dir: &target_dir,
-                        replaced: target.as_ref(),
-                    };
-                    let moved = moved.run(mode).await;
-                    (target, moved)
-                }
-                // The name names another by now.
-                Ok((false, _)) => (None, Ok(false)),
-                Err(error) => (None, Err(error)),
-            };
+            let moved = moving.over(target_ino, mode).await;
             let_go(self, source).await;
-            if let Some(target) = target {
-                let_go(self, target).await;
-            }
             if moved? {
                 return Ok(());
             }
@@ -456,6 +441,16 @@ struct Move<'a> {
 }
 
 impl Move<'_> {
+    /// Does it, if `target` is what had the new name a moment ago; false if the names name others by now.
+    async fn over(self, target: Option<Ino>, mode: RenameMode) -> Result<bool> {
+        let Some(ino) = target else { return self.run(mode).await };
+        let Some(target) = self.files.inode_named(self.to.0, self.to.1, ino).await? else { return Ok(false) };
+        let files = self.files;
+        let moved = Move { replaced: Some(&target), ..self }.run(mode).await;
+        let_go(files, target).await;
+        moved
+    }
+
     /// Does it; false if the names name others by now.
     async fn run(&self, mode: RenameMode) -> Result<bool> {
         let mut all = vec![self.source_dir, self.target_dir, self.source];

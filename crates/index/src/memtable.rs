@@ -103,8 +103,8 @@ impl Memtable {
     pub fn insert<S: Semantics>(&self, key: Key, message: Message, semantics: &S, lost: &mut S::Lost) {
         let mut inner = self.0.write();
         let added = message.len();
-        // Few memtables have range deletes, and then the key is not looked for twice.
         let key = Sorted::new(key);
+        // Few memtables have range deletes, and then the key is not looked for twice.
         let covered = inner.deleted.contains(&key.key) && !inner.points.contains_key(&key);
         match inner.points.entry(key) {
             std::collections::btree_map::Entry::Vacant(entry) => {
