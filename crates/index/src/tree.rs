@@ -36,6 +36,10 @@ pub trait NodeStore: Send + Sync {
     }
     /// A node that is in memory.
     fn cached(&self, ptr: &NodePtr) -> Option<Arc<Node>>;
+    /// A leaf or a run that is in memory, for who knows that it must be one and need not be looked for among others.
+    fn cached_leaf(&self, ptr: &NodePtr) -> Option<Arc<Node>> {
+        self.cached(ptr)
+    }
     /// A node, from memory or the medium, verified.
     fn load(&self, ptr: NodePtr) -> impl Future<Output = Result<Arc<Node>>> + Send;
     /// Brings nodes into memory that a scan will want, in key order, as far as that is possible. A hint: who cannot, does
@@ -185,14 +189,14 @@ impl<S: Semantics> Tree<S> {
         };
         let mut level = None;
         while let Some(ptr) = next {
-            let node = store.cached(&ptr)?;
+            let node = cached(store, &ptr, level)?;
             node.check_height(level).ok()?;
             level = node.level_below();
             if let Some(closed) = look_in_buffer(&node, key, &mut open).ok()? {
                 return Some(self.compose(key, closed, open));
             }
             for ptr in node.runs_for(key).ok()? {
-                let run = store.cached(&ptr)?;
+                let run = store.cached_leaf(&ptr)?;
                 run.check_run(node.level()).ok()?;
                 if let Some(closed) = look_in_buffer(&run, key, &mut open).ok()? {
                     return Some(self.compose(key, closed, open));
@@ -224,13 +228,15 @@ impl<S: Semantics> Tree<S> {
             let mut seen = open.iter().chain(&closed);
             Some(seen.any(|message| take(message.payload())) || closed.is_some())
         };
+        let mut level = None;
         while let Some(ptr) = next {
-            let node = store.cached(&ptr)?;
+            let node = cached(store, &ptr, level)?;
+            level = node.level_below();
             if see(&node)? {
                 return Some(());
             }
             for ptr in node.runs_for(key).ok()? {
-                if see(&*store.cached(&ptr)?)? {
+                if see(&*store.cached_leaf(&ptr)?)? {
                     return Some(());
                 }
             }
@@ -320,10 +326,23 @@ fn look_in_buffer(node: &Node, key: &[u8], open: &mut Vec<Message>) -> Result<Op
     Ok(ends.then_some(Message::Delete))
 }
 
-/// A node or a run, from memory if it is there.
-async fn load(store: &impl NodeStore, ptr: NodePtr) -> Result<Arc<Node>> {
-    match store.cached(&ptr) {
+/// A node, if it is in memory. A level that is known says what it must be.
+fn cached(store: &impl NodeStore, ptr: &NodePtr, level: Option<u8>) -> Option<Arc<Node>> {
+    if level == Some(0) { store.cached_leaf(ptr) } else { store.cached(ptr) }
+}
+
+/// A node, from memory if it is there.
+async fn load(store: &impl NodeStore, ptr: NodePtr, level: Option<u8>) -> Result<Arc<Node>> {
+    match cached(store, &ptr, level) {
         Some(node) => Ok(node),
+        None => store.load(ptr).await,
+    }
+}
+
+/// The same for a run.
+async fn load_run(store: &impl NodeStore, ptr: NodePtr) -> Result<Arc<Node>> {
+    match store.cached_leaf(&ptr) {
+        Some(run) => Ok(run),
         None => store.load(ptr).await,
     }
 }
@@ -350,7 +369,7 @@ async fn look_below(
 ) -> Result<Message> {
     let (mut next, mut level) = (root, None);
     while let Some(ptr) = next {
-        let node = load(store, ptr).await?;
+        let node = load(store, ptr, level).await?;
         node.check_height(level)?;
         level = node.level_below();
         if let Some(closed) = look_in_stored(store, ptr, &node, key, open).await? {
@@ -361,7 +380,7 @@ async fn look_below(
             Err(_) => store.load(ptr).await?.runs_for(key)?.collect::<Vec<_>>(),
         };
         for ptr in runs {
-            let run = load(store, ptr).await?;
+            let run = load_run(store, ptr).await?;
             run.check_run(node.level())?;
             if let Some(closed) = look_in_stored(store, ptr, &run, key, open).await? {
                 return Ok(closed);
@@ -403,7 +422,7 @@ impl View {
             found.nodes += 1;
             let mut buffer = vec![node.clone()];
             for run in &node.runs {
-                buffer.extend(load(store, run.ptr).await.ok());
+                buffer.extend(load_run(store, run.ptr).await.ok());
             }
             for part in buffer {
                 found.ranges += part.deleted.len() as u64;
@@ -444,7 +463,7 @@ impl View {
         let mut bound: Option<Key> = high.map(Key::from_slice);
         let (mut next, mut level) = (self.root, None);
         while let Some(ptr) = next.take() {
-            let node = load(store, ptr).await?;
+            let node = load(store, ptr, level).await?;
             node.check_height(level)?;
             level = node.level_below();
             path.push((ptr, node.clone()));
@@ -454,7 +473,7 @@ impl View {
                 store.load_ahead(&absent).await;
             }
             for Run { ptr, .. } in &node.runs {
-                let run = load(store, *ptr).await?;
+                let run = load_run(store, *ptr).await?;
                 run.check_run(node.level())?;
                 path.push((*ptr, run));
             }

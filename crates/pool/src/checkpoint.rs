@@ -3,6 +3,7 @@
 use crate::accounts::{Accounts, DeadKey, Ownership};
 use crate::format::{LogPosition, SlotRecord, Stream, Superblock, VolumeKind, VolumeRecord, superblock_slots};
 use crate::map::{Lost, Map, Run};
+use crate::nodes::address;
 use crate::space::{Claim, Usage};
 use crate::{CATALOG, Epoch, Pool, Rule, Shared, VolumeState};
 use ashlar_block::{Durability, Error, IoContext, Kind, Result};
@@ -348,12 +349,12 @@ impl Shared {
     /// Drops nodes from the cache that bad memory has changed: whoever wants them reads them from the medium again. A part
     /// of the cache at a time, all of it in turn.
     pub(crate) fn scrub_cache(&self) {
-        let rounds = self.cache.weight().div_ceil(SCRUB_BYTES).max(1);
+        let rounds = self.cache.bytes().div_ceil(SCRUB_BYTES).max(1);
         let turn = self.scrubs.fetch_add(1, Ordering::Relaxed) % rounds;
         let mine = |uid: u64, offset: u32| (uid ^ u64::from(offset / 4096)) % rounds == turn;
         let nodes = self.cache.iter().filter(|((uid, offset), _)| mine(*uid, *offset));
-        let bad: Vec<_> = nodes.filter(|(_, node)| node.verify().is_err()).map(|(place, _)| place).collect();
-        bad.iter().for_each(|place| _ = self.cache.remove(place));
+        let bad: Vec<_> = nodes.filter(|(_, node)| node.verify().is_err()).map(|(at, _)| at).collect();
+        bad.into_iter().for_each(|at| self.cache.remove(at));
     }
 
     /// Bytes of nodes written since they were last accounted.
@@ -362,7 +363,7 @@ impl Shared {
     }
 
     fn forget_nodes(&self, nodes: &[NodePtr]) {
-        nodes.iter().for_each(|node| _ = self.cache.remove(&(node.uid, node.offset)));
+        nodes.iter().for_each(|node| self.cache.remove(address(node)));
     }
 
     /// Seals, writes and waits for a side stream.

@@ -30,6 +30,7 @@ mod grow;
 mod load;
 mod memory_faults;
 mod mend;
+mod nodes;
 mod open;
 mod pack;
 pub mod patches;
@@ -65,11 +66,10 @@ use crate::space::{Layout, Space, Usage};
 use crate::stream::StreamState;
 use ashlar_block::{Error, Kind, Result};
 use ashlar_env::Env;
-use ashlar_index::{Node, Tree};
+use ashlar_index::Tree;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -153,7 +153,7 @@ pub(crate) struct Shared {
     checkpointing: tokio::sync::Mutex<()>,
     /// Generation of the newest superblock.
     generation: AtomicU64,
-    cache: quick_cache::sync::Cache<(u64, u32), Arc<Node>, NodeWeight, BuildHasherDefault<NodeHasher>>,
+    cache: nodes::NodeCache,
     underway: underway::Underway,
     ahead: ahead::Ahead,
     volumes: RwLock<BTreeMap<u64, VolumeState>>,
@@ -187,34 +187,6 @@ pub(crate) struct Shared {
 
 /// Kept by readers; see `Shared::epoch`.
 pub(crate) struct Epoch;
-
-#[derive(Clone)]
-pub(crate) struct NodeWeight;
-impl quick_cache::Weighter<(u64, u32), Arc<Node>> for NodeWeight {
-    fn weight(&self, _: &(u64, u32), node: &Arc<Node>) -> u64 {
-        node.memory() as u64
-    }
-}
-
-/// Hashes the addresses of nodes. It has no random seed: what is evicted, and so what is read, must be the same when a
-/// simulated run is repeated.
-#[derive(Clone, Default)]
-pub(crate) struct NodeHasher(u64);
-impl Hasher for NodeHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-    fn write_u32(&mut self, value: u32) {
-        self.write_u64(u64::from(value));
-    }
-    fn write_u64(&mut self, value: u64) {
-        self.0 = (self.0.rotate_left(32) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-    fn finish(&self) -> u64 {
-        let mixed = (self.0 ^ (self.0 >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        mixed ^ (mixed >> 32)
-    }
-}
 
 /// How a pool fares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,7 +232,7 @@ impl Pool {
         let memory = |volume: &VolumeState| volume.tree.memory().0 + volume.tree.memory().1;
         let memtables: usize = shared.volumes.read().values().map(memory).sum();
         let in_flight: usize = shared.outstanding.iter().map(|stream| stream.bytes.load(Ordering::Relaxed)).sum();
-        let memory = (memtables + in_flight) as u64 + shared.cache.weight() + shared.ahead.bytes();
+        let memory = (memtables + in_flight) as u64 + shared.cache.bytes() + shared.ahead.bytes();
         let capacity = u64::from(shared.layout.slots_count()) * segment;
         let used = used.saturating_add_signed(fresh).min(capacity);
         let reserve = shared.space.reserve() as u64 * segment;

@@ -7,9 +7,10 @@ use crate::format::{
     SUPERBLOCKS, SlotRecord, Stream, Superblock, VolumeRecord, segment_size_for, segments_on, superblock_slots,
 };
 use crate::map::Map;
+use crate::nodes::NodeCache;
 use crate::space::{Layout, RESERVE_MIN, Space, Usage, slot_of};
 use crate::stream::{Chain, StreamState};
-use crate::{CATALOG, Epoch, Log, NodeWeight, Pool, Rule, Shared, VolumeState};
+use crate::{CATALOG, Epoch, Log, Pool, Rule, Shared, VolumeState};
 use ashlar_block::{Device, Durability, Error, IoContext, Kind, Medium, Result, ResultExt};
 use ashlar_env::Env;
 use ashlar_index::{Key, Limits, NodePtr, NodeStore, Seat, Tree, prefix_end};
@@ -180,13 +181,7 @@ impl Pool {
             moving: Default::default(),
             checkpointing: Default::default(),
             generation: AtomicU64::new(superblock.generation),
-            cache: quick_cache::sync::Cache::with(
-                1 << 14,
-                config.memory.0 / NODE_CACHE_SHARE - config.memory.0 / ahead::MEMORY_SHARE,
-                NodeWeight,
-                Default::default(),
-                Default::default(),
-            ),
+            cache: NodeCache::new(config.memory.0 / NODE_CACHE_SHARE - config.memory.0 / ahead::MEMORY_SHARE),
             underway: Default::default(),
             ahead: Ahead::new(config.memory.0),
             volumes: RwLock::default(),

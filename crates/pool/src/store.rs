@@ -2,6 +2,7 @@
 
 use crate::format::{Stream, crc};
 use crate::map::{Form, Run};
+use crate::nodes::{Address, address};
 use crate::space::{Claim, cover, slot_of};
 use crate::underway::Reading;
 use crate::{Pool, Shared};
@@ -120,7 +121,7 @@ impl Shared {
             return Err(Error::corrupt("wrong checksum").within(place()));
         }
         let node = Arc::new(Node::decode(image).within(place)?);
-        self.cache.insert((ptr.uid, ptr.offset), node.clone());
+        self.cache.insert(address(ptr), node.clone());
         Ok(node)
     }
 
@@ -186,7 +187,10 @@ impl NodeStore for Pool {
         Box::pin(self.0.env.spawn_aside(part))
     }
     fn cached(&self, ptr: &NodePtr) -> Option<Arc<Node>> {
-        self.0.cache.get(&(ptr.uid, ptr.offset))
+        self.0.cache.get(address(ptr))
+    }
+    fn cached_leaf(&self, ptr: &NodePtr) -> Option<Arc<Node>> {
+        self.0.cache.get_leaf(address(ptr))
     }
 
     async fn load(&self, ptr: NodePtr) -> Result<Arc<Node>> {
@@ -247,7 +251,7 @@ impl NodeStore for Pool {
         }
         let raw_len = node.raw_len() as u32;
         let ptr = NodePtr { uid: segment.uid, offset, len, raw_len, crc: crc(&image), birth: node.birth() };
-        shared.cache.insert((ptr.uid, ptr.offset), Arc::new(node));
+        shared.cache.insert(address(&ptr), Arc::new(node));
         Ok(ptr)
     }
 
@@ -265,7 +269,7 @@ impl NodeStore for Pool {
 
 /// Nodes that stay in memory for a while, whatever the cache has room for.
 #[derive(Default)]
-pub(crate) struct Held(Mutex<HashMap<(u64, u32), Arc<Node>>>);
+pub(crate) struct Held(Mutex<HashMap<Address, Arc<Node>>>);
 
 impl std::fmt::Debug for Held {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -280,11 +284,11 @@ impl NodeStore for Holding<'_> {
     type Helper = Pool;
 
     fn cached(&self, ptr: &NodePtr) -> Option<Arc<Node>> {
-        self.1.0.lock().get(&(ptr.uid, ptr.offset)).cloned().or_else(|| self.0.cached(ptr))
+        self.1.0.lock().get(&address(ptr)).cloned().or_else(|| self.0.cached(ptr))
     }
     async fn load(&self, ptr: NodePtr) -> Result<Arc<Node>> {
         let node = self.0.load(ptr).await?;
-        self.1.0.lock().insert((ptr.uid, ptr.offset), node.clone());
+        self.1.0.lock().insert(address(&ptr), node.clone());
         Ok(node)
     }
     async fn append(&self, image: Bytes, node: Node) -> Result<NodePtr> {
