@@ -139,3 +139,90 @@ impl Hasher for NodeHasher {
         mixed ^ (mixed >> 32)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Creation, Pool, Txn};
+    use ashlar_block::Device;
+    use ashlar_devices::Memory;
+    use ashlar_env::sim::{Schedule, Sim};
+    use ashlar_index::Limits;
+    use ashlar_units::{Blocks, Bytes};
+
+    /// Nodes of a small tree: with children, and without.
+    fn nodes() -> (Vec<Arc<Node>>, Vec<Arc<Node>>) {
+        let sim = Sim::new(1, Schedule::Fifo);
+        let env = sim.env();
+        let all = sim.run(async move {
+            let device: Device = Arc::new(Memory::new(Blocks(1 << 14)));
+            let creation = Creation { segment: Some(Blocks(256)), force: false };
+            Pool::create(&env, std::slice::from_ref(&device), creation).await.expect("created");
+            let limits = Limits { leaf_bytes: 4 << 10, buffer_bytes: 1 << 10, fanout: 4, runs: 0 };
+            let config = Config { nodes: Some(limits), memory: Bytes::mib(64), scrub: false, ..Config::default() };
+            let pool = Pool::open(&env, vec![device], config).await.expect("opened");
+            let volume = pool.create_volume("v").await.expect("a volume");
+            for index in 0..2000u32 {
+                let mut txn = Txn::new();
+                volume.put(&mut txn, &index.to_be_bytes(), vec![1; 100]);
+                volume.commit(txn).await.expect("an insert");
+            }
+            pool.checkpoint().await.expect("a checkpoint");
+            let all: Vec<Arc<Node>> = pool.0.cache.iter().map(|(_, node)| node).collect();
+            pool.close().await.expect("closed");
+            all
+        });
+        all.expect("no deadlock").into_iter().partition(|node| node.level() > 0)
+    }
+
+    fn bytes_of(nodes: &[Arc<Node>]) -> u64 {
+        nodes.iter().map(|node| node.memory() as u64).sum()
+    }
+
+    #[test]
+    fn nodes_with_children_stay_while_leaves_pass_by_and_both_keep_their_bound() {
+        let (interior, leaves) = nodes();
+        assert!(interior.len() > 8 && leaves.len() > 30, "{} and {}", interior.len(), leaves.len());
+        let bytes = 4 * bytes_of(&interior) + 8 * leaves[0].memory() as u64;
+        let cache = NodeCache::new(bytes);
+        for (at, node) in (0..).zip(&interior) {
+            cache.insert((1, at), node.clone());
+        }
+        for pass in 0..20 {
+            for (at, leaf) in (0..).zip(&leaves) {
+                cache.insert((2 + pass, at), leaf.clone());
+                assert!(cache.bytes() <= bytes, "{} of {bytes} bytes", cache.bytes());
+            }
+        }
+        assert!((0..interior.len() as u32).all(|at| cache.get((1, at)).is_some()), "one of them had to go");
+        assert!(cache.bytes() > bytes / 2, "leaves have what is left");
+    }
+
+    #[test]
+    fn leaves_give_way_to_nodes_with_children_and_get_it_back() {
+        let (interior, leaves) = nodes();
+        let bytes = 2 * bytes_of(&leaves);
+        let cache = NodeCache::new(bytes);
+        let fill = |uid: u64| {
+            (0..).zip(leaves.iter().chain(&leaves)).for_each(|(at, leaf)| cache.insert((uid, at), leaf.clone()))
+        };
+        fill(1);
+        let alone = cache.leaves.weight();
+        assert!(alone > bytes * 3 / 4, "{alone} of {bytes} bytes");
+        let rounds = bytes / bytes_of(&interior) + 1;
+        for round in 0..rounds {
+            for (at, node) in (0..).zip(&interior) {
+                cache.insert((2 + round, at), node.clone());
+                assert!(cache.bytes() <= bytes, "{} of {bytes} bytes", cache.bytes());
+            }
+        }
+        let beside = cache.leaves.weight();
+        assert!(beside <= bytes * 5 / 8 && beside > bytes / 4, "{beside} of {bytes} bytes");
+        for (at, _) in cache.interior.iter().collect::<Vec<_>>() {
+            cache.remove(at);
+        }
+        cache.insert((2, 0), interior[0].clone());
+        fill(3 + rounds);
+        assert!(cache.leaves.weight() > bytes * 3 / 4, "{} of {bytes} bytes", cache.leaves.weight());
+    }
+}
