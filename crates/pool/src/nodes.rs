@@ -2,7 +2,7 @@
 //!
 //! Nodes with children stand apart from leaves. A lookup needs one of each level, and all of them together are small beside the leaves; but
 //! what passes by once has as good a name with a cache as what is asked for each thousandth time, and a leaf is as large as twenty of
-//! them. So leaves compete with leaves, for what nodes with children leave them, and those have up to half.
+//! them. So leaves compete with leaves, for what nodes with children leave them, and those have up to three quarters.
 //!
 //! Invariants
 //!  1. Both together take no more than they may, but for a moment while one gives way.
@@ -21,8 +21,8 @@ const NODES: usize = 1 << 14;
 /// A shard has at least so many bytes, or a large node would not be kept: nothing that is larger than a shard is.
 const SHARD_BYTES: u64 = 8 << 20;
 const SHARDS_MAX: u64 = 64;
-/// Nodes with children may take this part.
-const INTERIOR_SHARE: u64 = 2;
+/// What is left for leaves if nodes with children want more than the rest: this part. While a checkpoint writes nodes anew, old and new ones are here.
+const LEAVES_SHARE: u64 = 4;
 /// Leaves give way in steps of this part, and get back what nodes with children do not need when it is this much at once.
 const GIVE_SHARE: u64 = 16;
 const TAKE_SHARE: u64 = 4;
@@ -59,7 +59,7 @@ impl NodeCache {
             let options = options.build().expect("both capacities are given");
             Cache::with_options(options, NodeWeight, BuildHasherDefault::default(), DefaultLifecycle::default())
         };
-        let (interior, leaves) = (nodes(bytes.div_ceil(INTERIOR_SHARE)), nodes(bytes));
+        let (interior, leaves) = (nodes(bytes - bytes / LEAVES_SHARE), nodes(bytes));
         NodeCache { interior, leaves, bytes, for_leaves: Mutex::new(bytes) }
     }
 
@@ -217,7 +217,7 @@ mod tests {
             }
         }
         let beside = cache.leaves.weight();
-        assert!(beside <= bytes * 5 / 8 && beside > bytes / 4, "{beside} of {bytes} bytes");
+        assert!(beside <= bytes * 3 / 8 && beside > bytes / 8, "{beside} of {bytes} bytes");
         for (at, _) in cache.interior.iter().collect::<Vec<_>>() {
             cache.remove(at);
         }
