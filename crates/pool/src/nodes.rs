@@ -11,8 +11,8 @@
 
 use ashlar_index::{Node, NodePtr};
 use parking_lot::Mutex;
-use quick_cache::sync::{Cache, DefaultLifecycle};
-use quick_cache::{OptionsBuilder, Weighter};
+use quick_cache::sync::Cache;
+use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
@@ -21,11 +21,11 @@ const NODES: usize = 1 << 14;
 /// A shard has at least so many bytes, or a large node would not be kept: nothing that is larger than a shard is.
 const SHARD_BYTES: u64 = 8 << 20;
 const SHARDS_MAX: u64 = 64;
-/// What is left for leaves if nodes with children want more than the rest: this part. While a checkpoint writes nodes anew, old and new ones are here.
+/// What is left for leaves if nodes with children want more than the rest: this part. While a checkpoint writes nodes anew, old
+/// and new ones are here.
 const LEAVES_SHARE: u64 = 4;
-/// Leaves give way in steps of this part, and get back what nodes with children do not need when it is this much at once.
-const GIVE_SHARE: u64 = 16;
-const TAKE_SHARE: u64 = 4;
+/// Leaves give way in steps of this part.
+const STEP_SHARE: u64 = 64;
 
 /// Where a node was born: segment, and offset there.
 pub(crate) type Address = (u64, u32);
@@ -35,16 +35,35 @@ pub(crate) fn address(ptr: &NodePtr) -> Address {
     (ptr.uid, ptr.offset)
 }
 
-type Nodes = Cache<Address, Arc<Node>, NodeWeight, BuildHasherDefault<NodeHasher>>;
+type Nodes = Cache<Address, Kept, Weight, BuildHasherDefault<NodeHasher>, Pins>;
 
 /// See the module.
 pub(crate) struct NodeCache {
     interior: Nodes,
-    /// Leaves, and runs.
+    /// Leaves and runs, and in each shard a ballast as heavy as the nodes with children. (A cache whose capacity is changed
+    /// remembers fewer departures each time.)
     leaves: Nodes,
+    /// Where the ballasts are.
+    ballasts: Vec<Address>,
+    /// Bytes that all of them stand for.
+    reserved: Mutex<u64>,
     bytes: u64,
-    /// Bytes that leaves may take.
-    for_leaves: Mutex<u64>,
+}
+
+#[derive(Clone)]
+enum Kept {
+    Node(Arc<Node>),
+    /// Stands for so many bytes that are elsewhere.
+    Ballast(u64),
+}
+
+impl Kept {
+    fn node(self) -> Option<Arc<Node>> {
+        match self {
+            Kept::Node(node) => Some(node),
+            Kept::Ballast(_) => None,
+        }
+    }
 }
 
 impl NodeCache {
@@ -53,48 +72,49 @@ impl NodeCache {
         let bytes = bytes.max(1);
         let nodes = |bytes: u64| {
             let shards = (bytes / SHARD_BYTES).clamp(1, SHARDS_MAX);
-            let shards = 1 << shards.ilog2();
             let mut options = OptionsBuilder::new();
-            options.shards(shards).estimated_items_capacity(NODES).weight_capacity(bytes);
+            options.shards(1 << shards.ilog2()).estimated_items_capacity(NODES).weight_capacity(bytes);
             let options = options.build().expect("both capacities are given");
-            Cache::with_options(options, NodeWeight, BuildHasherDefault::default(), DefaultLifecycle::default())
+            Cache::with_options(options, Weight, BuildHasherDefault::default(), Pins)
         };
         let (interior, leaves) = (nodes(bytes - bytes / LEAVES_SHARE), nodes(bytes));
-        NodeCache { interior, leaves, bytes, for_leaves: Mutex::new(bytes) }
-    }
-
-    fn of(&self, node: &Node) -> &Nodes {
-        if node.level() > 0 && !node.is_run() { &self.interior } else { &self.leaves }
+        // No segment has this number.
+        let in_shard = |shard| (0..).map(|offset| (u64::MAX, offset)).find(|at| leaves.shard_index(at) == shard);
+        let ballasts = (0..leaves.num_shards()).filter_map(in_shard).collect();
+        let cache = NodeCache { interior, leaves, ballasts, reserved: Mutex::new(0), bytes };
+        cache.reserve(0);
+        cache
     }
 
     /// A node, if it is here.
     pub(crate) fn get(&self, at: Address) -> Option<Arc<Node>> {
-        self.interior.get(&at).or_else(|| self.get_leaf(at))
+        self.interior.get(&at).and_then(Kept::node).or_else(|| self.get_leaf(at))
     }
     /// A leaf or a run, if it is here.
     pub(crate) fn get_leaf(&self, at: Address) -> Option<Arc<Node>> {
-        self.leaves.get(&at)
+        self.leaves.get(&at).and_then(Kept::node)
     }
     /// Keeps a node.
     pub(crate) fn insert(&self, at: Address, node: Arc<Node>) {
-        let nodes = self.of(&node);
-        nodes.insert(at, node);
-        if std::ptr::eq(nodes, &self.interior) {
-            self.balance();
+        if node.level() == 0 || node.is_run() {
+            self.leaves.insert(at, Kept::Node(node));
+            return;
+        }
+        self.interior.insert(at, Kept::Node(node));
+        let (wanted, step) = (self.interior.weight(), self.bytes / STEP_SHARE);
+        let reserved = *self.reserved.lock();
+        if wanted > reserved || wanted + 2 * step < reserved {
+            self.reserve(wanted + step);
         }
     }
 
-    /// Gives leaves what nodes with children leave them.
-    fn balance(&self) {
-        let wanted = self.bytes.saturating_sub(self.interior.weight()).max(1);
-        let mut granted = self.for_leaves.lock();
-        // In steps, and back in larger ones: each costs the cache a little of what it knows of nodes that it has no more.
-        let (gives, gets) = (*granted > wanted, wanted >= *granted + self.bytes / TAKE_SHARE);
-        if gives || gets {
-            let step = if gives { self.bytes / GIVE_SHARE } else { 0 };
-            *granted = wanted.saturating_sub(step).max(1);
-            self.leaves.set_capacity(*granted);
-        }
+    /// Leaves get what these bytes leave them.
+    fn reserve(&self, bytes: u64) {
+        let mut reserved = self.reserved.lock();
+        // Without any weight nothing would hold its place.
+        let each = (bytes / self.ballasts.len() as u64).max(1);
+        self.ballasts.iter().for_each(|at| self.leaves.insert(*at, Kept::Ballast(each)));
+        *reserved = each * self.ballasts.len() as u64;
     }
 
     /// Drops a node.
@@ -105,19 +125,33 @@ impl NodeCache {
     }
     /// Bytes that all nodes take.
     pub(crate) fn bytes(&self) -> u64 {
-        self.interior.weight() + self.leaves.weight()
+        let reserved = self.reserved.lock();
+        self.interior.weight() + self.leaves.weight().saturating_sub(*reserved)
     }
     /// All nodes, in no order that means anything.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Address, Arc<Node>)> {
-        self.interior.iter().chain(self.leaves.iter())
+        self.interior.iter().chain(self.leaves.iter()).filter_map(|(at, kept)| Some((at, kept.node()?)))
     }
 }
 
 #[derive(Clone)]
-struct NodeWeight;
-impl Weighter<Address, Arc<Node>> for NodeWeight {
-    fn weight(&self, _: &Address, node: &Arc<Node>) -> u64 {
-        node.memory() as u64
+struct Weight;
+impl Weighter<Address, Kept> for Weight {
+    fn weight(&self, _: &Address, kept: &Kept) -> u64 {
+        match kept {
+            Kept::Node(node) => node.memory() as u64,
+            Kept::Ballast(bytes) => *bytes,
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Pins;
+impl Lifecycle<Address, Kept> for Pins {
+    type RequestState = ();
+
+    fn is_pinned(&self, _: &Address, kept: &Kept) -> bool {
+        matches!(kept, Kept::Ballast(_))
     }
 }
 
@@ -207,7 +241,8 @@ mod tests {
             (0..).zip(leaves.iter().chain(&leaves)).for_each(|(at, leaf)| cache.insert((uid, at), leaf.clone()))
         };
         fill(1);
-        let alone = cache.leaves.weight();
+        let of_leaves = || cache.bytes() - cache.interior.weight();
+        let alone = of_leaves();
         assert!(alone > bytes * 3 / 4, "{alone} of {bytes} bytes");
         let rounds = bytes / bytes_of(&interior) + 1;
         for round in 0..rounds {
@@ -216,13 +251,13 @@ mod tests {
                 assert!(cache.bytes() <= bytes, "{} of {bytes} bytes", cache.bytes());
             }
         }
-        let beside = cache.leaves.weight();
+        let beside = of_leaves();
         assert!(beside <= bytes * 3 / 8 && beside > bytes / 8, "{beside} of {bytes} bytes");
         for (at, _) in cache.interior.iter().collect::<Vec<_>>() {
             cache.remove(at);
         }
         cache.insert((2, 0), interior[0].clone());
         fill(3 + rounds);
-        assert!(cache.leaves.weight() > bytes * 3 / 4, "{} of {bytes} bytes", cache.leaves.weight());
+        assert!(of_leaves() > bytes * 3 / 4, "{} of {bytes} bytes", of_leaves());
     }
 }
