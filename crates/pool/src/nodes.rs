@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 /// Nodes whose departure is remembered are half as many, of each of both kinds.
 const NODES: usize = 1 << 14;
-/// A shard has at least so many bytes, or a large node would not be kept: nothing that is larger than a shard is.
-const SHARD_BYTES: u64 = 8 << 20;
+/// A shard has at least so many bytes: of many small ones a lookup takes longer, and nothing that is larger than a shard is kept.
+const SHARD_BYTES: u64 = 32 << 20;
 const SHARDS_MAX: u64 = 64;
 /// What is left for leaves if nodes with children want more than the rest: this part. While a checkpoint writes nodes anew, old
 /// and new ones are here.
@@ -58,6 +58,7 @@ enum Kept {
 }
 
 impl Kept {
+    #[inline]
     fn node(self) -> Option<Arc<Node>> {
         match self {
             Kept::Node(node) => Some(node),
@@ -87,10 +88,12 @@ impl NodeCache {
     }
 
     /// A node, if it is here.
+    #[inline]
     pub(crate) fn get(&self, at: Address) -> Option<Arc<Node>> {
         self.interior.get(&at).and_then(Kept::node).or_else(|| self.get_leaf(at))
     }
     /// A leaf or a run, if it is here.
+    #[inline]
     pub(crate) fn get_leaf(&self, at: Address) -> Option<Arc<Node>> {
         self.leaves.get(&at).and_then(Kept::node)
     }
