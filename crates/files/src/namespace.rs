@@ -207,9 +207,16 @@ impl Files {
         above.modify(record.born);
         self.put_entry(&mut txn, parent, &place, name, ino, record.kind);
         self.put_record(&mut txn, &record);
-        self.commit_record(txn, &directory, above).await?;
+        // Before anybody finds its name: who reads its record from the dictionary then would have a second inode of this number, and
+        // changes of one of them would be lost.
+        let inode = self.table.insert(State::new(record, None, directory.state().seq).used(new.open));
+        if let Err(error) = self.commit_record(txn, &directory, above).await {
+            self.table.shard(ino).remove(&ino);
+            return Err(error);
+        }
         let seq = directory.state().seq;
-        Ok(self.table.insert(State::new(record, None, seq).used(new.open)).attr())
+        inode.state().follow(seq);
+        Ok(inode.attr())
     }
 
     /// Makes a file without a name.

@@ -36,7 +36,7 @@ const STEPS: usize = 6;
 const ROUNDS: u64 = 8;
 const NAMES: u64 = 3;
 /// So little that nodes are read again and again, and operations interleave.
-const MEMORY: Size = Size(16 << 10);
+const MEMORY: Size = Size(2 << 10);
 
 /// About how many polls a history has, and how many of them change a priority: some in each round.
 const HISTORY_STEPS: u64 = 20_000;
@@ -364,7 +364,8 @@ mod tests {
     #[test]
     fn concurrent_operations_have_an_order() {
         let mut all = TogetherOutcome::default();
-        // The last: a rename whose target went away kept its source in memory for ever.
+        // Seed 17: what looked up a name that was being made had a second inode of it, and its change undid another's.
+        // With 16 KiB of memory in more shards, the last: a rename whose target went away kept its source in memory for ever.
         for seed in (0..60).chain([27_378]) {
             let outcome =
                 explore_together(seed, None).unwrap_or_else(|failure| panic!("seed {seed}: {}", failure.what));
