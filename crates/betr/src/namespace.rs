@@ -5,8 +5,8 @@ use crate::keys::{self, DEPTH_MAX, Place};
 use crate::record::{Entry, Record, Stored};
 use crate::{Betr, Rule};
 use ashlar_inodes::{
-    COLLISIONS_MAX, InodeStore, check_name, check_name_len, check_removal, check_target, inherit, let_go, list_dots,
-    lock_all,
+    COLLISIONS_MAX, InodeStore, check_name, check_name_len, check_removal, check_target, commit_new, inherit, let_go,
+    list_dots, lock_all,
 };
 use ashlar_pool::Txn;
 use ashlar_vfs::{Attr, DirEntry, Errno, FileKind, Ino, Name, NewNode, Result};
@@ -169,18 +169,8 @@ impl Betr {
         let spot = if deep { Spot::Root(self.new_number().await?, Some(name)) } else { Spot::Named(name) };
         self.put_spot(&mut txn, &spot, &record);
         self.count(&mut txn, &directory, self.stored_in(&spot, &record).weight(self.zones.inline.0));
-        // In memory first: who finds the name must find this inode.
         let state = State::new(record, Own { spot, grown: 0 }, Default::default()).used(new.open);
-        let inode = self.table.all.insert(state);
-        if let Err(error) = self.commit_record(txn, &directory, above).await {
-            let mut state = inode.state();
-            (state.lookups, state.handles, state.reaped, state.record.links) = (0, 0, true, 0);
-            drop(state);
-            self.remove_unused(inode);
-            return Err(error);
-        }
-        inode.state().seq = directory.state().seq;
-        Ok(inode.attr())
+        commit_new(self, &self.table.all, txn, (&directory, above), state).await
     }
 
     /// What a name of an inode at this spot stands for.

@@ -4,8 +4,8 @@ use crate::Files;
 use crate::inode::{Inode, State};
 use crate::keys::{self, Entry, Record};
 use ashlar_inodes::{
-    COLLISIONS_MAX, InodeStore, check_name, check_name_len, check_removal, check_target, found_names, inherit, let_go,
-    list_dots, lock_all,
+    COLLISIONS_MAX, InodeStore, check_name, check_name_len, check_removal, check_target, commit_new, found_names,
+    inherit, let_go, list_dots, lock_all,
 };
 use ashlar_pool::Txn;
 use ashlar_vfs::{Attr, DirEntry, Errno, FileKind, Ino, Name, NewNode, ROOT, RenameMode, Result};
@@ -207,16 +207,8 @@ impl Files {
         above.modify(record.born);
         self.put_entry(&mut txn, parent, &place, name, ino, record.kind);
         self.put_record(&mut txn, &record);
-        // Before anybody finds its name: who reads its record from the dictionary then would have a second inode of this number, and
-        // changes of one of them would be lost.
-        let inode = self.table.insert(State::new(record, None, directory.state().seq).used(new.open));
-        if let Err(error) = self.commit_record(txn, &directory, above).await {
-            self.table.shard(ino).remove(&ino);
-            return Err(error);
-        }
-        let seq = directory.state().seq;
-        inode.state().follow(seq);
-        Ok(inode.attr())
+        let state = State::new(record, None, Default::default()).used(new.open);
+        commit_new(self, &self.table, txn, (&directory, above), state).await
     }
 
     /// Makes a file without a name.

@@ -1,8 +1,36 @@
 //! References and handles that the door counts, and what happens when the last of them goes.
 
-use crate::{Inode, InodeStore};
-use ashlar_vfs::{Ino, Result};
+use crate::{Inode, InodeStore, RecordOf, StateOf, Table};
+use ashlar_pool::Txn;
+use ashlar_vfs::{Attr, Ino, Result};
 use std::sync::Arc;
+
+/// Commits what makes an inode and its name, with the record of the directory that gets the name; the caller holds the lock of that.
+///
+/// The inode is in memory first: who finds the name finds this one. Else it would be read from the dictionary, and there were two
+/// of this number, each with changes that the other lacks.
+pub async fn commit_new<S: InodeStore>(
+    store: &S,
+    table: &Table<S::Cell>,
+    txn: Txn,
+    (directory, above): (&Arc<Inode<S::Cell>>, RecordOf<S::Cell>),
+    state: StateOf<S::Cell>,
+) -> Result<Attr> {
+    let inode = table.insert(state);
+    if let Err(error) = store.commit_record(txn, directory, above).await {
+        {
+            let mut state = inode.state();
+            (state.lookups, state.handles, state.reaped, state.record.links) = (0, 0, true, 0);
+        }
+        store.remove_unused(inode);
+        return Err(error);
+    }
+    let seq = directory.state().seq;
+    let mut state = inode.state();
+    // Whoever found it meanwhile may have committed more.
+    state.follow(seq);
+    Ok(state.attr())
+}
 
 /// Gives back so many references, and lets go of the inode.
 pub async fn forget<S: InodeStore>(store: &S, ino: Ino, count: u64) {
