@@ -158,8 +158,9 @@ impl Betr {
             }
             let only_times = Record { modified: before.modified, changed: before.changed, ..record.clone() } == before;
             if only_times {
-                let seq = self.volume.commit(txn).await?;
-                inode.state().adopt_times(record, seq);
+                let applied = self.volume.apply(txn).await?;
+                inode.state().adopt_times(record, applied.seq);
+                applied.settle().await?;
             } else {
                 self.commit_record(txn, &inode, record).await?;
             }

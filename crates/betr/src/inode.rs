@@ -178,15 +178,25 @@ impl InodeStore for Betr {
         self.inode(ino)
     }
 
-    async fn commit_record(&self, mut txn: Txn, inode: &Arc<Inode>, record: Record) -> Result<()> {
+    async fn commit_with(
+        &self,
+        mut txn: Txn,
+        inode: &Arc<Inode>,
+        record: Record,
+        new: Option<&Arc<Inode>>,
+    ) -> Result<()> {
         self.put_record(&mut txn, inode, &record);
         self.count_change(&mut txn, inode, &record);
-        let seq = self.volume.commit(txn).await?;
+        let applied = self.volume.apply(txn).await?;
         {
             let mut state = inode.state();
-            state.adopt(record, seq);
+            state.adopt(record, applied.seq);
             state.stored_changed();
         }
+        if let Some(new) = new {
+            new.state().follow(applied.seq);
+        }
+        applied.settle().await?;
         self.look_at_sums(inode).await
     }
 

@@ -69,16 +69,17 @@ impl Files {
                 && let Some((base, txn)) = &prepared
                 && *base == base_of(&inode.state().record)
             {
-                let seq = self.volume.commit(txn.clone()).await?;
+                let applied = self.volume.apply(txn.clone()).await?;
                 {
                     let mut state = inode.state();
-                    state.follow(seq);
+                    state.follow(applied.seq);
                     state.stored_changed();
                     if !how.writeback {
                         state.record.modify(self.now());
                         state.dirty = true;
                     }
                 }
+                applied.settle().await?;
                 true
             } else {
                 false
@@ -107,8 +108,9 @@ impl Files {
                 record.modify(self.now());
             }
             if record.size == size && record.permissions == permissions {
-                let seq = self.volume.commit(txn).await?;
-                inode.state().adopt_times(record, seq);
+                let applied = self.volume.apply(txn).await?;
+                inode.state().adopt_times(record, applied.seq);
+                applied.settle().await?;
             } else {
                 self.commit_record(txn, &inode, record).await?;
             }

@@ -30,6 +30,29 @@ impl Files {
     }
 }
 
+impl Files {
+    /// Commits `txn` together with changed records, which become those of these inodes before anybody sees one without another;
+    /// see [`InodeStore::commit_with`]. The caller holds their locks.
+    pub(crate) async fn commit_records(
+        &self,
+        mut txn: Txn,
+        changed: Vec<(&Arc<Inode>, Record)>,
+        new: Option<&Arc<Inode>>,
+    ) -> Result<()> {
+        changed.iter().for_each(|(_, record)| self.put_record(&mut txn, record));
+        let applied = self.volume.apply(txn).await?;
+        for (inode, record) in changed {
+            let mut state = inode.state();
+            state.adopt(record, applied.seq);
+            state.stored_changed();
+        }
+        if let Some(new) = new {
+            new.state().follow(applied.seq);
+        }
+        Ok(applied.settle().await.map(drop)?)
+    }
+}
+
 impl InodeStore for Files {
     type Cell = Cell;
     const SIZE_MAX: u64 = SIZE_MAX;
@@ -58,13 +81,8 @@ impl InodeStore for Files {
         }
     }
 
-    async fn commit_record(&self, mut txn: Txn, inode: &Arc<Inode>, record: Record) -> Result<()> {
-        self.put_record(&mut txn, &record);
-        let seq = self.volume.commit(txn).await?;
-        let mut state = inode.state();
-        state.adopt(record, seq);
-        state.stored_changed();
-        Ok(())
+    async fn commit_with(&self, txn: Txn, inode: &Arc<Inode>, record: Record, new: Option<&Arc<Inode>>) -> Result<()> {
+        self.commit_records(txn, vec![(inode, record)], new).await
     }
 
     async fn write_record(&self, inode: &Arc<Inode>) -> Result<()> {

@@ -249,15 +249,12 @@ impl Files {
         self.put_entry(&mut txn, parent, &place, name, ino, record.kind);
         let mut above = directory.record();
         above.modify(record.changed);
-        self.put_record(&mut txn, &above);
-        self.commit_record(txn, &inode, record).await?;
-        let seq = inode.state().seq;
-        directory.state().adopt(above, seq);
+        self.commit_records(txn, vec![(&inode, record), (&directory, above)], None).await?;
         inode.state().lookups += 1;
         Ok(inode.attr())
     }
 
-    /// An inode loses a name, in `txn`. Its new record is in the transaction; the caller adopts it after the commit.
+    /// An inode loses a name, in `txn`. Its new record, which the caller commits with that.
     fn lose_name(&self, txn: &mut Txn, inode: &Inode) -> Record {
         let mut record = inode.record();
         record.links = if record.kind == FileKind::Directory { 0 } else { record.links.saturating_sub(1) };
@@ -265,7 +262,6 @@ impl Files {
         if record.links == 0 {
             self.volume.put(txn, &keys::orphan(inode.ino), Bytes::new());
         }
-        self.put_record(txn, &record);
         record
     }
 
@@ -329,9 +325,7 @@ impl Files {
         if directory_wanted {
             above.links -= 1;
         }
-        self.commit_record(txn, directory, above).await?;
-        let seq = directory.state().seq;
-        inode.state().adopt(record, seq);
+        self.commit_records(txn, vec![(directory, above), (inode, record)], None).await?;
         Ok(true)
     }
 
@@ -506,7 +500,6 @@ impl Move<'_> {
                     other.parent = from_dir;
                     (leaves, arrives) = (leaves.wrapping_sub(1), arrives.wrapping_sub(1));
                 }
-                files.put_record(&mut txn, &other);
                 changes.push((inode, other));
             }
             (Some((at, other)), Some(inode), _) => {
@@ -537,7 +530,6 @@ impl Move<'_> {
         if is_directory {
             record.parent = to_dir;
         }
-        files.put_record(&mut txn, &record);
         changes.push((self.source, record));
         if from_dir == to_dir {
             source_dir.links = source_dir.links.wrapping_sub(leaves).wrapping_add(arrives);
@@ -545,16 +537,11 @@ impl Move<'_> {
             source_dir.links = source_dir.links.wrapping_sub(leaves);
             target_dir.links = target_dir.links.wrapping_add(arrives);
             target_dir.modify(now);
-            files.put_record(&mut txn, &target_dir);
             changes.push((self.target_dir, target_dir));
         }
         source_dir.modify(now);
-        files.commit_record(txn, self.source_dir, source_dir).await?;
-        let seq = self.source_dir.state().seq;
-        for (inode, record) in changes {
-            inode.state().adopt(record, seq);
-        }
-        Ok(())
+        changes.push((self.source_dir, source_dir));
+        files.commit_records(txn, changes, None).await
     }
 
     /// Where the new name goes, given that the old one is removed in the same transaction.

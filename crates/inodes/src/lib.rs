@@ -67,13 +67,24 @@ pub trait InodeStore: Send + Sync {
     fn is_read_only(&self) -> bool;
     /// The inode with this number; `Stale` if there is none.
     fn load(&self, ino: Ino) -> impl Future<Output = Result<Arc<Inode<Self::Cell>>>> + Send;
-    /// Commits `txn` together with a changed record, which becomes the inode's. The caller holds the inode's lock.
+    /// Commits `txn` together with a changed record, which becomes the inode's; `new` is an inode that it makes, if it makes one. Both
+    /// are so in memory before the transaction is settled. The caller holds the inode's lock.
+    fn commit_with(
+        &self,
+        txn: Txn,
+        inode: &Arc<Inode<Self::Cell>>,
+        record: RecordOf<Self::Cell>,
+        new: Option<&Arc<Inode<Self::Cell>>>,
+    ) -> impl Future<Output = Result<()>> + Send;
+    /// The same where it makes none.
     fn commit_record(
         &self,
         txn: Txn,
         inode: &Arc<Inode<Self::Cell>>,
         record: RecordOf<Self::Cell>,
-    ) -> impl Future<Output = Result<()>> + Send;
+    ) -> impl Future<Output = Result<()>> + Send {
+        self.commit_with(txn, inode, record, None)
+    }
     /// Writes a record that is newer in memory.
     fn write_record(&self, inode: &Arc<Inode<Self::Cell>>) -> impl Future<Output = Result<()>> + Send;
     /// Changes the size of a file to no more than the longest, and what is in `txn`; `record` is the inode's with other changes

@@ -17,7 +17,7 @@ pub async fn commit_new<S: InodeStore>(
     state: StateOf<S::Cell>,
 ) -> Result<Attr> {
     let inode = table.insert(state);
-    if let Err(error) = store.commit_record(txn, directory, above).await {
+    if let Err(error) = store.commit_with(txn, directory, above, Some(&inode)).await {
         {
             let mut state = inode.state();
             (state.lookups, state.handles, state.reaped, state.record.links) = (0, 0, true, 0);
@@ -25,11 +25,7 @@ pub async fn commit_new<S: InodeStore>(
         store.remove_unused(inode);
         return Err(error);
     }
-    let seq = directory.state().seq;
-    let mut state = inode.state();
-    // Whoever found it meanwhile may have committed more.
-    state.follow(seq);
-    Ok(state.attr())
+    Ok(inode.attr())
 }
 
 /// Gives back so many references, and lets go of the inode.

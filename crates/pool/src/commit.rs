@@ -179,9 +179,43 @@ impl Change {
     }
 }
 
+/// A transaction that is visible, and what its caller owes for it. Who notes in memory what it changed does so before
+/// [`Applied::settle`]: others go on while that waits, and would see one without the other.
+#[must_use = "what is not settled holds nobody back, and memory fills"]
+pub struct Applied<'a> {
+    pool: &'a Pool,
+    /// Its number.
+    pub seq: Seq,
+    deletes_only: bool,
+}
+
+impl Applied<'_> {
+    /// Waits for a checkpoint if memory or free segments ask for one.
+    pub async fn settle(self) -> Result<Seq> {
+        let (pool, shared) = (self.pool, &self.pool.0);
+        if self.deletes_only {
+            shared.deleted.store(true, Ordering::Release);
+        }
+        if shared.note_pending() {
+            pool.checkpoint_in_time().await?;
+        } else if shared.memtables_full() {
+            shared.due.notify_one();
+            if shared.memtables_overfull() {
+                pool.checkpoint().await?;
+            }
+        }
+        Ok(self.seq)
+    }
+}
+
 impl Pool {
     /// Applies a transaction: visible when this returns, durable after [`Pool::sync`].
     pub async fn commit(&self, txn: Txn) -> Result<Seq> {
+        self.apply(txn).await?.settle().await
+    }
+
+    /// The same in two steps: nothing is waited for between the moment when it becomes visible and the return.
+    pub async fn apply(&self, txn: Txn) -> Result<Applied<'_>> {
         let shared = &self.0;
         shared.admit()?;
         let limit = shared.config.memory.0 as usize / IN_FLIGHT_SHARE;
@@ -201,21 +235,8 @@ impl Pool {
             }
         };
         shared.start_writes(sealed);
-        let deletes_only = txn.deletes_only;
-        // What it kept still may move: a checkpoint may have to wait for a round of cleaning that moves it.
-        drop(txn);
-        if deletes_only {
-            shared.deleted.store(true, Ordering::Release);
-        }
-        if shared.note_pending() {
-            self.checkpoint_in_time().await?;
-        } else if shared.memtables_full() {
-            shared.due.notify_one();
-            if shared.memtables_overfull() {
-                self.checkpoint().await?;
-            }
-        }
-        Ok(seq)
+        // With it goes what it kept still: a checkpoint may have to wait for a round of cleaning that moves that.
+        Ok(Applied { pool: self, seq, deletes_only: txn.deletes_only })
     }
 
     /// The fewer segments are free, the longer ordinary writes wait for the cleaner, so that they slow down and never

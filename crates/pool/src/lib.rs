@@ -49,7 +49,7 @@ pub use ahead::Wanted;
 pub use anatomy::{Holds, Part, Region};
 pub use ashlar_index::{Buffers, Limits};
 pub use check::{Checked, Damage, Damaged};
-pub use commit::{OPERATIONS_BYTES_MAX, Txn, TxnData};
+pub use commit::{Applied, OPERATIONS_BYTES_MAX, Txn, TxnData};
 pub use costs::Costs;
 pub use format::VolumeKind;
 pub use load::Load;

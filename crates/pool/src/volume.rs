@@ -1,6 +1,6 @@
 //! A volume: a sparse block space and a dictionary.
 
-use crate::commit::Txn;
+use crate::commit::{Applied, Txn};
 use crate::map::{
     BACK_PREFIX, CHUNK_BLOCKS, Form, MAP_PREFIX, Map, Pile, Run, back_key, chunk_key, chunk_start, decode,
     decode_within,
@@ -295,9 +295,14 @@ impl Volume {
         Ok(self.first(low, high, 1).await?.into_iter().next().map(|(key, _)| key))
     }
 
-    /// Applies a transaction.
+    /// See [`Pool::commit`].
     pub async fn commit(&self, txn: Txn) -> Result<Seq> {
         self.pool.commit(txn).await
+    }
+
+    /// See [`Pool::apply`].
+    pub async fn apply(&self, txn: Txn) -> Result<Applied<'_>> {
+        self.pool.apply(txn).await
     }
 }
 

@@ -364,9 +364,10 @@ mod tests {
     #[test]
     fn concurrent_operations_have_an_order() {
         let mut all = TogetherOutcome::default();
-        // Seed 17: what looked up a name that was being made had a second inode of it, and its change undid another's.
-        // With 16 KiB of memory in more shards, the last: a rename whose target went away kept its source in memory for ever.
-        for seed in (0..60).chain([27_378]) {
+        // What some of them found: 16, a rename whose target went away kept its source in memory for ever; 17, who looked up a name
+        // that was being made had a second inode of it, and its change undid another's; the last two, a file that had lost its
+        // name before others' eyes still counted it.
+        for seed in (0..60).chain([419, 3235]) {
             let outcome =
                 explore_together(seed, None).unwrap_or_else(|failure| panic!("seed {seed}: {}", failure.what));
             all.operations += outcome.operations;
