@@ -1,11 +1,13 @@
 //! What a node in memory has beside its bytes, so that a lookup touches few of them: a table of its entries, sorted by numbers that
-//! their keys begin with, and a sum of each.
+//! their keys begin with, a guide to it, and a sum of each entry.
+
+use std::ops::Range;
 
 /// Where an entry is, and enough of its key for most of a search.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry {
-    /// First eight bytes of its key behind the node's common prefix, big-endian.
-    pub(crate) head: u64,
+    /// How far its [`head`] lies behind that of the first entry, in 32 bits: see [`Guide`].
+    pub(crate) distance: u32,
     /// Offset in the body.
     pub(crate) at: u32,
     /// [`quick_sum`] of its bytes when the node was read or made, which every lookup compares.
@@ -20,41 +22,97 @@ pub(crate) fn head(rest: &[u8]) -> u64 {
     )
 }
 
-/// Index of the first of these entries, sorted by their heads, whose head is at least `wanted`. Numbers of chunks and
-/// hashes of names are spread evenly, so that a guess by proportion is near: two cache lines are touched, not ten.
-/// `span` has the heads of the first and the last, beside what a search has looked at already.
-pub(crate) fn first_at_least(entries: &[Entry], span: (u64, u64), wanted: u64) -> usize {
-    let (first, last) = span;
-    if wanted <= first || entries.is_empty() {
-        return 0;
+const PARTS: usize = 32;
+
+/// Where heads of a table lie, about: it is small and beside what a search has looked at already, so that a search touches one
+/// or two cache lines of the table, not ten.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Guide {
+    /// Heads of the first and the last entry.
+    first: u64,
+    last: u64,
+    /// Distances are without this many low bits, so that the largest has no more than 32.
+    dropped_bits: u32,
+    /// Distances of one part differ in this many low bits.
+    part_bits: u32,
+    /// Index of the first entry of each part; beyond 2^16 the largest there is, whence a search has farther to go.
+    starts: [u16; PARTS],
+}
+
+impl Guide {
+    /// For entries whose first and last have these heads.
+    pub(crate) fn new(first: u64, last: u64) -> Guide {
+        let bits = u64::BITS - last.saturating_sub(first).leading_zeros();
+        let dropped_bits = bits.saturating_sub(u32::BITS);
+        let part_bits = (bits - dropped_bits).saturating_sub(PARTS.ilog2());
+        Guide { first, last, dropped_bits, part_bits, starts: [0; PARTS] }
     }
-    if wanted > last {
-        return entries.len();
+
+    /// Distance of a head that lies between the first and the last.
+    pub(crate) fn distance(&self, head: u64) -> u32 {
+        ((head - self.first) >> self.dropped_bits) as u32
     }
-    let per_head = (entries.len() - 1) as f64 / (last - first) as f64;
-    let near = |from: f64, heads: f64| ((from + heads * per_head) as usize).min(entries.len() - 1);
-    let share = near(0.0, (wanted - first) as f64);
-    // Among hundreds that are spread by chance that is off by ten or so; by proportion from there, by two or three.
-    let found = entries[share].head;
-    let distance = wanted.abs_diff(found) as f64;
-    let guess = near(share as f64, if found < wanted { distance } else { -distance });
+
+    /// Learns where these entries lie, which are sorted by their distances.
+    pub(crate) fn learn(&mut self, entries: &[Entry]) {
+        let mut index = 0;
+        for (part, start) in self.starts.iter_mut().enumerate() {
+            let before = |entry: &&Entry| ((entry.distance >> self.part_bits) as usize) < part;
+            index += entries[index..].iter().take_while(before).count();
+            *start = u16::try_from(index).unwrap_or(u16::MAX);
+        }
+    }
+
+    /// The entries that may have a key with this head: keys of those before are smaller, of those behind are larger. Usually it is one
+    /// or none.
+    pub(crate) fn candidates(&self, entries: &[Entry], head: u64) -> Range<usize> {
+        if head < self.first || entries.is_empty() {
+            return 0..0;
+        }
+        if head > self.last {
+            return entries.len()..entries.len();
+        }
+        let wanted = self.distance(head);
+        let start = first_at_least(entries, self.guess(entries.len(), wanted), wanted);
+        let matches = |index: usize| entries.get(index).is_some_and(|entry| entry.distance == wanted);
+        let alike = match (matches(start), matches(start + 1)) {
+            (false, _) => 0,
+            (true, false) => 1,
+            (true, true) => entries[start..].partition_point(|entry| entry.distance == wanted),
+        };
+        start..start + alike
+    }
+
+    /// About where the first of `len` entries is whose distance is at least `wanted`.
+    fn guess(&self, len: usize, wanted: u32) -> usize {
+        let part = (wanted >> self.part_bits) as usize;
+        let start = |part: usize| self.starts.get(part).map_or(len, |start| usize::from(*start));
+        // Heads of a part are spread evenly, mostly: numbers of chunks, hashes of names.
+        let within = u64::from(wanted) & ((1 << self.part_bits) - 1);
+        let entries = start(part + 1).saturating_sub(start(part)) as u64;
+        (start(part) + ((entries * within) >> self.part_bits) as usize).min(len - 1)
+    }
+}
+
+/// Index of the first of these entries, sorted by their distances, whose distance is at least `wanted`.
+fn first_at_least(entries: &[Entry], guess: usize, wanted: u32) -> usize {
     // From the guess on in steps that double, until what is wanted lies between `low` and `high`.
     let (mut low, mut high, mut step) = (0, guess, 1);
-    if entries[guess].head < wanted {
+    if entries[guess].distance < wanted {
         (low, high) = (guess + 1, entries.len());
-        while low + step < high && entries[low + step].head < wanted {
+        while low + step < high && entries[low + step].distance < wanted {
             low += step + 1;
             step *= 2;
         }
         high = high.min(low + step);
     } else {
-        while step <= high && entries[high - step].head >= wanted {
+        while step <= high && entries[high - step].distance >= wanted {
             high -= step;
             step *= 2;
         }
         low = high.saturating_sub(step).max(low);
     }
-    low + entries[low..high].partition_point(|entry| entry.head < wanted)
+    low + entries[low..high].partition_point(|entry| entry.distance < wanted)
 }
 
 /// Lanes of a sum. A multiple of eight bytes at a time, so that the compiler adds them side by side.
@@ -122,11 +180,19 @@ mod tests {
             others in proptest::collection::vec(any::<u64>(), 10),
         ) {
             heads.sort_unstable();
-            let entries: Vec<Entry> = heads.iter().map(|head| Entry { head: *head, at: 0, sum: 0 }).collect();
-            let span = heads.first().zip(heads.last()).map_or((0, 0), |(first, last)| (*first, *last));
+            let ends = heads.first().zip(heads.last()).map_or((0, 0), |(first, last)| (*first, *last));
+            let mut guide = Guide::new(ends.0, ends.1);
+            let entry = |head: &u64| Entry { distance: guide.distance(*head), at: 0, sum: 0 };
+            let entries: Vec<Entry> = heads.iter().map(entry).collect();
+            guide.learn(&entries);
             let near = heads.iter().flat_map(|head| [head.saturating_sub(1), *head, head.saturating_add(1)]);
             for wanted in near.chain(others) {
-                prop_assert_eq!(first_at_least(&entries, span, wanted), heads.partition_point(|head| *head < wanted));
+                let found = guide.candidates(&entries, wanted);
+                let same = heads.partition_point(|head| *head < wanted)..heads.partition_point(|head| *head <= wanted);
+                prop_assert!(found.start <= same.start && same.end <= found.end);
+                let outside = wanted < ends.0 || wanted > ends.1;
+                let bits = if outside { 0 } else { guide.dropped_bits };
+                prop_assert!(heads[found].iter().all(|head| head.abs_diff(wanted) < 1 << bits));
             }
         }
     }

@@ -3,7 +3,7 @@
 //! A node is immutable. Leaves hold entries; interior nodes hold children and, as entries, the messages pending for them,
 //! and range deletes.
 
-use crate::entries::{Entry, first_at_least, head, quick_sum};
+use crate::entries::{Entry, Guide, head, quick_sum};
 use crate::ranges::NO_KEYS;
 use crate::{Key, Lz4, Message, NodePtr, POINTER_LEN, RangeSet, Seat, filter};
 use ashlar_block::{Error, Result};
@@ -97,8 +97,7 @@ pub struct Node {
     entries_end: usize,
     /// What all keys of the entries begin with.
     prefix: Key,
-    /// Heads of the first and the last entry.
-    span: (u64, u64),
+    guide: Guide,
     pub(crate) children: Vec<Child>,
     /// The first bytes of each child's lowest key, as a number, to be searched without looking at the keys.
     child_heads: Vec<u64>,
@@ -323,7 +322,7 @@ impl Node {
             }
             previous = Some(key);
             let sum = quick_sum(body.get(at..reader.at).unwrap_or_default());
-            entries.push(Entry { head: 0, at: at as u32, sum });
+            entries.push(Entry { distance: 0, at: at as u32, sum });
         }
         // All keys lie between the first and the last, so what these two share is in all of them.
         let prefix_len = first.iter().zip(previous.unwrap_or_default()).take_while(|(a, b)| a == b).count();
@@ -348,19 +347,21 @@ impl Node {
             entries,
             entries_end: reader.at,
             prefix: Key::from_slice(&first[..prefix_len]),
-            span: (0, 0),
+            guide: Guide::default(),
             child_heads: children.iter().map(|child| head(&child.low)).collect(),
             children,
             runs,
             is_run,
             deleted,
         };
+        let head_of = |node: &Node, index: usize| head(&node.key(index)[prefix_len..]);
+        if let Some(last) = node.len().checked_sub(1) {
+            node.guide = Guide::new(head_of(&node, 0), head_of(&node, last));
+        }
         for index in 0..node.len() {
-            node.entries[index].head = head(&node.key(index)[prefix_len..]);
+            node.entries[index].distance = node.guide.distance(head_of(&node, index));
         }
-        if let (Some(first), Some(last)) = (node.entries.first(), node.entries.last()) {
-            node.span = (first.head, last.head);
-        }
+        node.guide.learn(&node.entries);
         Ok(node)
     }
 
@@ -581,16 +582,8 @@ impl Node {
         let Some(rest) = key.strip_prefix(self.prefix.as_slice()) else {
             return Ok((if key < self.prefix.as_slice() { 0 } else { self.len() }, false));
         };
-        let wanted = head(rest);
-        let start = first_at_least(&self.entries, self.span, wanted);
-        let matches = |index: usize| self.entries.get(index).is_some_and(|entry| entry.head == wanted);
-        // Usually there is one candidate or none.
-        let equal = match (matches(start), matches(start + 1)) {
-            (false, _) => 0,
-            (true, false) => 1,
-            (true, true) => self.entries[start..].partition_point(|entry| entry.head == wanted),
-        };
-        let (mut low, mut high) = (start, start + equal);
+        let candidates = self.guide.candidates(&self.entries, head(rest));
+        let (mut low, mut high) = (candidates.start, candidates.end);
         while low < high {
             let middle = low.midpoint(high);
             self.sound(middle)?;
