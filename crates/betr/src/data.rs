@@ -124,12 +124,15 @@ impl Betr {
             record if self.outgrows(record, end) => record.ino,
             record => record.contents.range,
         };
-        let prepared = (range != 0 && offset.is_multiple_of(BLOCK)).then(|| {
+        let mut prepared = (range != 0 && offset.is_multiple_of(BLOCK)).then(|| {
             let mut txn = Txn::new();
             let whole = data.len() / BLOCK_LEN * BLOCK_LEN;
             self.volume.write(&mut txn, keys::range_base(range) + Blocks(offset / BLOCK), &data.slice(..whole));
             (range, txn)
         });
+        if let Some((_, txn)) = &mut prepared {
+            self.pool().make_room(txn).await?;
+        }
         {
             let _exclusive = inode.lock.write().await;
             let place = inode.place();

@@ -50,12 +50,15 @@ impl Files {
         }
         let starts_whole = offset.is_multiple_of(BLOCK);
         // Compression and checksums come before the lock, where the range can be known without it.
-        let prepared = starts_whole.then(|| {
+        let mut prepared = starts_whole.then(|| {
             let base = base_of(&inode.state().record);
             let mut txn = Txn::new();
             self.volume.write(&mut txn, base + Blocks(offset / BLOCK), &data);
             (base, txn)
         });
+        if let Some((_, txn)) = &mut prepared {
+            self.pool().make_room(txn).await?;
+        }
         let ends_whole = end.is_multiple_of(BLOCK);
         let written = {
             let _shared = inode.lock.read().await;
@@ -65,11 +68,10 @@ impl Files {
                 let plain = !how.clear_setid && starts_whole && (ends_whole || end == record.size);
                 plain && end <= record.size && blocks_of(end) <= record.contents.blocks_max()
             };
-            if in_place
-                && let Some((base, txn)) = &prepared
-                && *base == base_of(&inode.state().record)
-            {
-                let applied = self.volume.apply(txn.clone()).await?;
+            let base = base_of(&inode.state().record);
+            let is_prepared = |prepared: &mut (_, _)| prepared.0 == base;
+            if in_place && let Some((_, txn)) = prepared.take_if(is_prepared) {
+                let applied = self.volume.apply(txn).await?;
                 {
                     let mut state = inode.state();
                     state.follow(applied.seq);

@@ -5,12 +5,13 @@ use crate::map::{CHUNK_BLOCKS, Form, Lost, Map, Run, chunk_key, decode, encode};
 use crate::space::Claim;
 use crate::store::{Held, Holding};
 use crate::stream::Sealed;
+use crate::turns::Position;
 use crate::{Pool, Rule, Seq, Shared, VolumeState};
 use ashlar_block::{Durability, Error, IoContext, Kind, Result};
 use ashlar_index::{Key, Message, Tree};
 use ashlar_units::BLOCK_LEN;
 use bytes::Bytes;
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,6 +26,9 @@ pub(crate) const IN_FLIGHT_SHARE: usize = 8;
 pub(crate) const MEMTABLES_SHARE: usize = 8;
 /// Operations of one transaction, in bytes; it must fit a batch's body.
 pub const OPERATIONS_BYTES_MAX: usize = 512 << 10;
+
+/// Bytes that an extent takes in a batch's body beside its key, at most.
+const ITEM_LEN: usize = 32;
 
 /// A write waits this long for each segment that is missing to the low mark.
 const PACE_STEP: std::time::Duration = std::time::Duration::from_micros(500);
@@ -63,6 +67,7 @@ pub struct Txn {
     pub(crate) closing: bool,
     /// Nodes that its relocations need, whatever the cache keeps.
     pub(crate) held: Arc<Held>,
+    room: Option<Arc<Room>>,
 }
 
 impl Txn {
@@ -79,6 +84,16 @@ impl Txn {
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
+    /// Where its first data belong.
+    fn position(&self) -> Position {
+        self.writes().next().map(|data| (data.tree, data.key.clone(), data.run.start))
+    }
+    fn writes(&self) -> impl Iterator<Item = &TxnData> {
+        self.changes.iter().filter_map(|change| match change {
+            Change::Write(data) => Some(data),
+            _ => None,
+        })
+    }
     pub(crate) fn put(&mut self, tree: u64, key: Key, value: Bytes) {
         self.changes.push(Change::Put(tree, key, value));
     }
@@ -94,6 +109,7 @@ impl Txn {
     /// Adds the changes of another, behind these. Either may be of deletions; the whole is only if both are.
     pub fn append(&mut self, mut other: Txn) {
         self.still = self.still.take().or(other.still);
+        self.room = self.room.take().or(other.room);
         self.changes.append(&mut other.changes);
         self.deletes_only &= other.deletes_only;
     }
@@ -208,7 +224,44 @@ impl Applied<'_> {
     }
 }
 
+/// Room in memory that was promised to a transaction's data, until it is applied or dropped.
+struct Room {
+    pool: Pool,
+    bytes: usize,
+}
+
+impl std::fmt::Debug for Room {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "room for {} bytes", self.bytes)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.pool.0.promised.fetch_sub(self.bytes, Ordering::Relaxed);
+        // Who waits may wait for promises alone.
+        self.pool.0.outstanding(Stream::Log).done.notify_waiters();
+    }
+}
+
 impl Pool {
+    /// Waits, in turn (see `turns`), until what is not yet written leaves room for this transaction's data, and keeps that for it. Whoever
+    /// commits data under a lock asks before taking the lock: else all others who want that wait for the device, too.
+    pub async fn make_room(&self, txn: &mut Txn) -> Result<()> {
+        let shared = &self.0;
+        let is_full = || shared.unwritten() + shared.promised.load(Ordering::Relaxed) > shared.unwritten_max();
+        if is_full() || !shared.turns.is_free() {
+            let _turn = shared.turns.take(txn.position()).await;
+            while is_full() {
+                shared.wait_for_writes(is_full).await?;
+            }
+        }
+        let bytes = txn.writes().map(|data| data.stored.len()).sum();
+        shared.promised.fetch_add(bytes, Ordering::Relaxed);
+        txn.room = Some(Arc::new(Room { pool: self.clone(), bytes }));
+        Ok(())
+    }
+
     /// Applies a transaction: visible when this returns, durable after [`Pool::sync`].
     pub async fn commit(&self, txn: Txn) -> Result<Seq> {
         self.apply(txn).await?.settle().await
@@ -218,9 +271,9 @@ impl Pool {
     pub async fn apply(&self, txn: Txn) -> Result<Applied<'_>> {
         let shared = &self.0;
         shared.admit()?;
-        let limit = shared.config.memory.0 as usize / IN_FLIGHT_SHARE;
-        while shared.outstanding(Stream::Log).bytes.load(Ordering::Relaxed) > limit {
-            shared.wait_for_writes().await?;
+        let is_full = || shared.unwritten() > shared.unwritten_max();
+        while is_full() {
+            shared.wait_for_writes(is_full).await?;
         }
         self.pace(&txn).await;
         let mut tries = 0;
@@ -379,8 +432,8 @@ impl Shared {
                     patch(&mut log, *id, key, &runs, &mut lost)?;
                 }
                 Change::Write(data) => {
-                    let run = placed.next().expect("each extent was placed");
-                    patch(&mut log, data.tree, &data.key, &[run], &mut lost)?;
+                    let runs = placed.next().expect("each extent was placed");
+                    patch(&mut log, data.tree, &data.key, &runs, &mut lost)?;
                 }
             }
             log.lose(change.tree(), lost);
@@ -425,21 +478,35 @@ impl Shared {
         claim: Claim,
         birth: u64,
         sealed: &mut Vec<Sealed>,
-    ) -> Result<Vec<Run>> {
+    ) -> Result<Vec<SmallVec<[Run; 1]>>> {
         let mut placed = Vec::new();
         // Else a deletion would open a segment from the reserve, and writes would fill it.
         if claim == Claim::Ordinary && self.space.is_overdrawn() {
             return Err(crate::space::full());
         }
-        for change in &txn.changes {
-            let Change::Write(data) = change else { continue };
-            let len = data.stored.len() as u64;
-            log.stream.make_room(len, data.key.len() + 32, &self.space, &self.layout, claim, sealed)?;
-            let (segment, offset) = log.stream.append(data.tree, &data.key, None, data.stored.clone());
-            self.begin_flight(Stream::Log, segment.uid, offset, data.stored.clone());
-            log.bytes += len;
-            placed.push(Run { uid: segment.uid, offset, birth, ..data.run.clone() });
+        // What a segment has left is filled: an extent that is stored block by block continues in the next segment.
+        let mut more_operations = 0;
+        for data in txn.writes() {
+            let mut parts = SmallVec::new();
+            let (mut run, mut stored) = (data.run.clone(), data.stored.clone());
+            let body = data.key.len() + ITEM_LEN;
+            loop {
+                let fits = log.stream.blocks_that_fit(stored.len() as u64, body, &self.layout);
+                let rest = if stored.len() == run.count as usize * BLOCK_LEN { run.divide(fits) } else { None };
+                let piece = stored.split_to(run.stored as usize);
+                let len = piece.len() as u64;
+                log.stream.make_room(len, body, &self.space, &self.layout, claim, sealed)?;
+                let (segment, offset) = log.stream.append(data.tree, &data.key, None, piece.clone());
+                self.begin_flight(Stream::Log, segment.uid, offset, piece);
+                log.bytes += len;
+                parts.push(Run { uid: segment.uid, offset, birth, ..run });
+                let Some(rest) = rest else { break };
+                more_operations += rest.encoded_len();
+                run = rest;
+            }
+            placed.push(parts);
         }
+        let operations_len = operations_len + more_operations;
         log.stream.make_room(0, operations_len, &self.space, &self.layout, claim, sealed)?;
         log.bytes += operations_len as u64;
         Ok(placed)
@@ -507,27 +574,36 @@ impl Shared {
         }
     }
 
-    /// Waits until some unwritten batch of the log is written; seals the open one if that is all there is.
-    async fn wait_for_writes(self: &Arc<Self>) -> Result<()> {
+    /// Bytes of data that are not yet on the device.
+    fn unwritten(&self) -> usize {
+        self.outstanding(Stream::Log).bytes.load(Ordering::Relaxed)
+    }
+    fn unwritten_max(&self) -> usize {
+        self.config.memory.0 as usize / IN_FLIGHT_SHARE
+    }
+
+    /// Waits while it is full until some unwritten batch of the log is written or promised room given back; seals the open batch if
+    /// that is all there is.
+    async fn wait_for_writes(self: &Arc<Self>, is_full: impl Fn() -> bool) -> Result<()> {
         let outstanding = self.outstanding(Stream::Log);
         let mut done = std::pin::pin!(outstanding.done.notified());
         done.as_mut().enable();
         self.admit()?;
+        let mut sealed = Vec::new();
         if outstanding.tickets.lock().is_empty() {
-            let mut sealed = Vec::new();
-            {
-                let mut log = self.log.lock();
-                if log.stream.has_open_batch() {
-                    log.stream.seal(&mut sealed);
-                    self.expect(Stream::Log, &sealed);
-                }
+            let mut log = self.log.lock();
+            if log.stream.has_open_batch() {
+                log.stream.seal(&mut sealed);
+                self.expect(Stream::Log, &sealed);
             }
+        }
+        if !sealed.is_empty() {
             for batch in sealed {
                 self.write(Stream::Log, batch).await?;
             }
-            return Ok(());
+        } else if is_full() {
+            done.await;
         }
-        done.await;
         Ok(())
     }
 

@@ -41,6 +41,7 @@ mod scan;
 mod space;
 mod store;
 mod stream;
+mod turns;
 mod underway;
 mod volume;
 mod volumes;
@@ -148,6 +149,9 @@ pub(crate) struct Shared {
     /// Batches of the log up to this number are durable.
     durable: AtomicU64,
     syncing: tokio::sync::Mutex<()>,
+    turns: turns::Turns,
+    /// Bytes of data for which there is room and which are not yet applied.
+    promised: AtomicUsize,
     /// Held for writing while the cleaner moves extents, for reading by transactions that copy references.
     moving: Arc<tokio::sync::RwLock<()>>,
     checkpointing: tokio::sync::Mutex<()>,

@@ -6,6 +6,7 @@
 use crate::patches;
 use ashlar_block::{Error, Result};
 use ashlar_index::{Key, Semantics};
+use ashlar_units::BLOCK_LEN;
 use bytes::{BufMut, Bytes, BytesMut};
 use smallvec::{SmallVec, smallvec};
 
@@ -105,6 +106,21 @@ impl Run {
         };
         let skip = if self.form == Form::Hole { 0 } else { self.skip + before };
         Some(Run { start, count: end - start, skip, crcs, ..*self })
+    }
+    /// If this is an extent that is stored block by block and has more than `blocks`: leaves so many, and gives the rest as an extent
+    /// of its own.
+    pub(crate) fn divide(&mut self, blocks: u64) -> Option<Run> {
+        if self.form != Form::Raw || blocks == 0 || blocks >= u64::from(self.count) {
+            return None;
+        }
+        let middle = self.start + blocks as u8;
+        let (mut first, mut rest) = (self.part(self.start, middle)?, self.part(middle, self.end())?);
+        for part in [&mut first, &mut rest] {
+            (part.skip, part.total) = (0, part.count);
+            part.stored = u32::from(part.count) * BLOCK_LEN as u32;
+        }
+        *self = first;
+        Some(rest)
     }
     /// Bytes of the stored form.
     pub fn encoded_len(&self) -> usize {

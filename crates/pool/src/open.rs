@@ -102,7 +102,7 @@ impl Pool {
         let largest = devices.iter().map(|device| device.geometry().capacity).max().unwrap_or_default();
         let segment = creation.segment.unwrap_or_else(|| segment_size_for(largest));
         if !segment.0.is_power_of_two() {
-            return Err(Error::misuse(format!("a segment of {segment} blocks is not a power of two")));
+            return Err(Error::misuse(format!("a segment of {segment} is not a power of two")));
         }
         if segment.0 > SEGMENT_BLOCKS_MAX {
             let largest = Blocks(SEGMENT_BLOCKS_MAX).to_bytes();
@@ -178,6 +178,8 @@ impl Pool {
             in_flight: RwLock::default(),
             durable: AtomicU64::new(0),
             syncing: Default::default(),
+            turns: Default::default(),
+            promised: Default::default(),
             moving: Default::default(),
             checkpointing: Default::default(),
             generation: AtomicU64::new(superblock.generation),

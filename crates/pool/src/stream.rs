@@ -45,6 +45,16 @@ struct Open {
     keys: Vec<u32>,
 }
 
+impl Open {
+    /// Blocks of the batch with so many more bytes of payload and of body.
+    fn blocks_with(&self, payload: u64, body: usize) -> u64 {
+        let block = BLOCK_LEN as u64;
+        let body = self.body.len() + body;
+        let tail = if body > INLINE_BODY_LEN { body.div_ceil(BLOCK_LEN) } else { 0 };
+        1 + (self.payload.next_multiple_of(block) + payload).div_ceil(block) + tail as u64
+    }
+}
+
 /// A batch that must be written.
 pub(crate) struct Sealed {
     lead: Lead,
@@ -135,6 +145,23 @@ impl StreamState {
         !self.open.body.is_empty()
     }
 
+    /// Whether `payload` more bytes and `body` more bytes of body are for another batch.
+    fn is_full(&self, payload: u64, body: usize) -> bool {
+        self.open.payload + payload > BATCH_PAYLOAD_BYTES || self.open.body.len() + body > BATCH_BODY_BYTES
+    }
+
+    /// Blocks of an extent of `payload` bytes, with `body` bytes of body, that the current segment would still take.
+    pub(crate) fn blocks_that_fit(&self, payload: u64, body: usize, layout: &Layout) -> u64 {
+        let Some(segment) = &self.segment else { return 0 };
+        let left = layout.segment.0 - u64::from(segment.used);
+        let taken = if self.has_open_batch() && self.is_full(payload, body) {
+            self.open.blocks_with(0, 0) + Open::default().blocks_with(0, body)
+        } else {
+            self.open.blocks_with(0, body)
+        };
+        left.saturating_sub(taken)
+    }
+
     /// Makes sure that `payload` more bytes and `body` more bytes of body fit into the current batch.
     pub(crate) fn make_room(
         &mut self,
@@ -145,22 +172,14 @@ impl StreamState {
         claim: Claim,
         sealed: &mut Vec<Sealed>,
     ) -> Result<()> {
-        let block = BLOCK_LEN as u64;
-        let needed = |open: &Open| {
-            let blocks = (open.payload.next_multiple_of(block) + payload).div_ceil(block);
-            let body = open.body.len() + body;
-            let tail = if body > INLINE_BODY_LEN { body.div_ceil(BLOCK_LEN) } else { 0 };
-            1 + blocks + tail as u64
-        };
-        let full = self.open.payload + payload > BATCH_PAYLOAD_BYTES || self.open.body.len() + body > BATCH_BODY_BYTES;
-        if full && self.has_open_batch() {
+        if self.has_open_batch() && self.is_full(payload, body) {
             self.seal(sealed);
         }
         let left = |segment: &OpenSegment| layout.segment.0 - u64::from(segment.used);
-        if self.segment.as_ref().is_some_and(|segment| needed(&self.open) <= left(segment)) {
+        if self.segment.as_ref().is_some_and(|segment| self.open.blocks_with(payload, body) <= left(segment)) {
             return Ok(());
         }
-        if needed(&Open::default()) > layout.segment.0 {
+        if Open::default().blocks_with(payload, body) > layout.segment.0 {
             return Err(Error::misuse("a transaction is larger than a segment"));
         }
         // Find the successor first: on failure nothing has changed.

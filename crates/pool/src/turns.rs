@@ -1,0 +1,201 @@
+//! Turns of transactions that wait for room: who is next to put data in batches.
+//!
+//! Pieces of a large file come from several workers, of which one may be many pieces behind another. If all who wait tried at once, or
+//! went in the order in which they came, the pieces would lie in that order, and a disk would seek for each of them when the file is
+//! read. So those who wait go in the order of where their data belong, round by round: who comes later waits for the next
+//! round, so that nobody is overtaken for ever (N-step SCAN; Teorey and Pinkerton, "A Comparative Analysis of Disk Scheduling Policies",
+//! CACM 1972).
+
+use ashlar_index::Key;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use tokio::sync::oneshot;
+
+/// Where the first data of a transaction belong: tree, key, block behind the key. `None`: it has none, and is the first of its round.
+pub(crate) type Position = Option<(u64, Key, u8)>;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Turns(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// Whether somebody has the turn.
+    taken: bool,
+    round: VecDeque<oneshot::Sender<()>>,
+    next_round: Vec<(Position, oneshot::Sender<()>)>,
+}
+
+/// The turn, until it is dropped.
+pub(crate) struct Turn<'a>(&'a Turns);
+
+/// Who waits, and may stop waiting.
+struct Waiting<'a> {
+    turns: &'a Turns,
+    granted: oneshot::Receiver<()>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        // Who has taken what was granted passes it on by the turn itself.
+        if self.granted.try_recv().is_ok() {
+            self.turns.pass_on();
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.pass_on();
+    }
+}
+
+impl Turns {
+    /// Whether nobody has the turn.
+    pub(crate) fn is_free(&self) -> bool {
+        !self.0.lock().taken
+    }
+
+    /// The turn, when it comes.
+    pub(crate) async fn take(&self, position: Position) -> Turn<'_> {
+        let granted = {
+            let mut state = self.0.lock();
+            if !std::mem::replace(&mut state.taken, true) {
+                return Turn(self);
+            }
+            let (grant, granted) = oneshot::channel();
+            state.next_round.push((position, grant));
+            granted
+        };
+        let mut waiting = Waiting { turns: self, granted };
+        // Nobody drops a grant without giving it.
+        let _ = (&mut waiting.granted).await;
+        Turn(self)
+    }
+
+    fn pass_on(&self) {
+        let mut state = self.0.lock();
+        loop {
+            if state.round.is_empty() {
+                let mut round = std::mem::take(&mut state.next_round);
+                // Equal positions stay in the order in which they came.
+                round.sort_by(|(one, _), (other, _)| one.cmp(other));
+                state.round = round.into_iter().map(|(_, grant)| grant).collect();
+            }
+            match state.round.pop_front() {
+                // Who no longer waits is passed over.
+                Some(grant) => {
+                    if grant.send(()).is_ok() {
+                        return;
+                    }
+                }
+                None => {
+                    state.taken = false;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ashlar_env::sim::{Schedule, Sim};
+    use std::future::poll_fn;
+    use std::sync::Arc;
+    use std::task::Poll;
+
+    fn at(block: u8) -> Position {
+        Some((1, Key::from_slice(&[block]), 0))
+    }
+
+    /// Numbers, in the order in which they had their turn while 0 held it first; those of `impatient` leave before.
+    fn order(seed: u64, arrivals: &'static [u8], impatient: &'static [u8]) -> Vec<u8> {
+        let sim = Sim::new(seed, Schedule::Fifo);
+        let env = sim.env();
+        sim.run(async move {
+            let turns = Arc::new(Turns::default());
+            let seen = Arc::new(Mutex::new(Vec::new()));
+            let first = turns.take(None).await;
+            let mut tasks = Vec::new();
+            for block in arrivals.iter().copied() {
+                let (turns, seen, env) = (turns.clone(), seen.clone(), env.clone());
+                tasks.push(env.clone().spawn(async move {
+                    let second = std::time::Duration::from_secs(1);
+                    let patience = if impatient.contains(&block) { second } else { 100 * second };
+                    let mut turn = std::pin::pin!(turns.take(at(block)));
+                    let mut tired = std::pin::pin!(env.sleep(patience));
+                    let turn = poll_fn(|context| match turn.as_mut().poll(context) {
+                        Poll::Ready(turn) => Poll::Ready(Some(turn)),
+                        Poll::Pending => tired.as_mut().poll(context).map(|()| None),
+                    });
+                    if let Some(_turn) = turn.await {
+                        seen.lock().push(block);
+                        env.sleep(second).await;
+                    }
+                }));
+            }
+            env.sleep(std::time::Duration::from_secs(5)).await;
+            drop(first);
+            for task in tasks {
+                task.await;
+            }
+            assert!(turns.is_free(), "nobody has the turn when all had it");
+            let seen = seen.lock().clone();
+            seen
+        })
+        .expect("no deadlock")
+    }
+
+    #[test]
+    fn those_who_wait_go_in_the_order_of_their_data() {
+        assert_eq!(order(1, &[5, 3, 9, 1, 7], &[]), [1, 3, 5, 7, 9]);
+    }
+
+    #[test]
+    fn who_stops_waiting_holds_up_nobody() {
+        assert_eq!(order(2, &[5, 3, 9, 1, 7], &[1, 5, 9]), [3, 7]);
+        assert_eq!(order(3, &[4, 2], &[4, 2]), [0u8; 0]);
+    }
+
+    #[test]
+    fn who_comes_later_waits_for_the_next_round() {
+        let sim = Sim::new(4, Schedule::Fifo);
+        let env = sim.env();
+        let seen = sim.run(async move {
+            let turns = Arc::new(Turns::default());
+            let seen = Arc::new(Mutex::new(Vec::new()));
+            let first = turns.take(None).await;
+            let go = |block: u8, then: Option<u8>| {
+                let (turns, seen, env) = (turns.clone(), seen.clone(), env.clone());
+                env.clone().spawn(async move {
+                    let _turn = turns.take(at(block)).await;
+                    seen.lock().push(block);
+                    // While it has the turn, somebody comes whose data lie before those of others who wait.
+                    let later = then.map(|block| {
+                        let (turns, seen) = (turns.clone(), seen.clone());
+                        env.spawn(async move {
+                            let _turn = turns.take(at(block)).await;
+                            seen.lock().push(block);
+                        })
+                    });
+                    env.sleep(std::time::Duration::from_secs(1)).await;
+                    drop(_turn);
+                    if let Some(later) = later {
+                        later.await;
+                    }
+                })
+            };
+            let tasks = [go(8, None), go(2, Some(4)), go(6, None)];
+            env.sleep(std::time::Duration::from_secs(1)).await;
+            drop(first);
+            for task in tasks {
+                task.await;
+            }
+            let seen = seen.lock().clone();
+            seen
+        });
+        assert_eq!(seen.expect("no deadlock"), [2, 6, 8, 4]);
+    }
+}
