@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 
 const READ: IoContext = IoContext::foreground("pool-read");
 /// Bytes that are read in vain rather than asking the device twice.
-const GAP_MAX: u32 = 16 << 10;
+pub(crate) const GAP_MAX: u32 = 16 << 10;
 /// Runs that are read at once: 2 MiB and gaps.
 pub(crate) const TOGETHER_MAX: usize = 16;
 
@@ -45,11 +45,21 @@ impl Span {
 impl Shared {
     /// Bytes at a birth address, unverified.
     pub(crate) async fn fetch(&self, uid: u64, offset: u32, len: u32) -> Result<Bytes> {
-        if !self.layout.holds(uid, offset, len) {
-            return Err(Error::corrupt(format!("there is no place {uid:#x}:{offset} of {len} bytes")));
+        let span = Span { uid, range: offset..offset.saturating_add(len) };
+        self.fetch_between(&span, &span).await
+    }
+
+    /// Everything from the beginning of the first to the end of the last of spans that lie together, unverified.
+    async fn fetch_between(&self, first: &Span, last: &Span) -> Result<Bytes> {
+        for Span { uid, range } in [first, last] {
+            if !self.layout.holds(*uid, range.start, range.end - range.start) {
+                let len = range.end - range.start;
+                return Err(Error::corrupt(format!("there is no place {uid:#x}:{} of {len} bytes", range.start)));
+            }
         }
-        let (block, count, skip) = cover(offset, len);
-        let (place, address) = self.layout.locate(uid, block);
+        let len = self.layout.distance(first, last.uid, last.range.end);
+        let (block, count, skip) = cover(first.range.start, len as u32);
+        let (place, address) = self.layout.locate(first.uid, block);
         let data = place.device.read(READ, address, count).await?;
         self.counted.reads.fetch_add(1, Ordering::Relaxed);
         self.counted.read.fetch_add(data.len() as u64, Ordering::Relaxed);
@@ -95,13 +105,14 @@ impl Shared {
 
     /// As [`Shared::read_run`], of runs that lie together.
     async fn read_together(&self, runs: &[&Run]) -> Vec<Result<Bytes>> {
-        let places: Option<Vec<Range<u32>>> = runs.iter().map(|run| Some(place(run)?.range)).collect();
+        let places: Option<Vec<Span>> = runs.iter().map(|run| place(run)).collect();
         if let Some(places) = places
             && let [first, .., last] = &places[..]
-            && let Ok(whole) = self.fetch(runs[0].uid, first.start, last.end - first.start).await
+            && let Ok(whole) = self.fetch_between(first, last).await
         {
-            let one = |(run, place): (&&Run, &Range<u32>)| {
-                let stored = whole.slice((place.start - first.start) as usize..(place.end - first.start) as usize);
+            let one = |(run, place): (&&Run, &Span)| {
+                let from = self.layout.distance(first, place.uid, place.range.start) as usize;
+                let stored = whole.slice(from..from + place.range.len());
                 self.verify(run, &stored).and_then(|()| blocks_of(run, stored))
             };
             return runs.iter().zip(&places).map(one).collect();
@@ -321,7 +332,9 @@ impl Shared {
         }
         let groups: Vec<&[&Run]> = {
             let in_flight = self.in_flight.read();
-            runs.chunk_by(|one, next| lie_together(one, next, |run| in_flight.contains_key(&(run.uid, run.offset))))
+            let is_in_flight = |run: &Run| in_flight.contains_key(&(run.uid, run.offset));
+            let is_near = |one: &Span, next: &Span| self.layout.is_near(one, next);
+            runs.chunk_by(|one, next| lie_together(one, next, is_near, is_in_flight))
                 .flat_map(|group| group.chunks(TOGETHER_MAX))
                 .collect()
         };
@@ -353,7 +366,12 @@ pub(crate) async fn together<F: Future>(futures: impl Iterator<Item = F>) -> Vec
 }
 
 /// Whether both are read at once. What is still on its way to the medium is not read from there.
-fn lie_together(one: &Run, next: &Run, in_flight: impl Fn(&Run) -> bool) -> bool {
-    let near = place(one).zip(place(next)).is_some_and(|(one, next)| one.is_near(&next));
+fn lie_together(
+    one: &Run,
+    next: &Run,
+    is_near: impl Fn(&Span, &Span) -> bool,
+    in_flight: impl Fn(&Run) -> bool,
+) -> bool {
+    let near = place(one).zip(place(next)).is_some_and(|(one, next)| is_near(&one, &next));
     near && !in_flight(one) && !in_flight(next)
 }
