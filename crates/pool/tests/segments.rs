@@ -1,12 +1,13 @@
 //! Segments are filled to their end: an extent that is stored block by block continues in the next one.
 
-use ashlar_block::Device;
+use ashlar_block::{Checked, Device};
 use ashlar_devices::Memory;
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
 use ashlar_pool::{Compression, Config, Creation, Pool, Txn, Volume};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes as Size, Lba};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// A batch of one extent leaves room for all but two blocks of the next.
 const SEGMENT: Blocks = Blocks(64);
@@ -40,7 +41,9 @@ async fn open(env: &Env, device: &Device) -> Pool {
 }
 
 async fn fill(env: Env) {
-    let device: Device = Arc::new(Memory::new(Blocks(SEGMENTS * SEGMENT.0 + 300)));
+    let memory: Device = Arc::new(Memory::new(Blocks(SEGMENTS * SEGMENT.0 + 300)));
+    let counted = Arc::new(Checked::new(memory, env.clone()));
+    let device: Device = counted.clone();
     Pool::create(&env, std::slice::from_ref(&device), Creation { segment: Some(SEGMENT), force: false })
         .await
         .expect("created");
@@ -50,7 +53,10 @@ async fn fill(env: Env) {
     for chunk in 0..CHUNKS {
         write(&volume, chunk, 1).await;
     }
+    let before = counted.counters().reads.load(Relaxed);
     verify(&volume, |_| 1).await;
+    let reads = counted.counters().reads.load(Relaxed) - before;
+    assert!(reads <= CHUNKS + CHUNKS / 10, "what continues in the next segment is read with the rest: {reads} reads");
     let segment = SEGMENT.0 * BLOCK_LEN as u64;
     let taken = (free - pool.status().free).div_ceil(segment);
     let batches = (CHUNKS * (CHUNK + 1)).div_ceil(SEGMENT.0);
