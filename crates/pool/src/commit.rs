@@ -238,9 +238,12 @@ impl std::fmt::Debug for Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        self.pool.0.promised.fetch_sub(self.bytes, Ordering::Relaxed);
-        // Who waits may wait for promises alone.
-        self.pool.0.outstanding(Stream::Log).done.notify_waiters();
+        let shared = &self.pool.0;
+        shared.promised.fetch_sub(self.bytes, Ordering::Relaxed);
+        // Who has the turn may wait for promises alone. Who takes it later sees that this one is gone.
+        if !shared.turns.is_free() {
+            shared.outstanding(Stream::Log).done.notify_waiters();
+        }
     }
 }
 

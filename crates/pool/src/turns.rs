@@ -142,8 +142,7 @@ mod tests {
                 task.await;
             }
             assert!(turns.is_free(), "nobody has the turn when all had it");
-            let seen = seen.lock().clone();
-            seen
+            seen.lock().clone()
         })
         .expect("no deadlock")
     }
@@ -193,8 +192,7 @@ mod tests {
             for task in tasks {
                 task.await;
             }
-            let seen = seen.lock().clone();
-            seen
+            seen.lock().clone()
         });
         assert_eq!(seen.expect("no deadlock"), [2, 6, 8, 4]);
     }
