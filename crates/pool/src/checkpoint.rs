@@ -22,6 +22,8 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(5);
 const FULL_INTERVAL: Duration = Duration::from_millis(500);
 /// A dirty pool is checkpointed at least this often, counted in sync intervals.
 const CHECKPOINT_INTERVALS: u32 = 12;
+/// So long without a commit, and what was deleted may be freed before anybody needs the room, if half of it is taken.
+const CALM: Duration = Duration::from_millis(500);
 /// While space is searched, readers of emptied segments get some time to end: so many times so much.
 const DRAIN_STEPS: u32 = 200;
 const DRAIN_STEP: Duration = Duration::from_micros(500);
@@ -279,10 +281,11 @@ impl Pool {
     /// Cleans if that is wanted; otherwise makes all durable, by a checkpoint or without. Whether it cleaned.
     async fn background_round(&self, checkpoint: bool) -> Result<bool> {
         let shared = &self.0;
-        if self.should_clean() {
+        let deleted = shared.deleted.load(Ordering::Acquire);
+        if self.should_clean() || (deleted && !checkpoint && shared.space.is_half_taken() && self.is_calm().await) {
             // What was deleted is free once it has sunk to the leaves.
             let rounds = shared.space_rounds.load(Ordering::Acquire);
-            let cleaned = match shared.deleted.load(Ordering::Acquire) {
+            let cleaned = match deleted {
                 true => self.make_space(rounds, true).await.map(|()| false)?,
                 false => self.clean().await?,
             };
@@ -301,6 +304,13 @@ impl Pool {
         }
         shared.release_drained();
         Ok(false)
+    }
+
+    /// Whether nobody commits for a moment.
+    async fn is_calm(&self) -> bool {
+        let newest = self.newest();
+        self.0.env.sleep(CALM).await;
+        self.newest() == newest
     }
 
     /// Writes everything and stops background work. The pool accepts nothing afterwards.

@@ -363,6 +363,11 @@ impl Space {
         let inner = self.0.lock();
         inner.free.len() < inner.low_mark()
     }
+    /// Whether ordinary writes can take no more than half of the segments.
+    pub(crate) fn is_half_taken(&self) -> bool {
+        let inner = self.0.lock();
+        inner.free.len() <= inner.reserve() + inner.slots.len() / 2
+    }
     /// Free segments missing to half the low mark, above the reserve; 0 while there are enough.
     pub(crate) fn shortage(&self) -> u32 {
         let inner = self.0.lock();
