@@ -204,9 +204,11 @@ impl Pool {
             });
         }
         ahead.used.store(!places.is_empty() || ahead.used.load(Ordering::Relaxed), Ordering::Relaxed);
-        places.sort_unstable_by_key(|place| (place.uid, place.range.start));
+        let layout = &self.0.layout;
+        places.sort_unstable_by_key(|place| layout.position(place.uid, place.range.start));
         places.dedup_by_key(|place| (place.uid, place.range.start));
-        let groups = places.chunk_by(Span::is_near).flat_map(|group| group.chunks(TOGETHER_MAX));
+        let groups =
+            places.chunk_by(|one, next| layout.is_near(one, next)).flat_map(|group| group.chunks(TOGETHER_MAX));
         groups.map(|group| Reading::begin(self, group.to_vec())).collect()
     }
 }
@@ -215,11 +217,12 @@ impl Shared {
     /// Reads extents that lie together, and keeps them. What cannot be read is told to whom asks for it.
     async fn fetch_ahead(&self, reading: Reading) {
         let [first, ..] = reading.places() else { return };
-        let end = reading.places().iter().map(|place| place.range.end).max().unwrap_or(0);
-        let Ok(whole) = self.fetch(first.uid, first.range.start, end - first.range.start).await else { return };
+        let end = |place: &&Span| self.layout.position(place.uid, place.range.end);
+        let last = reading.places().iter().max_by_key(end).unwrap_or(first);
+        let Ok(whole) = self.fetch_between(first, last).await else { return };
         let mut kept = self.ahead.kept.lock();
         for Span { uid, range } in reading.places() {
-            let from = (range.start - first.range.start) as usize;
+            let from = self.layout.distance(first, *uid, range.start) as usize;
             let part = whole.slice(from..from + range.len());
             // Each goes by itself, and the others should not stay in memory with it.
             let own = if reading.places().len() > 1 { Bytes::copy_from_slice(&part) } else { part };

@@ -109,17 +109,21 @@ impl Layout {
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.segment.to_bytes().0
     }
+    /// Number of a byte of a segment among those of all segments, in the order in which they lie.
+    pub(crate) fn position(&self, uid: u64, offset: u32) -> u64 {
+        u64::from(slot_of(uid)) * self.segment_bytes() + u64::from(offset)
+    }
     /// Bytes from the beginning of `from` to a byte of a segment, which may be another one. 0: it does not lie behind.
     pub(crate) fn distance(&self, from: &Span, uid: u64, offset: u32) -> u64 {
-        let at = |uid: u64, offset: u32| u64::from(slot_of(uid)) * self.segment_bytes() + u64::from(offset);
-        at(uid, offset).saturating_sub(at(from.uid, from.range.start))
+        self.position(uid, offset).saturating_sub(self.position(from.uid, from.range.start))
     }
-    /// As [`Span::is_near`]; the next segment on the same device goes on where one ends, too.
+    /// Whether `next` lies so shortly behind that both are better read at once: they follow each other, or what lies between is little
+    /// more than the lead of a batch. Where a segment ends, the next one on the same device goes on.
     pub(crate) fn is_near(&self, one: &Span, next: &Span) -> bool {
         let device = |span: &Span| self.places().position(|place| place.slots.contains(&slot_of(span.uid)));
-        let follows = slot_of(one.uid).checked_add(1) == Some(slot_of(next.uid)) && device(one) == device(next);
+        let follows = || slot_of(one.uid).checked_add(1) == Some(slot_of(next.uid)) && device(one) == device(next);
         let gap = self.distance(one, next.uid, next.range.start).checked_sub(one.range.len() as u64);
-        one.is_near(next) || (follows && gap.is_some_and(|gap| gap <= u64::from(GAP_MAX)))
+        gap.is_some_and(|gap| gap <= GAP_MAX) && (one.uid == next.uid || follows())
     }
     /// Device and address of a block of a segment. The slot must exist: see [`Layout::holds`].
     pub(crate) fn locate(&self, uid: u64, block: u32) -> (&Place, Lba) {

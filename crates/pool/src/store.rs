@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 
 const READ: IoContext = IoContext::foreground("pool-read");
 /// Bytes that are read in vain rather than asking the device twice.
-pub(crate) const GAP_MAX: u32 = 16 << 10;
+pub(crate) const GAP_MAX: u64 = 16 << 10;
 /// Runs that are read at once: 2 MiB and gaps.
 pub(crate) const TOGETHER_MAX: usize = 16;
 
@@ -34,12 +34,6 @@ impl Span {
     fn of(ptr: &NodePtr) -> Span {
         Span { uid: ptr.uid, range: ptr.offset..ptr.offset.saturating_add(ptr.len) }
     }
-    /// Whether `next` lies so shortly behind that both are better read at once: they follow each other, or what lies
-    /// between is little more than the lead of a batch.
-    pub(crate) fn is_near(&self, next: &Span) -> bool {
-        let gap = next.range.start.checked_sub(self.range.end);
-        self.uid == next.uid && gap.is_some_and(|gap| gap <= GAP_MAX)
-    }
 }
 
 impl Shared {
@@ -50,7 +44,7 @@ impl Shared {
     }
 
     /// Everything from the beginning of the first to the end of the last of spans that lie together, unverified.
-    async fn fetch_between(&self, first: &Span, last: &Span) -> Result<Bytes> {
+    pub(crate) async fn fetch_between(&self, first: &Span, last: &Span) -> Result<Bytes> {
         for Span { uid, range } in [first, last] {
             if !self.layout.holds(*uid, range.start, range.end - range.start) {
                 let len = range.end - range.start;
@@ -227,15 +221,15 @@ impl NodeStore for Pool {
             wanted
                 .retain(|ptr| !in_flight.contains_key(&(ptr.uid, ptr.offset)) && !shared.underway.has(&Span::of(ptr)));
         }
-        wanted.sort_unstable_by_key(|ptr| (ptr.uid, ptr.offset));
-        let groups = wanted.chunk_by(|one, next| Span::of(one).is_near(&Span::of(next)));
+        wanted.sort_unstable_by_key(|ptr| shared.layout.position(ptr.uid, ptr.offset));
+        let groups = wanted.chunk_by(|one, next| shared.layout.is_near(&Span::of(one), &Span::of(next)));
         let readings = groups.map(|group| (group, Reading::begin(self, group.iter().map(Span::of).collect())));
         let readings: Vec<(&[NodePtr], Reading)> = readings.collect();
         together(readings.into_iter().map(async |(group, _reading)| {
-            let (first, end) = (&group[0], Span::of(&group[group.len() - 1]).range.end);
-            let Ok(whole) = shared.fetch(first.uid, first.offset, end - first.offset).await else { return };
+            let (first, last) = (Span::of(&group[0]), Span::of(&group[group.len() - 1]));
+            let Ok(whole) = shared.fetch_between(&first, &last).await else { return };
             for ptr in group {
-                let from = (ptr.offset - first.offset) as usize;
+                let from = shared.layout.distance(&first, ptr.uid, ptr.offset) as usize;
                 // What is damaged is told to whom asks for it.
                 drop(shared.take_in(ptr, &whole.slice(from..from + ptr.len as usize)));
             }
@@ -333,8 +327,11 @@ impl Shared {
         let groups: Vec<&[&Run]> = {
             let in_flight = self.in_flight.read();
             let is_in_flight = |run: &Run| in_flight.contains_key(&(run.uid, run.offset));
-            let is_near = |one: &Span, next: &Span| self.layout.is_near(one, next);
-            runs.chunk_by(|one, next| lie_together(one, next, is_near, is_in_flight))
+            let is_near = |one: &Run, next: &Run| {
+                place(one).zip(place(next)).is_some_and(|(one, next)| self.layout.is_near(&one, &next))
+            };
+            // What is still on its way to the medium is not read from there.
+            runs.chunk_by(|one, next| is_near(one, next) && !is_in_flight(one) && !is_in_flight(next))
                 .flat_map(|group| group.chunks(TOGETHER_MAX))
                 .collect()
         };
@@ -363,15 +360,4 @@ pub(crate) async fn together<F: Future>(futures: impl Iterator<Item = F>) -> Vec
     })
     .await;
     results.into_iter().map(|result| result.expect("all are ready")).collect()
-}
-
-/// Whether both are read at once. What is still on its way to the medium is not read from there.
-fn lie_together(
-    one: &Run,
-    next: &Run,
-    is_near: impl Fn(&Span, &Span) -> bool,
-    in_flight: impl Fn(&Run) -> bool,
-) -> bool {
-    let near = place(one).zip(place(next)).is_some_and(|(one, next)| is_near(&one, &next));
-    near && !in_flight(one) && !in_flight(next)
 }
