@@ -25,6 +25,8 @@ pub struct Incidence {
 const RECORD: usize = 20;
 /// Bytes of an incidence in memory.
 pub const ENTRY_BYTES: usize = size_of::<Incidence>();
+/// A list is sorted before it grows only from this length on: until then, sorting it costs more than its memory.
+const GROWS_TO: usize = 1 << 20;
 /// Runs that are merged at once, at most: each has a file and a buffer.
 const RUNS_MAX: usize = 64;
 
@@ -54,7 +56,8 @@ impl Incidences {
 
     /// Adds one that may stand for several.
     pub fn add(&mut self, incidence: Incidence) -> io::Result<()> {
-        if self.list.len() == self.list.capacity() && self.list.len() >= self.sorted * 2 {
+        let grows = self.list.len() == self.list.capacity();
+        if grows && self.list.len() >= GROWS_TO.max(self.sorted * 2) {
             self.merge();
         }
         if self.list.len() >= self.entries_max {
@@ -249,7 +252,7 @@ mod tests {
         let mut chance = Chance::new(7);
         let (mut small, mut large) = (Incidences::new(0, &directory), Incidences::new(1 << 30, &directory));
         let mut model: BTreeMap<(u64, u32), u32> = BTreeMap::new();
-        for _ in 0..400_000 {
+        for _ in 0..1_200_000 {
             let (value, cluster) = (chance.below(60_000), chance.below(4) as u32);
             small.push(value, cluster, 4096).expect("space");
             large.push(value, cluster, 4096).expect("memory");

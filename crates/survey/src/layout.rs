@@ -3,7 +3,7 @@
 use crate::answer::LayoutAnswer;
 use crate::sample::Share;
 use crate::scan::cluster;
-use crate::source::{Kind, Source, open};
+use crate::source::{Kind, Reader, Source, open};
 use ashlar_env::host::{Extent, extents, space_ranges};
 use rustix::fs::{CWD, fstatvfs};
 use std::collections::BTreeMap;
@@ -124,8 +124,12 @@ pub fn layout(source: &Source, sampled: Option<f64>, seed: u64, stop: &AtomicBoo
         if !share.has(seed, id) {
             continue;
         }
-        let path = if source.kind == Kind::Tree { source.listing.path(entry) } else { source.path.clone() };
-        let Ok(file) = open(CWD, &path) else { continue };
+        let opened = match source.kind {
+            Kind::Tree => source.reader(entry),
+            // Of a qcow2 image the file, not what its guest sees.
+            _ => open(CWD, &source.path).map(Reader::Plain),
+        };
+        let Ok(Reader::Plain(file)) = opened else { continue };
         match extents(&file, EXTENTS_MAX) {
             Ok(found) => {
                 let size = if source.kind == Kind::Qcow2 { u64::MAX } else { entry.size };

@@ -9,10 +9,10 @@ use crate::qcow2::{Qcow2, Qcow2Error};
 use crate::sample::mix;
 use crate::scan::{Pace, Paced};
 use parking_lot::Mutex;
-use rustix::fs::{Advice, CWD, Mode, OFlags, SeekFrom, fadvise, openat, seek};
-use rustix::io::Errno;
+use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, SeekFrom, fadvise, fstat, openat, seek};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
@@ -271,12 +271,13 @@ impl Source {
     pub fn changed(&self, reader: &Reader, entry: &Entry) -> io::Result<bool> {
         // Of an object, each read says so.
         let Reader::Plain(file) = reader else { return Ok(false) };
-        let metadata = file.metadata()?;
-        if !metadata.is_file() && self.kind == Kind::Tree {
+        let found = fstat(file)?;
+        let is_file = FileType::from_raw_mode(found.st_mode).is_file();
+        if !is_file && self.kind == Kind::Tree {
             return Err(io::Error::other("it is no longer a regular file"));
         }
         let entry = self.listing.whole(entry);
-        Ok(metadata.is_file() && (metadata.size() != entry.size || metadata.mtime() != entry.changed))
+        Ok(is_file && (found.st_size as u64 != entry.size || found.st_mtime != entry.changed))
     }
 }
 
@@ -301,6 +302,13 @@ impl Reader {
             // Advice may be refused; nothing depends on it.
             let _ = fadvise(file, from, Some(len), Advice::WillNeed);
         }
+    }
+
+    /// Whether the byte at an offset is in the page cache; no, where the kernel does not say.
+    pub fn is_cached(&self, at: u64) -> bool {
+        let Reader::Plain(file) = self else { return false };
+        let mut byte = [0];
+        preadv2(file, &mut [IoSliceMut::new(&mut byte)], at, ReadWriteFlags::NOWAIT) == Ok(1)
     }
 
     /// Tells the kernel to read nothing but what is asked for or announced: of a sample, what lies behind is of no use.
