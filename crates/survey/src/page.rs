@@ -39,27 +39,36 @@ pub fn survey_page(answer: &Answer) -> String {
     page(&format!("Survey of {}", if name.is_empty() { "/" } else { name }), &body)
 }
 
+/// Numbers and their units stay on one line.
+const NOWRAP: &str = "<style>td{white-space:nowrap}</style>";
+
 /// The page of a comparison of chunkers.
 pub fn comparison_page(title: &str, comparison: &Comparison) -> String {
     let mut body = format!(
-        "<p>{} of data; {} bytes of metadata for each stored chunk. Least is taken by <strong>{}</strong>.</p>",
+        "{NOWRAP}<p>{} of data; {} bytes of metadata for each stored chunk. Least is taken by <strong>{}</strong>, with lz4 by \
+         <strong>{}</strong>.</p>",
         Bytes(comparison.logical_bytes),
         comparison.metadata_bytes,
-        escape(&comparison.best)
+        escape(&comparison.best),
+        escape(&comparison.best_with_lz4)
     );
-    body += &comparison_plot(comparison).figure_html();
+    for lz4 in [false, true] {
+        body += &comparison_plot(comparison, lz4).figure_html();
+    }
     let rows = comparison.rows.iter().map(|row| {
         vec![
             row.scheme.clone(),
             percent(row.ratio),
             percent(row.ratio_with_metadata),
+            percent(row.ratio_with_lz4_and_metadata),
             Bytes(row.mean_chunk_bytes as u64).to_string(),
             row.index_entries.to_string(),
             row.references.to_string(),
             row.queries.to_string(),
         ]
     });
-    let heads = ["scheme", "stored", "with metadata", "mean chunk", "index entries", "references", "queries"];
+    let heads =
+        ["scheme", "stored", "with metadata", "and lz4", "mean chunk", "index entries", "references", "queries"];
     table(&heads, rows, &mut body);
     let points = comparison.false_positives.iter().map(|(rate, ratio)| (100.0 * rate, 100.0 * ratio)).collect();
     let plot = Plot::lines(
@@ -73,13 +82,26 @@ pub fn comparison_page(title: &str, comparison: &Comparison) -> String {
     page(title, &body)
 }
 
-/// Stored bytes by scheme.
-pub fn comparison_plot(comparison: &Comparison) -> Plot {
-    let names = comparison.rows.iter().map(|row| row.scheme.clone()).collect();
-    let all = |get: fn(&crate::simulate::Row) -> f64| comparison.rows.iter().map(|row| 100.0 * get(row)).collect();
-    Plot::bars("Stored by scheme", names, Axis::new("stored / logical, %"), Label::Measured)
-        .with(Series::bars("chunks", all(|row| row.ratio)))
-        .with(Series::bars("with metadata", all(|row| row.ratio_with_metadata)))
+/// Stored bytes with metadata by the mean length of chunks, a line for each scheme; with lz4, or without.
+pub fn comparison_plot(comparison: &Comparison, lz4: bool) -> Plot {
+    let (title, origin) = match lz4 {
+        true => ("Stored, with metadata and lz4", Label::Modelled),
+        false => ("Stored, with metadata", Label::Measured),
+    };
+    let mut lines: Vec<(&str, Vec<(f64, f64)>)> = Vec::new();
+    for row in &comparison.rows {
+        // What stands before the size, and before `k`.
+        let end = [":", " over ", " k="].iter().filter_map(|mark| row.scheme.find(mark)).min();
+        let scheme = &row.scheme[..end.unwrap_or(row.scheme.len())];
+        let ratio = if lz4 { row.ratio_with_lz4_and_metadata } else { row.ratio_with_metadata };
+        let point = (row.mean_chunk_bytes / 1024.0, 100.0 * ratio);
+        match lines.iter_mut().find(|(name, _)| *name == scheme) {
+            Some((_, points)) => points.push(point),
+            None => lines.push((scheme, vec![point])),
+        }
+    }
+    let plot = Plot::lines(title, Axis::log("mean chunk, KiB"), Axis::new("stored / logical, %"), origin);
+    lines.into_iter().fold(plot, |plot, (name, points)| plot.with(Series::line(name, points)))
 }
 
 fn percent(ratio: f64) -> String {
@@ -89,7 +111,7 @@ fn percent(ratio: f64) -> String {
 fn summary(answer: &Answer, body: &mut String) {
     let _ = write!(
         body,
-        "<style>td{{white-space:nowrap}}p{{overflow-wrap:anywhere}}</style><p>{}: {} of data, {} in {} s.</p>\
+        "{NOWRAP}<style>p{{overflow-wrap:anywhere}}</style><p>{}: {} of data, {} in {} s.</p>\
          <ul>",
         escape(&answer.path),
         Bytes(answer.logical_bytes),

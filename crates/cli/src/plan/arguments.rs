@@ -67,7 +67,7 @@ pub struct Chunking {
     /// Decides where the index is wrong, when it is.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Memory for digests: about 22 bytes for each 1 KiB of data.
+    /// Memory for digests: about 32 bytes for each 1 KiB of data.
     #[arg(long, default_value = "2GiB")]
     pub memory: Bytes,
     /// Write the comparison as a page.

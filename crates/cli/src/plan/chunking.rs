@@ -43,8 +43,9 @@ const SOURCE: &str = "Kruus, Ungureanu, Dubnicki: Bimodal Content Defined Chunki
     FastCDC, ATC 2016";
 const DOMINANT: &str =
     "dominant assumption: what each stored chunk costs in metadata (--metadata); large costs favour large chunks";
-const EXPLANATION: [&str; 4] = [
+const EXPLANATION: [&str; 5] = [
     "with metadata: (bytes of stored chunks + metadata * stored chunks) / logical bytes, which is 1 / DER' of the paper",
+    "and lz4: the same where each chunk is compressed by itself; of a chunk is left what is left of its bytes in blocks as long as it is",
     "breaking-apart: big chunks beside a duplicate are cut into small ones; one question to the index for each big chunk",
     "k-fixed, k-var: k (or 2 to k) small chunks become a big one where that exists, or far from duplicates",
     "oracle: small chunks that always occur together are one; it needs to know the future, and bounds what is possible",
@@ -61,19 +62,20 @@ impl fmt::Display for Compared {
         )?;
         writeln!(
             f,
-            "{:<32}{:>8}{:>15}{:>13}{:>15}{:>12}",
-            "scheme", "stored", "with metadata", "mean chunk", "index entries", "queries"
+            "{:<32}{:>8}{:>15}{:>9}{:>13}{:>15}{:>12}",
+            "scheme", "stored", "with metadata", "and lz4", "mean chunk", "index entries", "queries"
         )?;
         for row in &comparison.rows {
             let (ratio, with) = (100.0 * row.ratio, 100.0 * row.ratio_with_metadata);
+            let lz4 = 100.0 * row.ratio_with_lz4_and_metadata;
             let mean = Bytes(row.mean_chunk_bytes as u64).to_string();
             writeln!(
                 f,
-                "{:<32}{ratio:>6.2} %{with:>13.2} %{mean:>13}{:>15}{:>12}",
+                "{:<32}{ratio:>6.2} %{with:>13.2} %{lz4:>7.2} %{mean:>13}{:>15}{:>12}",
                 row.scheme, row.index_entries, row.queries
             )?;
         }
-        writeln!(f, "\nleast is taken by {}", comparison.best)?;
+        writeln!(f, "\nleast is taken by {}; with lz4 by {}", comparison.best, comparison.best_with_lz4)?;
         write!(f, "k-fixed when the index says wrongly that a chunk exists:")?;
         for (rate, ratio) in &comparison.false_positives {
             write!(f, " {:.1} %: {:.2} %;", 100.0 * rate, 100.0 * ratio)?;
@@ -108,7 +110,7 @@ pub fn run(arguments: &Chunking, output: &Output) -> Result<ExitCode, Failure> {
     let comparison = compare(&versions, &setting);
     bar.bar.finish_and_clear();
     if let Some(file) = &arguments.common.figure {
-        let written = std::fs::write(file, comparison_plot(&comparison).svg());
+        let written = std::fs::write(file, comparison_plot(&comparison, true).svg());
         written.map_err(|error| Failure::new(format!("cannot draw to {}: {error}", file.display())).with_code(2))?;
     }
     if let Some(file) = &arguments.html {

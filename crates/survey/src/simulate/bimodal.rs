@@ -26,8 +26,7 @@ impl<'a> Emit<'a> {
         *self.answers.entry((run.start, run.end)).or_insert_with(|| store.exists(digest_of(&smalls[run])))
     }
     fn chunk(&mut self, run: Range<usize>) {
-        let smalls = &self.smalls[run.clone()];
-        self.store.emit(digest_of(smalls), smalls.iter().map(|small| u64::from(small.len)).sum());
+        self.store.emit(&self.smalls[run.clone()]);
         // Answers about what is behind are of no more use.
         if self.answers.len() > 1 << 12 {
             self.answers.retain(|(start, _), _| *start >= run.end);

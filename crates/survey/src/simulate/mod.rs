@@ -5,13 +5,15 @@
 //! named by a digest of the digests in it: the same decisions as with digests of bytes, but where equal bytes have other
 //! cuts inside, which is rare.
 //!
-//! What a store would take is its chunks and so many bytes of metadata for each: `DER' = DER / (1 + M_d / c)`.
+//! What a store would take is its chunks and so many bytes of metadata for each: `DER' = DER / (1 + M_d / c)`; with lz4 of each chunk,
+//! too.
 //!
 //! Departs: the printed code of figures 1 and 3 sets `isPrevDup = true` in the last branch, which contradicts figure 2 and
 //! the text; it is false here. Resynchronisation points (which the authors use at times) are not simulated.
 
 pub mod bimodal;
 mod oracle;
+mod packed;
 mod read;
 
 pub use read::{ReadError, read};
@@ -20,6 +22,7 @@ use crate::chunk::Digests;
 use crate::chunk::cdc::{Cutter, Params};
 use ashlar_models::Chance;
 use bimodal::{Emit, breaking_apart, k_fixed, k_var};
+use packed::{DENSE, Shares, packed_bytes, shares};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -33,6 +36,15 @@ pub struct Small {
     pub len: u32,
     /// Level of the cut at its end.
     pub level: u32,
+    /// What lz4 leaves of it.
+    packed: Shares,
+}
+
+impl Small {
+    /// A chunk that does not compress.
+    pub fn new(digest: u64, len: u32, level: u32) -> Small {
+        Small { digest, len, level, packed: DENSE }
+    }
 }
 
 /// One version of the data, as digests.
@@ -63,6 +75,8 @@ pub struct Store {
     pub queries: u64,
     /// Bytes of chunks that were stored.
     pub stored: u64,
+    /// The same after lz4.
+    pub packed: f64,
     /// Chunks that were emitted.
     pub emitted: u64,
     false_positives: f64,
@@ -74,18 +88,22 @@ impl Store {
     /// emitted is looked up for certain.
     pub fn new(false_positives: f64, seed: u64) -> Store {
         let chance = Chance::new(seed);
-        Store { chunks: HashSet::new(), queries: 0, stored: 0, emitted: 0, false_positives, chance }
+        Store { chunks: HashSet::new(), queries: 0, stored: 0, packed: 0.0, emitted: 0, false_positives, chance }
     }
     /// Asks whether a chunk exists.
     pub fn exists(&mut self, digest: u64) -> bool {
         self.queries += 1;
         self.chunks.contains(&digest) || self.false_positives > 0.0 && self.chance.unit() < self.false_positives
     }
-    /// Emits a chunk; says whether it is new.
-    pub fn emit(&mut self, digest: u64, len: u64) -> bool {
+    /// Emits a run of chunks as one; says whether it is new.
+    pub fn emit(&mut self, smalls: &[Small]) -> bool {
         self.emitted += 1;
-        let new = self.chunks.insert(digest);
-        self.stored += if new { len } else { 0 };
+        let new = self.chunks.insert(digest_of(smalls));
+        if new {
+            let len = smalls.iter().map(|small| u64::from(small.len)).sum();
+            self.stored += len;
+            self.packed += packed_bytes(len, len as f64, &shares(smalls));
+        }
         new
     }
     /// Different chunks.
@@ -103,6 +121,10 @@ pub struct Row {
     pub ratio: f64,
     /// The same with metadata of the stored chunks.
     pub ratio_with_metadata: f64,
+    /// Stored by logical bytes where each chunk is compressed with lz4 by itself, without metadata.
+    pub ratio_with_lz4: f64,
+    /// The same with metadata of the stored chunks.
+    pub ratio_with_lz4_and_metadata: f64,
     /// Mean length of a stored chunk, bytes.
     pub mean_chunk_bytes: f64,
     /// Stored chunks: entries of an index.
@@ -140,6 +162,8 @@ pub struct Comparison {
     pub rows: Vec<Row>,
     /// Scheme that takes least, with metadata. The oracle does not compete.
     pub best: String,
+    /// Scheme that takes least, with lz4 and metadata.
+    pub best_with_lz4: String,
     /// For k-fixed: share of false answers of the index, and stored by logical bytes with metadata.
     pub false_positives: Vec<(f64, f64)>,
 }
@@ -159,7 +183,8 @@ fn cut(pieces: &[Small], params: Params) -> Vec<Small> {
             end += 1;
         }
         let level = if end > begin { pieces[end - 1].level } else { 0 };
-        chunks.push(Small { digest: digest_of(&pieces[begin..end]), len: sum, level });
+        let pieces = &pieces[begin..end];
+        chunks.push(Small { digest: digest_of(pieces), len: sum, level, packed: shares(pieces) });
         begin = end;
     };
     let mut cutter = Cutter::new(params);
@@ -176,15 +201,22 @@ fn cut(pieces: &[Small], params: Params) -> Vec<Small> {
 /// Compares all schemes over a series of versions.
 pub fn compare(versions: &[Version], setting: &Setting) -> Comparison {
     let logical: u64 = versions.iter().flat_map(|version| &version.pieces).map(|piece| u64::from(piece.len)).sum();
-    let row = |scheme: String, store: &Store| Row {
-        scheme,
-        ratio: store.stored as f64 / logical.max(1) as f64,
-        ratio_with_metadata: (store.stored + setting.metadata * store.entries()) as f64 / logical.max(1) as f64,
-        mean_chunk_bytes: store.stored as f64 / store.entries().max(1) as f64,
-        index_entries: store.entries(),
-        references: store.emitted,
-        queries: store.queries,
+    let share = |bytes: f64| bytes / logical.max(1) as f64;
+    let row_of = |scheme: String, store: &Store, entries: u64, packed: f64| {
+        let metadata = (setting.metadata * entries) as f64;
+        Row {
+            scheme,
+            ratio: share(store.stored as f64),
+            ratio_with_metadata: share(store.stored as f64 + metadata),
+            ratio_with_lz4: share(packed),
+            ratio_with_lz4_and_metadata: share(packed + metadata),
+            mean_chunk_bytes: store.stored as f64 / entries.max(1) as f64,
+            index_entries: entries,
+            references: store.emitted,
+            queries: store.queries,
+        }
     };
+    let row = |scheme: String, store: &Store| row_of(scheme, store, store.entries(), store.packed);
     let mut rows = Vec::new();
     for power in [12, 13, 14, 15, 16, 17] {
         let mut store = Store::new(0.0, 0);
@@ -195,8 +227,8 @@ pub fn compare(versions: &[Version], setting: &Setting) -> Comparison {
         let mut store = Store::new(0.0, 0);
         for version in versions {
             let chunks = cut(&version.pieces, Params::fast(1 << power));
-            for chunk in chunks {
-                store.emit(chunk.digest, chunk.len.into());
+            for chunk in chunks.chunks(1) {
+                store.emit(chunk);
             }
         }
         rows.push(row(format!("cdc:{}KiB", 1 << (power - 10)), &store));
@@ -211,24 +243,24 @@ pub fn compare(versions: &[Version], setting: &Setting) -> Comparison {
             rows.push(row(name(&format!("{what} k={k}")), &store));
         }
         let mut store = Store::new(0.0, 0);
-        for small in small.iter().flatten() {
-            store.emit(small.digest, small.len.into());
+        let mut distinct = Vec::new();
+        for small in small.iter().flat_map(|small| small.chunks(1)) {
+            if store.emit(small) {
+                distinct.extend_from_slice(small);
+            }
         }
         rows.push(row(name("small alone"), &store));
         let (entries, references) = oracle::together(&small);
-        let oracle = Row {
-            scheme: name("oracle"),
-            ratio_with_metadata: (store.stored + setting.metadata * entries) as f64 / logical.max(1) as f64,
-            mean_chunk_bytes: store.stored as f64 / entries.max(1) as f64,
-            index_entries: entries,
-            references,
-            queries: 0,
-            ..row(String::new(), &store)
-        };
+        // Of its chunks only the mean length is known.
+        let packed = packed_bytes(store.stored, store.stored as f64 / entries.max(1) as f64, &shares(&distinct));
+        let oracle = Row { references, queries: 0, ..row_of(name("oracle"), &store, entries, packed) };
         rows.push(oracle);
     }
     let competes = |row: &&Row| !row.scheme.starts_with("oracle");
-    let best = rows.iter().filter(competes).min_by(|a, b| a.ratio_with_metadata.total_cmp(&b.ratio_with_metadata));
+    let best = |by: fn(&Row) -> f64| {
+        let best = rows.iter().filter(competes).min_by(|a, b| by(a).total_cmp(&by(b)));
+        best.map_or(String::new(), |row| row.scheme.clone())
+    };
     let small: Vec<Vec<Small>> = versions.iter().map(|version| smalls(&version.pieces, 11)).collect();
     let wrong = |rate: f64| {
         let mut store = Store::new(rate, setting.seed);
@@ -238,7 +270,8 @@ pub fn compare(versions: &[Version], setting: &Setting) -> Comparison {
     Comparison {
         logical_bytes: logical,
         metadata_bytes: setting.metadata,
-        best: best.map_or(String::new(), |row| row.scheme.clone()),
+        best: best(|row| row.ratio_with_metadata),
+        best_with_lz4: best(|row| row.ratio_with_lz4_and_metadata),
         false_positives: [0.0, 0.005, 0.01, 0.025, 0.05].into_iter().map(wrong).collect(),
         rows,
     }
@@ -257,7 +290,7 @@ fn fixed(blocks: &[Small], count: usize, store: &mut Store) {
     // The last block of a file has level 1.
     for file in blocks.chunk_by(|block, _| block.level == 0) {
         for block in file.chunks(count) {
-            store.emit(digest_of(block), block.iter().map(|block| u64::from(block.len)).sum());
+            store.emit(block);
         }
     }
 }

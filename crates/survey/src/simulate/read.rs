@@ -1,5 +1,6 @@
 //! Reading versions into digests.
 
+use super::packed::Packing;
 use super::{Small, Version};
 use crate::chunk::{digest, fixed, gear};
 use crate::listing::{Listing, Look, WalkError};
@@ -32,6 +33,7 @@ struct Reader<'a> {
     progress: &'a dyn Fn(u64),
     /// Bytes of the stream that are no piece yet.
     rest: Vec<u8>,
+    packing: Packing,
 }
 
 /// Reads a version: a file, or a tree whose files follow each other by path, as in an archive. Files that cannot be read are
@@ -50,7 +52,7 @@ pub fn read(
         paths.sort();
     }
     let version = Version { name: path.to_string_lossy().into_owned(), ..Version::default() };
-    let mut reader = Reader { version, memory, stop, progress, rest: Vec::new() };
+    let mut reader = Reader { version, memory, stop, progress, rest: Vec::new(), packing: Packing::default() };
     let mut left_out = Vec::new();
     for file in paths {
         match File::open(&file) {
@@ -68,7 +70,9 @@ pub fn read(
         }
     }
     reader.pieces(true);
-    Ok((reader.version, left_out))
+    let Reader { mut version, packing, .. } = reader;
+    packing.finish([&mut version.pieces, &mut version.blocks]);
+    Ok((version, left_out))
 }
 
 impl Reader<'_> {
@@ -89,9 +93,10 @@ impl Reader<'_> {
             }
             for bytes in buffer[..len].chunks(fixed::BLOCK) {
                 let block = fixed::block(bytes);
-                self.version.blocks.push(Small { digest: block.digest, len: block.len, level: 0 });
+                self.version.blocks.push(Small::new(block.digest, block.len, 0));
             }
             self.rest.extend_from_slice(&buffer[..len]);
+            self.packing.add(&buffer[..len]);
             self.pieces(false);
             (self.progress)(len as u64);
             let taken = (self.version.blocks.capacity() + self.version.pieces.capacity()) * size_of::<Small>();
@@ -112,7 +117,7 @@ impl Reader<'_> {
         while at < self.rest.len() && (ends || self.rest.len() - at >= gear::PIECE_MAX) {
             let (len, level) = gear::first_piece(&self.rest[at..]);
             let digest = digest(&self.rest[at..at + len]);
-            self.version.pieces.push(Small { digest, len: len as u32, level });
+            self.version.pieces.push(Small::new(digest, len as u32, level));
             at += len;
         }
         self.rest.drain(..at);

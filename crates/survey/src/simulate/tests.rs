@@ -8,7 +8,7 @@ use ashlar_fuzz::incompressible;
 
 /// Smalls of one byte each, named by numbers.
 fn named(names: impl IntoIterator<Item = u64>) -> Vec<Small> {
-    names.into_iter().map(|name| Small { digest: mix(1, name), len: 1, level: 0 }).collect()
+    names.into_iter().map(|name| Small::new(mix(1, name), 1, 0)).collect()
 }
 
 fn lengths(smalls: &[Small], store: &mut Store, scheme: impl Fn(&mut Emit)) -> Vec<usize> {
@@ -48,8 +48,8 @@ fn breaking_apart_of_figure_2() {
         })
         .collect();
     let mut store = Store::new(0.0, 0);
-    store.emit(digest_of(&smalls[bigs[0].clone()]), 4);
-    store.emit(digest_of(&smalls[bigs[5].clone()]), 4);
+    store.emit(&smalls[bigs[0].clone()]);
+    store.emit(&smalls[bigs[5].clone()]);
     let lengths = lengths(&smalls, &mut store, |emit| breaking_apart(&bigs, emit));
     assert_eq!(lengths, [4, 1, 1, 1, 1, 1, 4, 4, 1, 1, 1, 4]);
     assert_eq!(store.queries, 6, "one question for each big chunk");
@@ -61,8 +61,8 @@ fn k_fixed_of_figures_3_and_4() {
     let smalls = named(0..16);
     let store = || {
         let mut store = Store::new(0.0, 0);
-        store.emit(digest_of(&smalls[0..3]), 3);
-        store.emit(digest_of(&smalls[13..16]), 3);
+        store.emit(&smalls[0..3]);
+        store.emit(&smalls[13..16]);
         store
     };
     let extended = lengths(&smalls, &mut store(), |emit| k_fixed(16, 3, true, emit));
@@ -91,7 +91,7 @@ fn pieces(bytes: &[u8]) -> Vec<Small> {
     let cuts = gear::pieces(bytes).into_iter();
     cuts.map(|(len, level)| {
         at += len;
-        Small { digest: digest(&bytes[at - len..at]), len: len as u32, level }
+        Small::new(digest(&bytes[at - len..at]), len as u32, level)
     })
     .collect()
 }
@@ -167,4 +167,44 @@ fn backups_pay_for_two_sizes() {
     assert!(bimodal.ratio_with_metadata < above.ratio_with_metadata * 1.02, "{bimodal:?} {above:?}");
     let wrong: Vec<f64> = found.false_positives.iter().map(|point| point.1).collect();
     assert!(wrong[4] > wrong[0] && wrong.is_sorted(), "{wrong:?}");
+}
+
+/// What lz4 leaves of chunks of all lengths is what it leaves of their bytes, on data that compress by more the longer chunks are, with
+/// stretches that do not compress.
+#[test]
+fn lz4_of_chunks_is_known_from_blocks() {
+    let mut chance = Chance::new(5);
+    let words: Vec<Vec<u8>> = (0..3000).map(|word| incompressible(word, 3 + chance.below(9) as usize)).collect();
+    let mut bytes = Vec::new();
+    while bytes.len() < 6 << 20 {
+        // A paragraph has words of its own; some are pictures.
+        let first = chance.below(2500);
+        for _ in 0..chance.below(3000) {
+            bytes.extend_from_slice(&words[(first + chance.below(500).min(chance.below(500))) as usize]);
+        }
+        if chance.below(10) == 0 {
+            bytes.extend(incompressible(chance.below(u64::MAX), 30_000));
+        }
+    }
+    let mut pieces = pieces(&bytes);
+    let mut packing = packed::Packing::default();
+    bytes.chunks(70_001).for_each(|part| packing.add(part));
+    packing.finish([&mut pieces, &mut []]);
+    let (mut last, mut buffer) = (1.0, vec![0; 2 << 20]);
+    for power in [13, 14, 15, 16, 17, 18] {
+        let (mut at, mut modelled, mut measured) = (0, 0.0, 0);
+        for chunk in cut(&pieces, Params::fast(1 << power)) {
+            let len = chunk.len as usize;
+            let packed = lz4_flex::block::compress_into(&bytes[at..at + len], &mut buffer).expect("room");
+            measured += packed.min(len);
+            modelled += packed_bytes(len as u64, len as f64, &chunk.packed);
+            at += len;
+        }
+        assert_eq!(at, bytes.len());
+        let ratio = modelled / measured as f64;
+        assert!((0.98..1.02).contains(&ratio), "{} KiB: {ratio}", 1 << (power - 10));
+        let share = modelled / bytes.len() as f64;
+        assert!(share < last, "longer chunks compress better: {share} {last}");
+        last = share;
+    }
 }
