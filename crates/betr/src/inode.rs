@@ -15,7 +15,7 @@ use crate::data::SIZE_MAX;
 use crate::keys::Place;
 use crate::record::{Contents, Record};
 use ashlar_inodes::InodeStore;
-use ashlar_pool::{Txn, Volume};
+use ashlar_pool::{Applied, Txn, Volume};
 use ashlar_vfs::{Errno, Ino, ROOT, Result};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -178,24 +178,17 @@ impl InodeStore for Betr {
         self.inode(ino)
     }
 
-    async fn commit_with(
-        &self,
-        mut txn: Txn,
-        inode: &Arc<Inode>,
-        record: Record,
-        new: Option<&Arc<Inode>>,
-    ) -> Result<()> {
+    async fn apply_record(&self, mut txn: Txn, inode: &Arc<Inode>, record: Record) -> Result<Applied<'_>> {
         self.put_record(&mut txn, inode, &record);
         self.count_change(&mut txn, inode, &record);
         let applied = self.volume.apply(txn).await?;
-        {
-            let mut state = inode.state();
-            state.adopt(record, applied.seq);
-            state.stored_changed();
-        }
-        if let Some(new) = new {
-            new.state().follow(applied.seq);
-        }
+        let mut state = inode.state();
+        state.adopt(record, applied.seq);
+        state.stored_changed();
+        Ok(applied)
+    }
+
+    async fn settle_record(&self, applied: Applied<'_>, inode: &Arc<Inode>) -> Result<()> {
         applied.settle().await?;
         self.look_at_sums(inode).await
     }
@@ -228,11 +221,13 @@ impl InodeStore for Betr {
         };
         let mut txn = Txn::new().deleting();
         self.forget_file(&mut txn, &inode.place(), &record);
-        self.volume.commit(txn).await?;
+        let applied = self.volume.apply(txn).await?;
         self.orphans.lock().remove(&inode.ino);
-        let mut state = inode.state();
-        (state.dirty, state.reaped) = (false, true);
-        Ok(())
+        {
+            let mut state = inode.state();
+            (state.dirty, state.reaped) = (false, true);
+        }
+        Ok(applied.settle().await.map(drop)?)
     }
 
     /// The directories above it follow, if nobody uses them either.

@@ -5,8 +5,8 @@ use crate::keys::{self, DEPTH_MAX, Place};
 use crate::record::{Entry, Record, Stored};
 use crate::{Betr, Rule};
 use ashlar_inodes::{
-    COLLISIONS_MAX, InodeStore, check_name, check_name_len, check_removal, check_target, commit_new, inherit, let_go,
-    list_dots, lock_all,
+    COLLISIONS_MAX, Gone, InodeStore, check_name, check_name_len, check_removal, check_target, commit_new, inherit,
+    let_go, list_dots, lock_all,
 };
 use ashlar_pool::Txn;
 use ashlar_vfs::{Attr, DirEntry, Errno, FileKind, Ino, Name, NewNode, Result};
@@ -110,6 +110,7 @@ impl Betr {
             return self.look_around(directory, name);
         }
         directory.state().record.check_directory()?;
+        let mut gone = Gone::default();
         loop {
             let (_, inode) = self.resolve(&directory, name).await?;
             {
@@ -120,9 +121,11 @@ impl Betr {
                     return Ok(state.attr());
                 }
             }
+            let ino = inode.ino;
             let_go(self, inode).await;
             // Whoever removes it holds the directory until the name is gone.
             drop(directory.lock.read().await);
+            gone.found(ino)?;
         }
     }
 
@@ -253,8 +256,9 @@ impl Betr {
         let mut above = directory.record();
         above.modify(lost.record.changed);
         above.links -= u32::from(is_directory);
-        self.commit_record(txn, directory, above).await.inspect_err(|_| lost.undo(inode))?;
-        self.adopt_loss(inode, lost, directory.state().seq);
+        let applied = self.apply_record(txn, directory, above).await.inspect_err(|_| lost.undo(inode))?;
+        self.adopt_loss(inode, lost, applied.seq);
+        self.settle_record(applied, directory).await?;
         Ok(true)
     }
 
@@ -265,7 +269,7 @@ impl Betr {
     }
 
     /// An inode loses a name, in `txn`, and with the last one its place. The caller holds both locks, or the shape for
-    /// writing; after the commit it calls [`Betr::adopt_loss`], or [`Loss::undo`].
+    /// writing; when it is applied it calls [`Betr::adopt_loss`], and if it is not, [`Loss::undo`].
     pub(crate) fn lose_name(
         &self,
         txn: &mut Txn,
@@ -403,7 +407,7 @@ pub(crate) struct Loss {
 }
 
 impl Loss {
-    /// The transaction was not committed.
+    /// The transaction was not applied.
     pub(crate) fn undo(&self, inode: &Inode) {
         inode.state().record.links = self.before;
     }

@@ -125,17 +125,20 @@ impl Betr {
             Spot::Root(zone, _) => Spot::Root(*zone, Some(above)),
             _ => Spot::Named(above),
         };
-        if let Err(error) = self.relocate(&source.inode, spot, txn, record).await {
-            if let (Some(loss), Some(target)) = (&loss, &target) {
-                loss.undo(&target.inode);
+        let applied = match self.relocate(&source.inode, spot, txn, record).await {
+            Ok(applied) => applied,
+            Err(error) => {
+                if let (Some(loss), Some(target)) = (&loss, &target) {
+                    loss.undo(&target.inode);
+                }
+                return Err(error);
             }
-            return Err(error);
-        }
-        let seq = source.inode.state().seq;
-        self.adopt(dirs, seq);
+        };
+        self.adopt(dirs, applied.seq);
         if let (Some(loss), Some(target)) = (loss, target) {
-            self.adopt_loss(&target.inode, loss, seq);
+            self.adopt_loss(&target.inode, loss, applied.seq);
         }
+        applied.settle().await?;
         self.look_at_sums(target_dir).await
     }
 
@@ -171,7 +174,7 @@ impl Betr {
         changed
     }
 
-    /// The records of directories were committed.
+    /// A transaction with the records of directories was applied.
     fn adopt(&self, changed: Vec<(Arc<Inode>, Record)>, seq: ashlar_pool::Seq) {
         for (directory, record) in changed {
             directory.state().adopt(record, seq);
@@ -212,14 +215,14 @@ impl Betr {
             self.put_spot(&mut txn, &spot, &record);
             placed.push((named.inode.clone(), spot, record));
         }
-        let seq = self.volume.commit(txn).await?;
-        self.adopt(dirs, seq);
+        let applied = self.volume.apply(txn).await?;
+        self.adopt(dirs, applied.seq);
         for (inode, spot, record) in placed {
             let mut state = inode.state();
             state.own.spot = spot;
-            state.adopt(record, seq);
+            state.adopt(record, applied.seq);
         }
-        Ok(())
+        Ok(applied.settle().await.map(drop)?)
     }
 
     /// Gives an inode another name, or its first. It has a zone of its own from then on. The caller holds the shape for
@@ -265,15 +268,16 @@ impl Betr {
         self.put_spot(&mut txn, &spot, &record);
         self.count(&mut txn, &directory, self.stored_in(&spot, &record).weight(self.zones.inline.0));
         let dirs = self.touch(&mut txn, (&directory, 0), (&directory, 0));
-        let seq = self.volume.commit(txn).await?;
-        self.adopt(dirs, seq);
+        let applied = self.volume.apply(txn).await?;
+        self.adopt(dirs, applied.seq);
         self.orphans.lock().remove(&ino);
         {
             let mut state = inode.state();
             state.own.spot = spot;
-            state.adopt(record, seq);
-            state.lookups += 1;
+            state.adopt(record, applied.seq);
         }
+        applied.settle().await?;
+        inode.state().lookups += 1;
         self.look_at_sums(&directory).await?;
         Ok(inode.attr())
     }

@@ -9,7 +9,7 @@ use crate::keys::{self, Place, Range};
 use crate::record::{Record, weight_of};
 use crate::{Betr, Rule};
 use ashlar_inodes::visit;
-use ashlar_pool::{Txn, patches};
+use ashlar_pool::{Applied, Txn, patches};
 use ashlar_vfs::{Ino, Result};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -189,7 +189,7 @@ impl Betr {
     pub(crate) async fn split(&self, inode: &Arc<Inode>) -> Result<()> {
         let Some(above) = inode.state().own.above().cloned() else { return Ok(()) };
         let zone = self.new_number().await?;
-        self.relocate(inode, Spot::Root(zone, Some(above)), Txn::new(), inode.record()).await?;
+        self.relocate(inode, Spot::Root(zone, Some(above)), Txn::new(), inode.record()).await?.settle().await?;
         self.splits.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -233,7 +233,7 @@ impl Betr {
         if to.depth() + self.depth_below(&inode.place()).await? > keys::DEPTH_MAX {
             return Ok(());
         }
-        self.relocate(inode, Spot::Named(above), Txn::new(), record).await?;
+        self.relocate(inode, Spot::Named(above), Txn::new(), record).await?.settle().await?;
         self.merges.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -251,8 +251,15 @@ impl Betr {
     }
 
     /// Moves an inode and what lies below it in its zone to another spot, and stores `record` there; in the last transaction,
-    /// which begins with `last`. The caller holds the shape for writing. What has the new name must be gone in `last`.
-    pub(crate) async fn relocate(&self, inode: &Arc<Inode>, to: Spot, mut last: Txn, record: Record) -> Result<()> {
+    /// which begins with `last`. The caller holds the shape for writing. What has the new name must be gone in `last`. An error says
+    /// that nothing moved; else the caller settles, when what it knows of the rest of `last` is in memory too.
+    pub(crate) async fn relocate(
+        &self,
+        inode: &Arc<Inode>,
+        to: Spot,
+        mut last: Txn,
+        record: Record,
+    ) -> Result<Applied<'_>> {
         let inline = self.zones.inline.0;
         let (from, from_spot) = (inode.place(), inode.state().own.spot.clone());
         let target = match &to {
@@ -308,9 +315,8 @@ impl Betr {
         if let Spot::Orphan(place) = &to {
             self.note_orphan(&mut last, place, &record);
         }
-        let committed = self.volume.commit(last).await;
-        let seq = match committed {
-            Ok(seq) => seq,
+        let applied = match self.volume.apply(last).await {
+            Ok(applied) => applied,
             Err(error) => {
                 if noted {
                     // If this fails too, the next opening does it.
@@ -321,8 +327,8 @@ impl Betr {
         };
         let mut state = inode.state();
         state.own.spot = to;
-        state.adopt(record, seq);
-        Ok(())
+        state.adopt(record, applied.seq);
+        Ok(applied)
     }
 
     /// Forgets what was built below a place to which nothing leads yet.
@@ -374,9 +380,9 @@ impl Betr {
 
     /// Moves the contents of a file without names to a place that is nobody else's. The caller holds the shape for writing.
     pub(crate) async fn move_orphan(&self, inode: &Arc<Inode>, to: Place) -> Result<()> {
-        Box::pin(self.relocate(inode, Spot::Orphan(to.clone()), Txn::new(), inode.record())).await?;
+        let applied = Box::pin(self.relocate(inode, Spot::Orphan(to.clone()), Txn::new(), inode.record())).await?;
         self.orphans.lock().insert(inode.ino, to);
-        Ok(())
+        Ok(applied.settle().await.map(drop)?)
     }
 
     /// Where a name would be.

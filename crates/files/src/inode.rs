@@ -4,7 +4,7 @@ use crate::Files;
 use crate::data::SIZE_MAX;
 use crate::keys::{self, Contents, Record, damaged, decode_record};
 use ashlar_inodes::InodeStore;
-use ashlar_pool::{Txn, Volume};
+use ashlar_pool::{Applied, Txn, Volume};
 use ashlar_vfs::{Errno, Ino, Result};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -31,14 +31,14 @@ impl Files {
 }
 
 impl Files {
-    /// Commits `txn` together with changed records, which become those of these inodes before anybody sees one without another;
-    /// see [`InodeStore::commit_with`]. The caller holds their locks.
-    pub(crate) async fn commit_records(
-        &self,
-        mut txn: Txn,
-        changed: Vec<(&Arc<Inode>, Record)>,
-        new: Option<&Arc<Inode>>,
-    ) -> Result<()> {
+    /// Commits `txn` together with changed records; see [`Files::apply_records`].
+    pub(crate) async fn commit_records(&self, txn: Txn, changed: Vec<(&Arc<Inode>, Record)>) -> Result<()> {
+        Ok(self.apply_records(txn, changed).await?.settle().await.map(drop)?)
+    }
+
+    /// Applies `txn` together with changed records, which become those of these inodes before anybody sees one without another;
+    /// see [`InodeStore::apply_record`]. The caller holds their locks.
+    async fn apply_records(&self, mut txn: Txn, changed: Vec<(&Arc<Inode>, Record)>) -> Result<Applied<'_>> {
         changed.iter().for_each(|(_, record)| self.put_record(&mut txn, record));
         let applied = self.volume.apply(txn).await?;
         for (inode, record) in changed {
@@ -46,10 +46,7 @@ impl Files {
             state.adopt(record, applied.seq);
             state.stored_changed();
         }
-        if let Some(new) = new {
-            new.state().follow(applied.seq);
-        }
-        Ok(applied.settle().await.map(drop)?)
+        Ok(applied)
     }
 }
 
@@ -81,8 +78,8 @@ impl InodeStore for Files {
         }
     }
 
-    async fn commit_with(&self, txn: Txn, inode: &Arc<Inode>, record: Record, new: Option<&Arc<Inode>>) -> Result<()> {
-        self.commit_records(txn, vec![(inode, record)], new).await
+    async fn apply_record(&self, txn: Txn, inode: &Arc<Inode>, record: Record) -> Result<Applied<'_>> {
+        self.apply_records(txn, vec![(inode, record)]).await
     }
 
     async fn write_record(&self, inode: &Arc<Inode>) -> Result<()> {

@@ -4,7 +4,7 @@ use crate::Files;
 use crate::inode::{Inode, State};
 use crate::keys::{self, Entry, Record};
 use ashlar_inodes::{
-    COLLISIONS_MAX, InodeStore, check_name, check_name_len, check_removal, check_target, commit_new, found_names,
+    COLLISIONS_MAX, Gone, InodeStore, check_name, check_name_len, check_removal, check_target, commit_new, found_names,
     inherit, let_go, list_dots, lock_all,
 };
 use ashlar_pool::Txn;
@@ -137,6 +137,7 @@ impl Files {
         if directory.state().record.kind != FileKind::Directory {
             return Err(Errno::NotDirectory.into());
         }
+        let mut gone = Gone::default();
         loop {
             let found = self.find(parent, name).await?;
             let (position, ino) = found.entry().map(|(position, entry)| (position, entry.ino))?;
@@ -151,6 +152,9 @@ impl Files {
             }
             inode.state().lookups -= 1;
             let_go(self, inode).await;
+            // Whoever removes it, or gives it a name, holds the directory until that is done.
+            drop(directory.lock.read().await);
+            gone.found(ino)?;
         }
     }
 
@@ -249,7 +253,7 @@ impl Files {
         self.put_entry(&mut txn, parent, &place, name, ino, record.kind);
         let mut above = directory.record();
         above.modify(record.changed);
-        self.commit_records(txn, vec![(&inode, record), (&directory, above)], None).await?;
+        self.commit_records(txn, vec![(&inode, record), (&directory, above)]).await?;
         inode.state().lookups += 1;
         Ok(inode.attr())
     }
@@ -325,7 +329,7 @@ impl Files {
         if directory_wanted {
             above.links -= 1;
         }
-        self.commit_records(txn, vec![(directory, above), (inode, record)], None).await?;
+        self.commit_records(txn, vec![(directory, above), (inode, record)]).await?;
         Ok(true)
     }
 
@@ -541,7 +545,7 @@ impl Move<'_> {
         }
         source_dir.modify(now);
         changes.push((self.source_dir, source_dir));
-        files.commit_records(txn, changes, None).await
+        files.commit_records(txn, changes).await
     }
 
     /// Where the new name goes, given that the old one is removed in the same transaction.

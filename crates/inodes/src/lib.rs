@@ -41,7 +41,7 @@ pub use record::{Contents, Record};
 pub use uses::*;
 
 use ashlar_block::Kind;
-use ashlar_pool::{Pool, Txn, Volume};
+use ashlar_pool::{Applied, Pool, Txn, Volume};
 use ashlar_vfs::{Errno, Ino, Result, StatFs, Time};
 use bytes::Bytes;
 use std::future::Future;
@@ -67,23 +67,33 @@ pub trait InodeStore: Send + Sync {
     fn is_read_only(&self) -> bool;
     /// The inode with this number; `Stale` if there is none.
     fn load(&self, ino: Ino) -> impl Future<Output = Result<Arc<Inode<Self::Cell>>>> + Send;
-    /// Commits `txn` together with a changed record, which becomes the inode's; `new` is an inode that it makes, if it makes one. Both
-    /// are so in memory before the transaction is settled. The caller holds the inode's lock.
-    fn commit_with(
+    /// Applies `txn` together with a changed record, which is the inode's as soon as others see the transaction. An error says that
+    /// nothing was applied; what comes of settling changes nothing any more. The caller holds the inode's lock.
+    fn apply_record(
         &self,
         txn: Txn,
         inode: &Arc<Inode<Self::Cell>>,
         record: RecordOf<Self::Cell>,
-        new: Option<&Arc<Inode<Self::Cell>>>,
-    ) -> impl Future<Output = Result<()>> + Send;
-    /// The same where it makes none.
+    ) -> impl Future<Output = Result<Applied<'_>>> + Send;
+    /// Settles what was applied with the record of an inode.
+    fn settle_record(
+        &self,
+        applied: Applied<'_>,
+        _inode: &Arc<Inode<Self::Cell>>,
+    ) -> impl Future<Output = Result<()>> + Send {
+        async { Ok(applied.settle().await.map(drop)?) }
+    }
+    /// Applies and settles.
     fn commit_record(
         &self,
         txn: Txn,
         inode: &Arc<Inode<Self::Cell>>,
         record: RecordOf<Self::Cell>,
     ) -> impl Future<Output = Result<()>> + Send {
-        self.commit_with(txn, inode, record, None)
+        async move {
+            let applied = self.apply_record(txn, inode, record).await?;
+            self.settle_record(applied, inode).await
+        }
     }
     /// Writes a record that is newer in memory.
     fn write_record(&self, inode: &Arc<Inode<Self::Cell>>) -> impl Future<Output = Result<()>> + Send;
@@ -116,6 +126,32 @@ pub trait InodeStore: Send + Sync {
 /// Whether something is stored and cannot be read.
 pub fn is_damage(error: &ashlar_block::Error) -> bool {
     matches!(error.kind(), Kind::Corrupt | Kind::Failed)
+}
+
+/// Notices that a name leads to an inode without names, again and again: then it is damaged, and whoever looks for it would look for
+/// ever.
+#[derive(Default)]
+pub struct Gone {
+    ino: Ino,
+    times: u32,
+}
+
+impl Gone {
+    /// How often that may be, since names come and go meanwhile.
+    const TIMES: u32 = 100;
+
+    /// A name led to this inode, which had none. The caller held the directory's lock since.
+    ///
+    /// # Errors
+    /// If it has been the same too often.
+    pub fn found(&mut self, ino: Ino) -> Result<()> {
+        self.times = if self.ino == ino { self.times + 1 } else { 1 };
+        self.ino = ino;
+        if self.times < Gone::TIMES {
+            return Ok(());
+        }
+        Err(ashlar_block::Error::corrupt(format!("a name leads to inode {ino}, which has no names")).into())
+    }
 }
 
 /// Visits the keys from `low` on and below `high` in order, until a visit breaks off.

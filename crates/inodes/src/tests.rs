@@ -178,3 +178,12 @@ fn numbers_are_given_once_also_after_a_crash() {
     };
     sim.run(run).expect("no deadlock");
 }
+
+#[test]
+fn who_finds_the_same_inode_without_names_again_and_again_is_told() {
+    let mut gone = Gone::default();
+    // Names come and go.
+    assert!((0..1000).all(|number| gone.found(7 + number % 2).is_ok()));
+    let error = (0..1000).find_map(|_| gone.found(9).err()).expect("not for ever");
+    assert_eq!(error.errno, Errno::Io);
+}

@@ -16,13 +16,27 @@ pub async fn commit_new<S: InodeStore>(
     (directory, above): (&Arc<Inode<S::Cell>>, RecordOf<S::Cell>),
     state: StateOf<S::Cell>,
 ) -> Result<Attr> {
+    let (lookups, handles) = (state.lookups, state.handles);
     let inode = table.insert(state);
-    if let Err(error) = store.commit_with(txn, directory, above, Some(&inode)).await {
+    let applied = match store.apply_record(txn, directory, above).await {
+        Ok(applied) => applied,
+        Err(error) => {
+            {
+                let mut state = inode.state();
+                (state.lookups, state.handles, state.reaped, state.record.links) = (0, 0, true, 0);
+            }
+            store.remove_unused(inode);
+            return Err(error);
+        }
+    };
+    inode.state().follow(applied.seq);
+    if let Err(error) = store.settle_record(applied, directory).await {
+        // It is there, but the caller does not learn of it.
         {
             let mut state = inode.state();
-            (state.lookups, state.handles, state.reaped, state.record.links) = (0, 0, true, 0);
+            (state.lookups, state.handles) = (state.lookups - lookups, state.handles - handles);
         }
-        store.remove_unused(inode);
+        let_go(store, inode).await;
         return Err(error);
     }
     Ok(inode.attr())

@@ -381,7 +381,9 @@ mod tests {
 
     #[test]
     fn concurrent_operations_of_betr_have_an_order() {
-        for seed in 0..40 {
+        // The last: the power failed when a new file was applied and not settled; memory took that for not made, and who looked up the
+        // name looked for ever.
+        for seed in (0..40).chain([196_764]) {
             let setting = BetrSetting::of_seed(seed);
             explore_together(seed, Some(setting)).unwrap_or_else(|failure| panic!("seed {seed}: {}", failure.what));
         }
