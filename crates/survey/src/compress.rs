@@ -102,7 +102,7 @@ impl Packer {
     }
 
     /// Compresses; the result is in the buffer. `None` if it did not shrink.
-    fn compress(&mut self, codec: Codec, bytes: &[u8]) -> Option<usize> {
+    pub(crate) fn compress(&mut self, codec: Codec, bytes: &[u8]) -> Option<usize> {
         self.buffer.resize(
             lz4_flex::block::get_maximum_output_size(bytes.len()).max(zstd::zstd_safe::compress_bound(bytes.len())),
             0,

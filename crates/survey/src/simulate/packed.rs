@@ -5,6 +5,7 @@
 //! of its bytes in blocks as long as it is; between two sizes, by the logarithm of its length. Theirs are 4 to 32 KB, and LZO.
 
 use super::Small;
+use crate::compress::{Codec, Packer};
 
 /// Logarithms of the sizes of blocks.
 const SIZES: [u32; 4] = [12, 14, 16, 18];
@@ -20,14 +21,23 @@ pub type Shares = [u16; SIZES.len()];
 pub const DENSE: Shares = [u16::MAX; SIZES.len()];
 
 /// Compresses a stream as it comes.
-#[derive(Default)]
 pub struct Packing {
+    packer: Packer,
     rest: Vec<u8>,
-    packed: Vec<u8>,
     cells: Vec<Shares>,
 }
 
 impl Packing {
+    /// The beginning of a stream.
+    pub fn new() -> Packing {
+        Packing { packer: Packer::new(), rest: Vec::new(), cells: Vec::new() }
+    }
+
+    /// Bytes of memory for what was found.
+    pub fn taken(&self) -> usize {
+        self.cells.capacity() * size_of::<Shares>()
+    }
+
     /// What comes next in the stream.
     pub fn add(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
@@ -43,12 +53,11 @@ impl Packing {
     fn window(&mut self) {
         let first = self.cells.len();
         self.cells.resize(first + self.rest.len().div_ceil(CELL), DENSE);
-        self.packed.resize(lz4_flex::block::get_maximum_output_size(WINDOW), 0);
         for (number, size) in SIZES.iter().enumerate() {
             let cells = self.cells[first..].chunks_mut(1 << size >> CELL.ilog2());
             for (block, cells) in self.rest.chunks(1 << size).zip(cells) {
-                let packed = lz4_flex::block::compress_into(block, &mut self.packed).unwrap_or(block.len());
-                let share = (packed.min(block.len()) * usize::from(u16::MAX) / block.len()) as u16;
+                let packed = self.packer.compress(Codec::Lz4, block).unwrap_or(block.len());
+                let share = (packed * usize::from(u16::MAX) / block.len()) as u16;
                 cells.iter_mut().for_each(|cell| cell[number] = share);
             }
         }

@@ -52,7 +52,7 @@ pub fn read(
         paths.sort();
     }
     let version = Version { name: path.to_string_lossy().into_owned(), ..Version::default() };
-    let mut reader = Reader { version, memory, stop, progress, rest: Vec::new(), packing: Packing::default() };
+    let mut reader = Reader { version, memory, stop, progress, rest: Vec::new(), packing: Packing::new() };
     let mut left_out = Vec::new();
     for file in paths {
         match File::open(&file) {
@@ -99,7 +99,8 @@ impl Reader<'_> {
             self.packing.add(&buffer[..len]);
             self.pieces(false);
             (self.progress)(len as u64);
-            let taken = (self.version.blocks.capacity() + self.version.pieces.capacity()) * size_of::<Small>();
+            let smalls = self.version.blocks.capacity() + self.version.pieces.capacity();
+            let taken = smalls * size_of::<Small>() + self.packing.taken();
             if taken as u64 > self.memory {
                 return Err(ReadError::Memory(self.memory));
             }

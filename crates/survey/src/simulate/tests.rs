@@ -187,7 +187,7 @@ fn lz4_of_chunks_is_known_from_blocks() {
         }
     }
     let mut pieces = pieces(&bytes);
-    let mut packing = packed::Packing::default();
+    let mut packing = packed::Packing::new();
     bytes.chunks(70_001).for_each(|part| packing.add(part));
     packing.finish([&mut pieces, &mut []]);
     let (mut last, mut buffer) = (1.0, vec![0; 2 << 20]);
