@@ -7,11 +7,14 @@ use crate::Betr;
 use crate::keys::{self, Place};
 use crate::record::{Entry, Record, Stored};
 use crate::salvage::Strays;
-use ashlar_inodes::{FIXES_MAX, InodeStore};
+use crate::way::Way;
+use ashlar_block::Kind;
+use ashlar_inodes::{FIXES_MAX, InodeStore, let_go, visit};
 use ashlar_pool::{Txn, Volume, patches};
-use ashlar_vfs::{FileKind, ROOT, Result};
+use ashlar_vfs::{Errno, FileKind, Ino, ROOT, Result};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::ControlFlow;
 
 /// Directories and roots of zones that are compared with all names in one pass, at most.
 const SEEN_PER_PASS_MAX: usize = 1 << 18;
@@ -159,6 +162,8 @@ impl Betr {
             pass.seen.iter().for_each(|(place, seen)| seen.judge(place, &mut audit, &mut findings));
             next = pass.high;
         }
+        // But for the root directory's, which has no way.
+        self.audit_ways(audit.inodes.saturating_sub(1), &mut findings).await?;
         self.audit_contents(&building, &mut audit, &mut findings).await?;
         self.stray_ranges(self.ranges_per_pass(), |range| {
             findings.note(format!("block range {range} is nobody's"));
@@ -212,7 +217,7 @@ impl Betr {
                 continue;
             }
             if let Some(audit) = counted.as_deref_mut() {
-                self.audit_entry(&place, &entry, audit, findings);
+                self.audit_entry(&place, &entry, audit, findings).await?;
             }
             let Some(above) = place.above() else { continue };
             self.audit_place(&place, &above, &entry, pass, findings).await?;
@@ -229,7 +234,13 @@ impl Betr {
     }
 
     /// What one entry must be by itself.
-    fn audit_entry(&self, place: &Place, entry: &Entry, audit: &mut Audit, findings: &mut Findings) {
+    async fn audit_entry(
+        &self,
+        place: &Place,
+        entry: &Entry,
+        audit: &mut Audit,
+        findings: &mut Findings,
+    ) -> Result<()> {
         let root = place.depth() == 0;
         audit.zones += u64::from(root);
         audit.entries += u64::from(!root);
@@ -244,7 +255,7 @@ impl Betr {
             if root {
                 findings.note(format!("the root of zone {} is another zone", place.zone()));
             }
-            return;
+            return Ok(());
         };
         audit.inodes += 1;
         let Record { ino, kind, links, .. } = *record;
@@ -254,6 +265,49 @@ impl Betr {
         if record.contents.range != 0 && kind != FileKind::File {
             findings.note(format!("inode {ino} is no file and has contents"));
         }
+        if root && !record.is_directory() {
+            self.audit_way(ino, Way::Zone(place.zone()), findings).await?;
+        }
+        Ok(())
+    }
+
+    /// Compares the way to an inode with where it was found.
+    async fn audit_way(&self, ino: Ino, way: Way, findings: &mut Findings) -> Result<()> {
+        if self.ways {
+            let key = keys::numbered(keys::WAY, ino);
+            let found = self.volume.get(&key).await?;
+            if found.as_deref() != Some(&way.encode()) {
+                findings.fix(format!("inode {ino} is not found by its number"), Fix::Put(key, way.encode()));
+            }
+        }
+        Ok(())
+    }
+
+    /// There must be so many ways. If there are not, each is gone; once names are as they must be, for of those that nothing leads to
+    /// yet some are brought back.
+    async fn audit_ways(&self, inodes: u64, findings: &mut Findings) -> Result<()> {
+        if !self.ways || !findings.wrong.is_empty() {
+            return Ok(());
+        }
+        let mut ways = 0;
+        let count = |_: &[u8], _: &Bytes| {
+            ways += 1;
+            Ok(ControlFlow::Continue(()))
+        };
+        visit(&self.volume, &[keys::WAY], &[keys::WAY + 1], count).await?;
+        if ways == inodes {
+            return Ok(());
+        }
+        let mut cursor = Cursor::new(&self.volume, vec![keys::WAY], vec![keys::WAY + 1]);
+        while let Some((key, _)) = cursor.next().await? {
+            let ino = keys::last_number(&key)?;
+            match self.by_number(ino).await {
+                Ok(inode) => let_go(self, inode).await,
+                Err(error) if error.errno != Errno::Stale && !is_corrupt(&error) => return Err(error),
+                Err(_) => findings.fix(format!("the way to inode {ino} leads nowhere"), Fix::Delete(key)),
+            }
+        }
+        Ok(())
     }
 
     /// Compares an entry with its directory, and with the zone that it names.
@@ -281,6 +335,10 @@ impl Betr {
                     directory.subdirectories += u32::from(entry.stored.kind() == FileKind::Directory);
                     parent = Some(directory.record.ino);
                 }
+            }
+            let found_by_name = entry.stored.kind() == FileKind::Directory || matches!(entry.stored, Stored::Record(_));
+            if let (Some(directory), Some(position), true) = (parent, place.position(), found_by_name) {
+                self.audit_way(entry.stored.ino(), Way::Name { directory, position }, findings).await?;
             }
             if let Stored::Record(record @ Record { kind: FileKind::Directory, ino, parent: noted, .. }) = &entry.stored
                 && let Some(parent) = parent.filter(|parent| parent != noted)
@@ -405,6 +463,10 @@ impl Betr {
         }
         Ok(())
     }
+}
+
+fn is_corrupt(error: &ashlar_vfs::Error) -> bool {
+    error.cause.as_deref().is_some_and(|cause| cause.kind() == Kind::Corrupt)
 }
 
 fn is_below_any(place: &Place, building: &BTreeSet<Place>) -> bool {

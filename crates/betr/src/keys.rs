@@ -7,6 +7,7 @@
 //! 3 place inode block            contents: pieces of a block of 4 KiB
 //! 4 place                        sums over what lies below a directory in its zone
 //! X inode name                   extended attribute: `ashlar_inodes::xattr_key`
+//! i inode                        the way to what has this number: see `way`
 //! O inode                        inode without names that somebody may still use: its place, attributes
 //! b place                        what lies below this place is being built; forgotten after a crash
 //! r range                        a block range that is being filled; given up after a crash
@@ -25,7 +26,9 @@ use ashlar_vfs::{Ino, ROOT};
 use bytes::{Buf, Bytes};
 
 /// Version of the format of everything below. The first byte of the format record; other engines have other numbers there.
-pub(crate) const VERSION: u8 = 0x82;
+pub(crate) const VERSION: u8 = 0x83;
+/// The same without ways: inodes that left memory are not found by number.
+pub(crate) const WITHOUT_WAYS: u8 = 0x82;
 pub(crate) const FORMAT: &[u8] = b"F";
 pub(crate) const FORMAT_COPY: &[u8] = b"z";
 pub(crate) const NEXT_NUMBER: &[u8] = b"N";
@@ -33,6 +36,7 @@ pub(crate) const META: u8 = b'm';
 pub(crate) const DATA: u8 = PIECES_PREFIX;
 pub(crate) const SUMS: u8 = SUMS_PREFIX;
 pub(crate) const ORPHAN: u8 = b'O';
+pub(crate) const WAY: u8 = b'i';
 pub(crate) const BUILDING: u8 = b'b';
 pub(crate) const FILLING: u8 = b'r';
 
@@ -47,7 +51,7 @@ pub(crate) const NUMBER_MAX: u64 = (1 << (64 - RANGE_BITS)) - 1;
 const STEP_LEN: usize = 9;
 /// Before the last name of a place, and before the others.
 const LAST: u8 = 1;
-const WAY: u8 = 2;
+const INNER: u8 = 2;
 /// Behind all names.
 const END: u8 = 3;
 /// Names below a zone's root. A place of so many has 368 bytes; the key of a block of contents 385, below what keys may have.
@@ -71,7 +75,7 @@ impl Place {
         let mut bytes = Vec::with_capacity(8 + positions.len() * STEP_LEN);
         bytes.extend_from_slice(&zone.to_be_bytes());
         for (index, position) in positions.iter().enumerate() {
-            bytes.push(if index + 1 == positions.len() { LAST } else { WAY });
+            bytes.push(if index + 1 == positions.len() { LAST } else { INNER });
             bytes.extend_from_slice(&position.to_be_bytes());
         }
         Place(bytes.into())
@@ -80,7 +84,7 @@ impl Place {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Place> {
         let (_, steps) = bytes.split_at_checked(8).ok_or_else(|| damaged("a place is cut short"))?;
         let count = steps.len() / STEP_LEN;
-        let tag = |index: usize| if index + 1 == count { LAST } else { WAY };
+        let tag = |index: usize| if index + 1 == count { LAST } else { INNER };
         let valid = steps.len() == count * STEP_LEN
             && count <= DEPTH_MAX + 1
             && steps.chunks_exact(STEP_LEN).enumerate().all(|(index, step)| step[0] == tag(index));
@@ -90,7 +94,7 @@ impl Place {
     pub(crate) fn first_in(bytes: &[u8]) -> Option<Place> {
         let (zone, steps) = bytes.split_at_checked(8)?;
         let mut positions = Vec::new();
-        for step in steps.chunks_exact(STEP_LEN).take(DEPTH_MAX).filter(|step| [LAST, WAY].contains(&step[0])) {
+        for step in steps.chunks_exact(STEP_LEN).take(DEPTH_MAX).filter(|step| [LAST, INNER].contains(&step[0])) {
             positions.push((&step[1..]).get_u64());
             if step[0] == LAST {
                 break;
@@ -133,7 +137,7 @@ impl Place {
         let mut bytes = self.0.to_vec();
         if self.depth() > 0 {
             let tag = bytes.len() - STEP_LEN;
-            bytes[tag] = WAY;
+            bytes[tag] = INNER;
         }
         bytes
     }
@@ -176,7 +180,7 @@ pub(crate) fn below(prefix: u8, place: &Place) -> Range {
 /// The keys of a directory's entries from a position on.
 pub(crate) fn entries(place: &Place, position: u64) -> Range {
     let mut high = key(META, &place.below());
-    high.push(WAY);
+    high.push(INNER);
     (of(META, &place.child(position)), high)
 }
 

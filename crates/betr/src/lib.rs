@@ -33,6 +33,7 @@ mod rename;
 mod repair;
 mod salvage;
 mod shift;
+mod way;
 mod zones;
 
 pub use audit::Audit;
@@ -112,6 +113,8 @@ pub struct Betr {
     env: Env,
     options: Options,
     zones: Zones,
+    /// Inodes are found by number; those of older file systems only while they are in memory.
+    ways: bool,
     hash_seed: u64,
     table: Table,
     /// Where everything is: held for writing while places change, for reading by all others.

@@ -105,10 +105,13 @@ impl Betr {
 
     pub(crate) async fn look_up(&self, parent: Ino, name: &Name) -> Result<Attr> {
         check_name_len(name)?;
-        let directory = self.inode(parent)?;
         if name == b"." || name == b".." {
-            return self.look_around(directory, name);
+            let inode = self.by_number(parent).await?;
+            let found = self.look_around(&inode, name).await;
+            let_go(self, inode).await;
+            return found;
         }
+        let directory = self.inode(parent)?;
         directory.state().record.check_directory()?;
         let mut gone = Gone::default();
         loop {
@@ -129,20 +132,22 @@ impl Betr {
         }
     }
 
-    /// `.` finds an inode in memory again by its number, `..` the directory above.
-    fn look_around(&self, inode: Arc<Inode>, name: &Name) -> Result<Attr> {
+    /// `.` finds an inode by its number, `..` the directory above.
+    async fn look_around(&self, inode: &Arc<Inode>, name: &Name) -> Result<Attr> {
         let record = inode.record();
         let found = match (name, record.kind) {
-            (b".", _) => inode,
-            (_, FileKind::Directory) => self.inode(record.parent)?,
+            (b".", _) => inode.clone(),
+            (_, FileKind::Directory) => self.by_number(record.parent).await?,
             _ => return Err(Errno::NotDirectory.into()),
         };
-        let mut state = found.state();
-        if state.record.links == 0 {
-            return Err(Errno::Stale.into());
-        }
-        state.lookups += 1;
-        Ok(state.attr())
+        let attr = {
+            let mut state = found.state();
+            let named = state.record.links > 0;
+            state.lookups += u64::from(named);
+            named.then(|| state.attr())
+        };
+        let_go(self, found).await;
+        Ok(attr.ok_or(Errno::Stale)?)
     }
 
     /// Makes a name and what it names.
@@ -184,8 +189,9 @@ impl Betr {
         }
     }
 
-    /// Stores the name of a spot and what it stands for; the root of a zone also at the zone.
+    /// Stores the name of a spot and what it stands for, and the way there; the root of a zone also at the zone.
     pub(crate) fn put_spot(&self, txn: &mut Txn, spot: &Spot, record: &Record) {
+        self.put_way(txn, spot, record);
         if let Spot::Root(zone, _) = spot {
             let root = Entry::nameless(record.clone());
             self.volume.put(txn, &keys::of(keys::META, &Place::root_of(*zone)), root.encode());
@@ -300,6 +306,7 @@ impl Betr {
         };
         match (record.links, &entry.stored) {
             (0, stored) => {
+                self.delete_way(txn, inode.ino);
                 if matches!(stored, Stored::Zone { .. }) {
                     self.volume.delete(txn, &keys::of(keys::META, &place));
                 }

@@ -20,24 +20,38 @@ const ZONE_MAX: Size = Size(1 << 62);
 /// Largest file in the dictionary.
 const INLINE_MAX: Size = Size(128 << 10);
 
-fn encode_format(seed: u64, zones: Zones) -> Bytes {
-    let mut format = BytesMut::new();
-    format.put_u8(keys::VERSION);
-    [seed, zones.smallest.0, zones.largest.0, zones.inline.0].iter().for_each(|number| format.put_u64_le(*number));
-    format.freeze()
+/// What holds for the life of a file system.
+struct Format {
+    ways: bool,
+    hash_seed: u64,
+    zones: Zones,
 }
 
-fn decode_format(mut format: Bytes) -> Result<(u64, Zones)> {
-    let short = |_| keys::damaged("the format record is cut short");
-    let version = format.try_get_u8().map_err(short)?;
-    if version != keys::VERSION {
-        let message = format!("the file system has format {version}; this engine knows {}", keys::VERSION);
-        return Err(ashlar_block::Error::new(Kind::Unsupported, message).into());
+impl Format {
+    fn encode(&self) -> Bytes {
+        let mut format = BytesMut::new();
+        format.put_u8(if self.ways { keys::VERSION } else { keys::WITHOUT_WAYS });
+        let Zones { smallest, largest, inline } = self.zones;
+        [self.hash_seed, smallest.0, largest.0, inline.0].iter().for_each(|number| format.put_u64_le(*number));
+        format.freeze()
     }
-    let mut next = || format.try_get_u64_le().map_err(short);
-    let seed = next()?;
-    let zones = Zones { smallest: Size(next()?), largest: Size(next()?), inline: Size(next()?) };
-    Ok((seed, zones))
+
+    fn decode(mut format: Bytes) -> Result<Format> {
+        let short = |_| keys::damaged("the format record is cut short");
+        let ways = match format.try_get_u8().map_err(short)? {
+            keys::VERSION => true,
+            keys::WITHOUT_WAYS => false,
+            version => {
+                let known = [keys::WITHOUT_WAYS, keys::VERSION];
+                let message = format!("the file system has format {version}; this engine knows {known:?}");
+                return Err(ashlar_block::Error::new(Kind::Unsupported, message).into());
+            }
+        };
+        let mut next = || format.try_get_u64_le().map_err(short);
+        let hash_seed = next()?;
+        let zones = Zones { smallest: Size(next()?), largest: Size(next()?), inline: Size(next()?) };
+        Ok(Format { ways, hash_seed, zones })
+    }
 }
 
 /// The format, from either copy; an error if neither is there and one cannot be read.
@@ -88,7 +102,7 @@ impl Betr {
     /// Whether this engine made what is on a volume.
     pub async fn made(volume: &Volume) -> Result<bool> {
         let format = read_format(volume).await?;
-        Ok(format.is_some_and(|format| format.first() == Some(&keys::VERSION)))
+        Ok(format.is_some_and(|format| matches!(format.first(), Some(&(keys::VERSION | keys::WITHOUT_WAYS)))))
     }
 
     /// Makes an empty file system on an empty volume, whose root belongs to this user and group.
@@ -99,7 +113,7 @@ impl Betr {
         zones.check()?;
         let env = volume.pool().env();
         let root = Record::root(Time::from(env.wall()), uid, gid);
-        let format = encode_format(env.random(), zones);
+        let format = Format { ways: true, hash_seed: env.random(), zones }.encode();
         let mut txn = Txn::new();
         volume.put(&mut txn, keys::FORMAT, format.clone());
         volume.put(&mut txn, keys::FORMAT_COPY, format);
@@ -116,7 +130,7 @@ impl Betr {
         let format = read_format(&volume).await?.ok_or_else(|| {
             ashlar_block::Error::misuse("the volume holds no file system; make one with `ashlar fs create`")
         })?;
-        let (hash_seed, zones) = decode_format(format)?;
+        let Format { ways, hash_seed, zones } = Format::decode(format)?;
         let (counter, root) = (read_counter(&volume).await, read_root(&volume).await);
         let damage = counter.as_ref().err().or(root.as_ref().err()).filter(|error| is_damage(error)).cloned();
         let options = Options { read_only: options.read_only || damage.is_some(), ..options };
@@ -132,6 +146,7 @@ impl Betr {
             env: volume.pool().env().clone(),
             options,
             zones,
+            ways,
             hash_seed,
             table: Table::default(),
             shape: tokio::sync::RwLock::default(),

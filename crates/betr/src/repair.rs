@@ -55,7 +55,7 @@ impl Betr {
     /// A number above all that are in use: of inodes and zones in keys and values, and of block ranges, with what is stored there.
     async fn numbers_in_use(volume: &Volume) -> Result<u64> {
         let mut most = keys::ROOT_ZONE;
-        for prefix in [keys::META, keys::DATA, keys::ORPHAN, keys::FILLING, keys::BUILDING] {
+        for prefix in [keys::META, keys::DATA, keys::WAY, keys::ORPHAN, keys::FILLING, keys::BUILDING] {
             let (mut low, end) = (vec![prefix], [prefix + 1]);
             loop {
                 let page = volume.page(&low, Some(&end), ashlar_inodes::PAGE).await?;

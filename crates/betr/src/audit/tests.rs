@@ -107,6 +107,9 @@ async fn assert_whole(betr: &Betr) -> BTreeMap<u64, String> {
     let audit = audited(betr, usize::MAX).await;
     assert_eq!(audit.wrong, Vec::<String>::new());
     let found = walk(betr).await;
+    for ino in found.keys() {
+        assert_eq!(betr.lookup(*ino, b".").await.expect("it is found by its number").ino, *ino);
+    }
     assert_eq!(found.len() as u64, audit.inodes, "{found:?}");
     found
 }
@@ -195,6 +198,48 @@ fn what_follows_from_the_rest_is_mended() {
         let place = betr.inode(large).expect("in memory").place();
         assert_eq!(betr.path_at(&keys::of(keys::META, &place)).await.expect("read").as_deref(), Some("/directory 0"));
         assert_eq!(Betr::repair(&volume, &[]).await.expect("nothing to do"), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn ways_that_are_gone_or_lead_elsewhere_are_mended() {
+    with_tree(12, |house, betr| async move {
+        let volume = house.volume();
+        let look = async |parent, name: &[u8]| betr.lookup(parent, name).await.expect("there").ino;
+        let first = look(ROOT, b"directory 0").await;
+        let inos =
+            [first, look(first, b"directory 1").await, look(first, b"directory 2").await, look(ROOT, b"link 3").await];
+        betr.close().await.expect("closed");
+        drop(betr);
+        let key = |ino: u64| keys::numbered(keys::WAY, ino);
+        change(&volume, |txn| {
+            volume.delete(txn, &key(inos[0]));
+            volume.put(txn, &key(inos[1]), Way::Name { directory: inos[1], position: 7 }.encode());
+            volume.put(txn, &key(inos[2]), Bytes::from_static(b"no way"));
+            volume.put(txn, &key(inos[3]), Way::Zone(1).encode());
+            volume.put(txn, &key(900_000), Way::Name { directory: ROOT, position: 3 }.encode());
+            volume.put(txn, &key(900_001), Way::Name { directory: 900_001, position: 3 }.encode());
+        })
+        .await;
+        let betr = house.betr().await;
+        let mut wrong: Vec<String> = inos.iter().map(|ino| format!("inode {ino} is not found by its number")).collect();
+        wrong.sort_unstable();
+        assert_eq!(audited(&betr, usize::MAX).await.wrong, wrong);
+        for (ino, expected) in
+            [(inos[0], Errno::Stale), (inos[1], Errno::Io), (inos[2], Errno::Io), (900_001, Errno::Io)]
+        {
+            let refused = betr.lookup(ino, b".").await.expect_err("there is no way to it");
+            assert_eq!(refused.errno, expected, "inode {ino}");
+        }
+        drop(betr);
+        let told = Betr::repair(&volume, &[]).await.expect("mended");
+        assert!(told.iter().any(|told| told.contains('6')), "four are put and two are gone: {told:?}");
+        let betr = house.betr().await;
+        assert_whole(&betr).await;
+        for ino in inos {
+            assert_eq!(betr.lookup(ino, b".").await.expect("found").ino, ino);
+        }
+        assert_eq!(betr.lookup(900_000, b".").await.expect_err("nothing").errno, Errno::Stale);
     });
 }
 

@@ -99,6 +99,26 @@ impl<F: FileSystem> Call<'_, F> {
         self.walk(place.base, &place.names).await
     }
 
+    /// As a server of file handles does: it keeps the number alone, and asks for that later.
+    async fn find_by_number(&mut self, place: &Place) -> Done<Ino> {
+        loop {
+            let kept = self.references.len();
+            let ino = self.find(place).await?;
+            for ino in self.references.drain(kept..) {
+                self.engine.files.forget(ino, 1).await;
+            }
+            match self.engine.files.lookup(ino, b".").await {
+                Ok(attr) => {
+                    self.references.push(attr.ino);
+                    return Ok(attr.ino);
+                }
+                // Another removed it meanwhile; or it has the name and is not found, and that never ends.
+                Err(error) if error.errno == Errno::Stale && self.find(place).await? != ino => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     async fn target(&mut self, target: &Target) -> Done<Ino> {
         match target {
             Target::At(place) => self.find(place).await,
@@ -248,7 +268,10 @@ impl<F: FileSystem> Call<'_, F> {
                 return self.set(of, SetAttr { modified: time, ..SetAttr::default() }).await;
             }
             Op::Stat { of } => {
-                let ino = self.target(of).await?;
+                let ino = match of {
+                    Target::At(place) if !place.names.is_empty() => self.find_by_number(place).await?,
+                    _ => self.target(of).await?,
+                };
                 return Ok(Answer::Stat(stat(&files.getattr(ino).await?)));
             }
             Op::Readlink { at } => {
