@@ -6,7 +6,7 @@
 //! * [`chunk`] cuts bytes into blocks and content-defined chunks of all sizes at once; [`analyse`] does so for a stretch of
 //!   a file, and compresses some of it ([`compress`]);
 //! * [`listing`] and [`source`] know where bytes are, [`qcow2`] reads images and [`bucket`] objects, [`inside`] knows files in images; [`scan`] reads units in order, with several
-//!   threads, politely, and [`careful`] around damage;
+//!   threads, politely, and [`careful`] around damage; [`probe`] tells what a place costs;
 //! * [`sample`] says which units; [`tally`] and [`incidence`] remember what was found where, in bounded memory; [`state`]
 //!   keeps it to be taken up again;
 //! * [`unseen`] estimates how many different values there are, and [`evaluate`] makes ranges of ratios of that;
@@ -29,6 +29,7 @@ pub mod inside;
 pub mod layout;
 pub mod listing;
 pub mod page;
+pub mod probe;
 pub mod qcow2;
 pub mod sample;
 pub mod scan;

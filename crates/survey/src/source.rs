@@ -194,18 +194,10 @@ impl Source {
         Careful { inner: Reading { reader, direct: None }, block: self.block }
     }
 
-    /// Looks for file systems in images, so that these are sampled by the files in them, if an arm need not move for each. Says how
-    /// many bytes it read.
+    /// Looks for file systems in images, so that these are sampled by the files in them. Says how many bytes it read.
     pub fn look_inside(&mut self, mut limits: Limits<'_>, idle: bool, bandwidth: Option<u64>) -> u64 {
         let pace = Pace::new(bandwidth);
-        if self.kind == Kind::Bucket || is_rotating(&self.path) {
-            return 0;
-        }
         let look = |limits: &mut Limits<'_>| {
-            if idle {
-                // Where it is refused, requests are as those of others.
-                let _ = ashlar_env::host::be_idle();
-            }
             let (mut found, mut sum) = (Vec::new(), 0);
             for (index, entry) in self.listing.entries.iter().enumerate() {
                 if entry.data < IMAGE_MIN || limits.stop.load(Ordering::Acquire) {
@@ -224,8 +216,7 @@ impl Source {
             (found, sum)
         };
         let unit = limits.unit;
-        let looked = std::thread::scope(|scope| scope.spawn(|| look(&mut limits)).join());
-        let (found, sum) = looked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let (found, sum) = aside(idle, || look(&mut limits));
         self.listing.divide(found, unit);
         sum
     }
@@ -364,28 +355,29 @@ impl Reader {
     }
 }
 
-/// What the kernel says of the queue of the device under a path: name of the disk, and value.
-fn queue(path: &Path, attribute: &str) -> Option<(String, String)> {
+/// Does something in a thread of its own, which gives way to all other requests if it is to be `idle`.
+pub(crate) fn aside<T: Send>(idle: bool, work: impl FnOnce() -> T + Send) -> T {
+    let work = move || {
+        if idle {
+            // Where it is refused, requests are as those of others.
+            let _ = ashlar_env::host::be_idle();
+        }
+        work()
+    };
+    let done = std::thread::scope(|scope| scope.spawn(work).join());
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Bytes that the device under a path reads or fails to read together: 512 to 4096; 4096 where it cannot be told.
+fn block_bytes(path: &Path) -> u64 {
+    logical_block(path).filter(|bytes: &u64| bytes.is_power_of_two() && (512..=4096).contains(bytes)).unwrap_or(4096)
+}
+
+fn logical_block(path: &Path) -> Option<u64> {
     let metadata = std::fs::metadata(path).ok()?;
     let device = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let place = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
     let disk = place.ancestors().find(|place| place.join("queue").exists())?;
-    let name = disk.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let value = std::fs::read_to_string(disk.join("queue").join(attribute)).ok()?;
-    Some((name, value.trim().to_string()))
-}
-
-/// Whether the device under a path is one that must move an arm. Virtual disks say so and are not.
-pub fn is_rotating(path: &Path) -> bool {
-    queue(path, "rotational").is_some_and(|(name, value)| {
-        let virtual_disk = ["vd", "loop", "xvd", "zram", "ram"].iter().any(|prefix| name.starts_with(prefix));
-        !virtual_disk && value == "1"
-    })
-}
-
-/// Bytes that the device under a path reads or fails to read together: 512 to 4096; 4096 where it cannot be told.
-fn block_bytes(path: &Path) -> u64 {
-    let told = queue(path, "logical_block_size").and_then(|(_, value)| value.parse().ok());
-    told.filter(|bytes: &u64| bytes.is_power_of_two() && (512..=4096).contains(bytes)).unwrap_or(4096)
+    std::fs::read_to_string(disk.join("queue/logical_block_size")).ok()?.trim().parse().ok()
 }

@@ -2,12 +2,13 @@
 
 use crate::compress::Study;
 use crate::listing::Troubles;
+use crate::scan::FULL_UNIT;
 use crate::tally::Tally;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
-const MAGIC: [u8; 8] = *b"ASHSURV4";
+const MAGIC: [u8; 8] = *b"ASHSURV5";
 /// Longest header: mostly names of files that could not be read.
 const HEADER_MAX: u32 = 16 << 20;
 
@@ -18,6 +19,10 @@ pub struct Progress {
     pub survey: String,
     /// Files and their times, as a number.
     pub fingerprint: u64,
+    /// See [`crate::probe::Probe`].
+    pub far: bool,
+    /// Bytes of a unit.
+    pub unit_bytes: u64,
     /// The share under way.
     pub from: f64,
     /// Up to here.
@@ -104,12 +109,21 @@ pub fn load(path: &Path, survey: &str, tallies: &mut [Tally]) -> Result<Progress
     decode(&mut BufReader::with_capacity(1 << 20, File::open(path)?.take(body)), survey, tallies)
 }
 
-/// Reads what [`save`] wrote, without its digest.
-pub fn decode(from: &mut impl Read, survey: &str, tallies: &mut [Tally]) -> Result<Progress, StateError> {
-    let cut = |error: io::Error| match error.kind() {
+fn cut(error: io::Error) -> StateError {
+    match error.kind() {
         io::ErrorKind::UnexpectedEof => StateError::Damaged("it ends too early"),
         _ => StateError::Io(error),
-    };
+    }
+}
+
+/// What a file says about where its scan was, if it is a state; [`load`] checks it.
+pub fn peek(path: &Path) -> Option<Progress> {
+    let progress = decode_progress(&mut File::open(path).ok()?).ok()?;
+    let unit = progress.unit_bytes;
+    (unit.is_power_of_two() && (4096..=FULL_UNIT).contains(&unit)).then_some(progress)
+}
+
+fn decode_progress(from: &mut impl Read) -> Result<Progress, StateError> {
     let mut magic = [0; 8];
     from.read_exact(&mut magic).map_err(cut)?;
     if magic != MAGIC {
@@ -123,7 +137,12 @@ pub fn decode(from: &mut impl Read, survey: &str, tallies: &mut [Tally]) -> Resu
     }
     let mut header = Vec::new();
     from.take(u64::from(len)).read_to_end(&mut header).map_err(cut)?;
-    let progress: Progress = serde_json::from_slice(&header).map_err(|_| StateError::Damaged("its header"))?;
+    serde_json::from_slice(&header).map_err(|_| StateError::Damaged("its header"))
+}
+
+/// Reads what [`save`] wrote, without its digest.
+pub fn decode(from: &mut impl Read, survey: &str, tallies: &mut [Tally]) -> Result<Progress, StateError> {
+    let progress = decode_progress(from)?;
     if progress.survey != survey {
         return Err(StateError::Damaged("it is of another survey: other path, seed, chunkings, budget or mode"));
     }

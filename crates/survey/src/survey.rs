@@ -2,16 +2,17 @@
 
 use crate::analyse::{Plan, READ};
 use crate::answer::{Answer, CodecAnswer, CompressionAnswer, DedupAnswer, LayoutAnswer, Origin, RatioAnswer};
-use crate::bucket::{Access, is_bucket};
+use crate::bucket::Access;
 use crate::chunk::Chunking;
 use crate::compress::{Codec, Study};
 use crate::evaluate::{Evaluation, EvaluationError, Ratio, Whole, evaluate};
 use crate::inside::Limits;
 use crate::layout::layout;
 use crate::listing::Look;
+use crate::probe::Probe;
 use crate::sample::{Share, fast_hash};
 use crate::scan::{Done, FULL_UNIT, Scan, Unit};
-use crate::source::{Kind, Source, SourceError, is_rotating};
+use crate::source::{Kind, Source, SourceError, aside};
 use crate::state::{self, Progress, StateError};
 use crate::tally::{Mode, Part, Tally};
 use crate::unseen::base::BASE;
@@ -181,12 +182,26 @@ pub fn survey(
     let mut source = Source::open(path, &options.access, look)?;
     let total = source.listing.data_bytes();
     let full = options.full || options.budget.is_none() && total <= SMALL;
-    let unit_bytes = if full { FULL_UNIT } else { options.unit.unwrap_or_else(|| unit_bytes(path, total)) };
-    let mut looked = 0;
+    // A survey that is taken up again goes on with the same units.
+    let kept = options.resume.as_deref().and_then(state::peek);
+    let Probe { far, read: mut looked } = match &kept {
+        _ if full => Probe::default(),
+        Some(kept) => Probe { far: kept.far, read: 0 },
+        None => aside(options.idle, || source.probe(options.seed, stop)),
+    };
+    let unit_bytes = match (full, &kept, options.unit) {
+        (true, ..) => FULL_UNIT,
+        (_, Some(kept), _) => kept.unit_bytes,
+        (.., Some(unit)) => unit,
+        _ => unit_bytes(far, total),
+    };
     if !full {
         let read = (expected_share(options.budget, total) * total as f64 * LOOK) as u64;
         let limits = Limits { read, files: source.listing.room(options.memory / 2), unit: unit_bytes, stop };
-        looked = source.look_inside(limits, options.idle, options.bandwidth);
+        // Where files lie in an image is told all over it.
+        if !far {
+            looked += source.look_inside(limits, options.idle, options.bandwidth);
+        }
         source.listing.group(unit_bytes);
     }
     let sampled = (!full).then(|| expected_share(options.budget, total));
@@ -207,10 +222,11 @@ pub fn survey(
     };
     let tallies = options.chunkings.iter().map(tally).collect();
     let name = format!(
-        "{:?} {} {} {unit_bytes} {:?} {:?} {:?}",
-        path, options.seed, full, options.budget, mode, options.chunkings
+        "{:?} {} {} {:?} {:?} {:?} {:?}",
+        path, options.seed, full, options.unit, options.budget, mode, options.chunkings
     );
-    let at = Progress { survey: name, fingerprint: source.listing.fingerprint(), ..Progress::default() };
+    let fingerprint = source.listing.fingerprint();
+    let at = Progress { survey: name, fingerprint, far, unit_bytes, ..Progress::default() };
     let mut survey = Survey {
         source: &source,
         options,
@@ -268,10 +284,9 @@ fn expected_share(budget: Option<Budget>, total: u64) -> f64 {
     }
 }
 
-/// Bytes of a unit of so many bytes of data: large where an arm must move for each.
-fn unit_bytes(path: &Path, total: u64) -> u64 {
-    // A request costs as much as some hundred kilobytes, like a movement of an arm.
-    if is_rotating(path) || path.to_str().is_some_and(is_bucket) {
+/// Bytes of a unit of so many bytes of data: large where each costs as much as some hundred kilobytes.
+fn unit_bytes(far: bool, total: u64) -> u64 {
+    if far {
         return 1 << 20;
     }
     (1 << (total / UNITS).max(1).ilog2()).clamp(UNIT[0], UNIT[1])
