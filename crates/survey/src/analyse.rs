@@ -20,6 +20,8 @@ const READ_ON: usize = 64 << 10;
 /// So many mean lengths before a stretch cuts begin. Of random bytes in stretches of two mean lengths 0.6 % are then in chunks
 /// that are none of the whole; with two lengths 2 %, with one 12 %, and without a lead 15 %, and 22 % are in none at all.
 const LEAD: u64 = 3;
+/// Mean lengths of the longest content-defined chunks in which most that are under way end.
+const TAIL: u64 = 2;
 
 /// What to look at.
 #[derive(Clone, Debug)]
@@ -38,11 +40,21 @@ pub struct Plan {
 impl Plan {
     /// Bytes before a stretch that are read to know where its chunks begin.
     pub fn lead(&self) -> u64 {
+        LEAD * self.longest()
+    }
+
+    /// Bytes behind a stretch where most of its last chunks end.
+    pub fn tail(&self) -> u64 {
+        TAIL * self.longest()
+    }
+
+    /// The longest mean of content-defined chunks.
+    fn longest(&self) -> u64 {
         let mean = |chunking: &Chunking| match *chunking {
             Chunking::Fixed(_) => 0,
             Chunking::Cdc(mean) => u64::from(mean),
         };
-        LEAD * self.chunkings.iter().map(mean).max().unwrap_or(0)
+        self.chunkings.iter().map(mean).max().unwrap_or(0)
     }
 }
 

@@ -47,6 +47,8 @@ pub struct Scan<'a> {
     pub plan: &'a Plan,
     /// Bytes of a unit.
     pub unit_bytes: u64,
+    /// It costs much to get to a place again: see [`crate::probe::Probe`].
+    pub far: bool,
     /// Everything is one cluster: a full scan.
     pub full: bool,
     /// Threads that look at bytes.
@@ -209,7 +211,9 @@ impl Scan<'_> {
             let (from, to) = self.bounds(entry, *unit);
             for (from, to) in self.source.listing.pieces(entry, from, to) {
                 let begin = from.saturating_sub(self.plan.lead());
-                reader.announce(begin, from - begin + (to - from).min(ANNOUNCED));
+                // The last chunks mostly end there.
+                let behind = if self.far { self.plan.tail() } else { 0 };
+                reader.announce(begin, from - begin + (to - from).min(ANNOUNCED) + behind);
             }
         }
     }

@@ -373,6 +373,7 @@ impl Survey<'_> {
             source: self.source,
             plan: &self.plan.clone(),
             unit_bytes: self.unit_bytes,
+            far: self.at.far,
             full: self.full,
             threads: if self.source.kind == Kind::Bucket {
                 self.options.threads.max(REQUESTS)

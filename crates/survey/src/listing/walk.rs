@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fs::{DirEntry, File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{DirEntryExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -18,6 +18,8 @@ const WALKERS: usize = 8;
 const DIRECTORIES_AHEAD: usize = 64;
 /// Entries of a directory that change hands at once.
 const BATCH: usize = 256;
+/// Entries of a directory whose attributes are asked for in the order in which they lie.
+const SORTED: usize = 8192;
 /// Batches of a directory that wait to be looked at: with those above a bound for memory, 16 MiB.
 const BATCHES: usize = 4;
 struct Walk<'a> {
@@ -64,24 +66,33 @@ impl Walk<'_> {
     }
 
     fn through(&mut self, to_readers: Sender<Job>) -> Result<(), WalkError> {
-        let (mut waiting, mut ahead) = (VecDeque::from([(0u32, 0u32)]), VecDeque::new());
+        let (mut level, mut below, mut depth) = (vec![(0, 0)].into_iter(), Vec::new(), 0);
+        let mut ahead = VecDeque::new();
         loop {
             while ahead.len() < DIRECTORIES_AHEAD
-                && let Some((number, depth)) = waiting.pop_front()
+                && let Some((_, number)) = level.next()
             {
                 let path = self.listing.directory(number);
                 let (to_us, batches) = sync_channel(BATCHES);
                 // Readers end only after this does.
                 let _ = to_readers.send(Job { path: path.clone(), to_us });
-                ahead.push_back((number, depth, path, batches));
+                ahead.push_back((number, path, batches));
             }
-            let Some((number, depth, path, batches)) = ahead.pop_front() else { return Ok(()) };
+            let Some((number, path, batches)) = ahead.pop_front() else {
+                if below.is_empty() {
+                    return Ok(());
+                }
+                // Directories lie by their numbers, roughly.
+                below.sort_unstable();
+                (level, depth) = (std::mem::take(&mut below).into_iter(), depth + 1);
+                continue;
+            };
             self.listing.sizes.directories += 1;
             for found in batches.iter().flatten() {
                 match found {
                     Ok((name, metadata)) if metadata.is_dir() => {
                         if let Some(number) = self.directory(number, &path, name, &metadata) {
-                            waiting.push_back((number, depth + 1));
+                            below.push((metadata.ino(), number));
                         }
                     }
                     Ok((name, metadata)) => self.other(number, depth, &path, name, &metadata),
@@ -206,11 +217,20 @@ fn read_directories(jobs: &Mutex<Receiver<Job>>) {
                 continue;
             }
         };
-        loop {
+        'directory: loop {
+            let mut some: Vec<io::Result<DirEntry>> = entries.by_ref().take(SORTED).collect();
+            // Attributes lie by inode number, names by hash.
+            some.sort_by_key(|entry| entry.as_ref().map_or(0, DirEntryExt::ino));
             let look = |entry: io::Result<DirEntry>| entry.and_then(|entry| Ok((entry.file_name(), entry.metadata()?)));
-            let batch: Batch = entries.by_ref().take(BATCH).map(look).collect();
-            if batch.is_empty() || to_us.send(batch).is_err() {
+            let mut found = some.into_iter().map(look).peekable();
+            if found.peek().is_none() {
                 break;
+            }
+            while found.peek().is_some() {
+                let batch: Batch = found.by_ref().take(BATCH).collect();
+                if to_us.send(batch).is_err() {
+                    break 'directory;
+                }
             }
         }
     }
