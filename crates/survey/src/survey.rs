@@ -23,6 +23,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Data of less than this are read in full unless a budget is given: a sample of them would say little.
 const SMALL: u64 = 256 << 20;
+/// The same where places are far: a disk reads so much in less than a minute, and a fifth of it in hardly less if it is in small files.
+const SMALL_FAR: u64 = 4 << 30;
 /// Shares after which a survey without a budget looks whether its ranges are narrow enough; the paper needs 15 % at most.
 const STEPS: [f64; 8] = [0.01, 0.02, 0.03, 0.05, 0.07, 0.10, 0.15, 0.20];
 /// Bytes of chunks that are compressed for each chunking, at most; all chunks of data of less than twice as many.
@@ -181,14 +183,16 @@ pub fn survey(
     let look = Look { now: now as i64, memory: options.memory / 2, stop, progress: &progress };
     let mut source = Source::open(path, &options.access, look)?;
     let total = source.listing.data_bytes();
-    let full = options.full || options.budget.is_none() && total <= SMALL;
     // A survey that is taken up again goes on with the same units.
     let kept = options.resume.as_deref().and_then(state::peek);
     let Probe { far, read: mut looked } = match &kept {
-        _ if full => Probe::default(),
+        _ if options.full => Probe::default(),
         Some(kept) => Probe { far: kept.far, read: 0 },
         None => aside(options.idle, || source.probe(options.seed, stop)),
     };
+    // What a bucket is asked for may cost money.
+    let small = if far && source.kind != Kind::Bucket { SMALL_FAR } else { SMALL };
+    let full = options.full || options.budget.is_none() && total <= small;
     let unit_bytes = match (full, &kept, options.unit) {
         (true, ..) => FULL_UNIT,
         (_, Some(kept), _) => kept.unit_bytes,

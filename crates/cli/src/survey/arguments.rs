@@ -45,8 +45,8 @@ pub struct Reading {
     /// How much of a sample to remember: full, or base for less than 10 MB per chunking at any size of the data.
     #[arg(long, value_enum, default_value_t = ModeArgument::Full)]
     pub mode: ModeArgument,
-    /// Bytes that are read at one place, and what begins there to its end. Default: 1MiB where an arm must move, else 32KiB to 128KiB
-    /// by the size of the data.
+    /// Bytes that are read at one place, and what begins there to its end. Default: 1MiB where it takes 2 ms and more to get
+    /// to a place (disks, networks, buckets), else 32KiB to 128KiB by the size of the data.
     #[arg(long, value_name = "SIZE")]
     pub unit: Option<Bytes>,
     /// Without a budget: stop when no range of deduplication is wider than this.
