@@ -7,15 +7,20 @@ use crate::checkpoint::Chores;
 use crate::format::VolumeKind;
 use crate::map::{Form, MAP_PREFIX, Run, chunk_start, decode};
 use crate::space::{Usage, slot_of};
+use crate::store::together;
 use crate::{CATALOG, Pool};
 use ashlar_block::Result;
 use ashlar_index::{Key, Message, Node, NodePtr, NodeStore, Seat};
 use ashlar_units::{Blocks, Bytes as Size, Lba};
+use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Extents read side by side.
-const READS: usize = 32;
+/// Nodes are read side by side until their images have so many bytes.
+const NODES_BYTES: u64 = 4 << 20;
+/// Extents that are read at once, and how many times that side by side: the device has something to do while some are looked at.
+const READS: usize = 16;
+const LANES: usize = 3;
 
 /// Something that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,38 +134,70 @@ impl Pool {
     ) -> Result<()> {
         let owns = |birth: u64| walk.owns_after.is_some_and(|after| birth > after);
         let mut pending: Vec<Seat> = walk.root.map(Seat::root).into_iter().collect();
-        while let Some(seat) = pending.pop() {
-            let ptr = seat.ptr;
-            let first_visit = seen.insert((ptr.uid, ptr.offset));
-            if !first_visit && !owns(ptr.birth) {
-                continue;
-            }
-            if owns(ptr.birth) {
-                *found.entry(slot_of(ptr.uid)).or_default() += i64::from(ptr.len);
-            }
-            // From the medium, not from the cache: the medium is what is checked.
-            let node = match self.load_at(&seat).await {
-                Ok(node) => node,
-                Err(error) => {
-                    bad.nodes.insert((ptr.uid, ptr.offset), error.to_string());
+        while !pending.is_empty() {
+            // Those that were found last, so that few wait.
+            let (mut lot, mut bytes) = (Vec::new(), 0);
+            while bytes < NODES_BYTES
+                && let Some(seat) = pending.pop()
+            {
+                let ptr = seat.ptr;
+                let first_visit = seen.insert((ptr.uid, ptr.offset));
+                if !first_visit && !owns(ptr.birth) {
                     continue;
                 }
-            };
-            checked.nodes += 1;
-            checked.bytes += Size(u64::from(ptr.len));
-            pending.extend(node.below(&seat));
+                if owns(ptr.birth) {
+                    *found.entry(slot_of(ptr.uid)).or_default() += i64::from(ptr.len);
+                }
+                bytes += u64::from(ptr.raw_len);
+                lot.push((seat, first_visit));
+            }
+            // From the medium, not from the cache: the medium is what is checked.
+            let nodes = self.load_all(&lot.iter().map(|(seat, _)| seat.ptr).collect::<Vec<_>>()).await;
             let mut runs: Vec<Run> = Vec::new();
-            for (key, message) in node.messages() {
-                for run in runs_of(key, &message)? {
-                    if owns(run.birth) {
+            for ((seat, first_visit), node) in lot.into_iter().zip(nodes) {
+                let ptr = seat.ptr;
+                let node = match node.and_then(|node| node.check_seat(&seat).map(|()| node)) {
+                    Ok(node) => node,
+                    Err(error) => {
+                        bad.nodes.insert((ptr.uid, ptr.offset), error.to_string());
+                        continue;
+                    }
+                };
+                checked.nodes += 1;
+                checked.bytes += Size(u64::from(ptr.len));
+                pending.extend(node.below(&seat));
+                for (key, message) in node.messages() {
+                    let referred = runs_of(key, &message)?;
+                    for run in referred.iter().filter(|run| owns(run.birth)) {
                         *found.entry(slot_of(run.uid)).or_default() += run.weight() as i64;
                     }
-                    runs.push(run);
+                    runs.extend(Some(referred).filter(|_| first_visit && walk.id != CATALOG).into_iter().flatten());
                 }
             }
-            for runs in runs.chunks(READS).filter(|_| first_visit && walk.id != CATALOG) {
+            self.check_runs(runs, checked, bad, progress).await;
+        }
+        Ok(())
+    }
+
+    /// Reads extents in the order in which they lie.
+    async fn check_runs(
+        &self,
+        mut runs: Vec<Run>,
+        checked: &mut Checked,
+        bad: &mut Unreadable,
+        progress: &(dyn Fn(Size) + Send + Sync),
+    ) {
+        let shared = &self.0;
+        runs.sort_by_key(|run| (shared.layout.position(run.uid, run.offset), run.skip));
+        let windows = Mutex::new(runs.chunks(READS));
+        let all = Mutex::new((checked, bad));
+        together((0..LANES).map(async |_| {
+            loop {
+                let Some(runs) = windows.lock().next() else { return };
                 let parts: Vec<&Run> = runs.iter().collect();
-                for (run, data) in runs.iter().zip(self.0.read_runs(&parts).await) {
+                let read = shared.read_runs(&parts).await;
+                let (checked, bad) = &mut *all.lock();
+                for (run, data) in runs.iter().zip(read) {
                     checked.extents += 1;
                     checked.bytes += Size(run.weight());
                     if data.is_err() {
@@ -169,8 +206,8 @@ impl Pool {
                 }
                 progress(checked.bytes);
             }
-        }
-        Ok(())
+        }))
+        .await;
     }
 
     /// A node, if it is one that belongs in this place.

@@ -130,6 +130,18 @@ impl Shared {
         Ok(node)
     }
 
+    /// The same of nodes that lie together, in order; an error if not all of them can be read.
+    async fn take_in_together(&self, ptrs: &[NodePtr]) -> Result<Vec<Result<Arc<Node>>>> {
+        let (Some(first), Some(last)) = (ptrs.first(), ptrs.last()) else { return Ok(Vec::new()) };
+        let (first, last) = (Span::of(first), Span::of(last));
+        let whole = self.fetch_between(&first, &last).await?;
+        let one = |ptr: &NodePtr| {
+            let from = self.layout.distance(&first, ptr.uid, ptr.offset) as usize;
+            self.take_in(ptr, &whole[from..from + ptr.len as usize])
+        };
+        Ok(ptrs.iter().map(one).collect())
+    }
+
     /// Notes bytes that are appended and not yet on the device, so that they can be read meanwhile.
     pub(crate) fn begin_flight(&self, stream: Stream, uid: u64, offset: u32, stored: Bytes) {
         self.outstanding(stream).bytes.fetch_add(stored.len(), Ordering::Relaxed);
@@ -182,6 +194,39 @@ pub(crate) fn unpack(run: &Run, stored: &[u8]) -> Result<Bytes> {
     unpacked.map(Bytes::from).map_err(|error| Error::corrupt(format!("an extent does not decompress: {error}")))
 }
 
+impl Pool {
+    /// Nodes from the medium, in the order of `ptrs`: those that lie together are read at once, all others side by side.
+    pub(crate) async fn load_all(&self, ptrs: &[NodePtr]) -> Vec<Result<Arc<Node>>> {
+        let shared = &self.0;
+        let mut order: Vec<(usize, NodePtr)> = ptrs.iter().copied().enumerate().collect();
+        order.sort_unstable_by_key(|(_, ptr)| shared.layout.position(ptr.uid, ptr.offset));
+        let groups: Vec<Vec<(usize, NodePtr)>> = {
+            let in_flight = shared.in_flight.read();
+            let is_near = |one: &NodePtr, next: &NodePtr| {
+                let known = |ptr: &NodePtr| in_flight.contains_key(&(ptr.uid, ptr.offset));
+                !known(one) && !known(next) && shared.layout.is_near(&Span::of(one), &Span::of(next))
+            };
+            order.chunk_by(|(_, one), (_, next)| is_near(one, next)).map(<[_]>::to_vec).collect()
+        };
+        let mut loaded: Vec<_> = together(groups.iter().map(async |group| {
+            let ptrs: Vec<NodePtr> = group.iter().map(|(_, ptr)| *ptr).collect();
+            let together_read = if ptrs.len() > 1 { shared.take_in_together(&ptrs).await.ok() } else { None };
+            let nodes = match together_read {
+                Some(nodes) => nodes,
+                // One alone, or what lies beside a fault.
+                None => together(ptrs.iter().map(|ptr| self.load(*ptr))).await,
+            };
+            group.iter().map(|(index, _)| *index).zip(nodes).collect::<Vec<_>>()
+        }))
+        .await
+        .into_iter()
+        .flatten()
+        .collect();
+        loaded.sort_unstable_by_key(|(index, _)| *index);
+        loaded.into_iter().map(|(_, node)| node).collect()
+    }
+}
+
 impl NodeStore for Pool {
     type Helper = Pool;
 
@@ -226,13 +271,8 @@ impl NodeStore for Pool {
         let readings = groups.map(|group| (group, Reading::begin(self, group.iter().map(Span::of).collect())));
         let readings: Vec<(&[NodePtr], Reading)> = readings.collect();
         together(readings.into_iter().map(async |(group, _reading)| {
-            let (first, last) = (Span::of(&group[0]), Span::of(&group[group.len() - 1]));
-            let Ok(whole) = shared.fetch_between(&first, &last).await else { return };
-            for ptr in group {
-                let from = shared.layout.distance(&first, ptr.uid, ptr.offset) as usize;
-                // What is damaged is told to whom asks for it.
-                drop(shared.take_in(ptr, &whole.slice(from..from + ptr.len as usize)));
-            }
+            // What is damaged is told to whom asks for it.
+            drop(shared.take_in_together(group).await);
         }))
         .await;
     }
