@@ -7,7 +7,7 @@ use crate::Betr;
 use crate::keys::{self, Place};
 use crate::record::{Entry, Record, Stored};
 use crate::salvage::Strays;
-use crate::way::Way;
+use crate::way::{Way, WaySum};
 use ashlar_block::Kind;
 use ashlar_inodes::{FIXES_MAX, InodeStore, let_go, visit};
 use ashlar_pool::{Txn, Volume, patches};
@@ -75,6 +75,11 @@ impl Findings {
             self.fixes.push(fix);
         }
     }
+    fn join(&mut self, other: Findings) {
+        other.wrong.into_iter().for_each(|what| self.note(what));
+        self.more += other.more;
+        self.fixes.extend(other.fixes.into_iter().take(FIXES_MAX.saturating_sub(self.fixes.len())));
+    }
     fn sentences(mut self) -> Vec<String> {
         self.wrong.sort_unstable();
         if self.more > 0 {
@@ -82,6 +87,15 @@ impl Findings {
         }
         self.wrong
     }
+}
+
+/// What names say of ways. A way lies by number and not by place, so to look each up would read the index at random: the sum of all
+/// says whether they are as they must be.
+#[derive(Default)]
+struct Told {
+    sum: WaySum,
+    /// Each is looked up.
+    each: Option<Findings>,
 }
 
 /// Keys of a range, one after the other.
@@ -152,18 +166,12 @@ impl Betr {
         let mut audit = Audit { smallest: u64::MAX, ..Audit::default() };
         let mut findings = Findings::default();
         let building = self.building().await?;
-        let mut next = Some(vec![keys::META]);
-        while let Some(low) = next {
-            let first = low.len() == 1;
-            let mut pass = self.seen_from(low, seen_per_pass, &building).await?;
-            let counted = if first { Some(&mut audit) } else { None };
-            self.audit_names(&mut pass, &building, counted, &mut findings).await?;
-            self.audit_sums(&mut pass, &building, &mut findings).await?;
-            pass.seen.iter().for_each(|(place, seen)| seen.judge(place, &mut audit, &mut findings));
-            next = pass.high;
+        let mut told = Told::default();
+        self.audit_places(seen_per_pass, &building, &mut audit, &mut findings, &mut told).await?;
+        // Once names are as they must be: of what nothing leads to yet some is brought back.
+        if self.ways && findings.wrong.is_empty() && self.stored_ways().await? != told.sum {
+            self.audit_ways(seen_per_pass, &building, &mut findings).await?;
         }
-        // But for the root directory's, which has no way.
-        self.audit_ways(audit.inodes.saturating_sub(1), &mut findings).await?;
         self.audit_contents(&building, &mut audit, &mut findings).await?;
         self.stray_ranges(self.ranges_per_pass(), |range| {
             findings.note(format!("block range {range} is nobody's"));
@@ -171,6 +179,28 @@ impl Betr {
         })
         .await?;
         Ok((audit, findings))
+    }
+
+    /// Compares names, places and sums, and adds up which ways there must be.
+    async fn audit_places(
+        &self,
+        seen_per_pass: usize,
+        building: &BTreeSet<Place>,
+        audit: &mut Audit,
+        findings: &mut Findings,
+        told: &mut Told,
+    ) -> Result<()> {
+        let mut next = Some(vec![keys::META]);
+        while let Some(low) = next {
+            let first = low.len() == 1;
+            let mut pass = self.seen_from(low, seen_per_pass, building).await?;
+            let counted = if first { Some(&mut *audit) } else { None };
+            self.audit_names(&mut pass, building, counted, findings, told).await?;
+            self.audit_sums(&mut pass, building, findings).await?;
+            pass.seen.iter().for_each(|(place, seen)| seen.judge(place, audit, findings));
+            next = pass.high;
+        }
+        Ok(())
     }
 
     /// What is being built: places below which keys are nobody's yet.
@@ -208,6 +238,7 @@ impl Betr {
         building: &BTreeSet<Place>,
         mut counted: Option<&mut Audit>,
         findings: &mut Findings,
+        told: &mut Told,
     ) -> Result<()> {
         let mut cursor = Cursor::new(&self.volume, vec![keys::META], vec![keys::META + 1]);
         let inline = self.zones.inline.0;
@@ -217,10 +248,11 @@ impl Betr {
                 continue;
             }
             if let Some(audit) = counted.as_deref_mut() {
-                self.audit_entry(&place, &entry, audit, findings).await?;
+                self.audit_entry(&place, &entry, audit, findings);
+                self.audit_root(&place, &entry, told).await?;
             }
             let Some(above) = place.above() else { continue };
-            self.audit_place(&place, &above, &entry, pass, findings).await?;
+            self.audit_place(&place, &above, &entry, (&mut *pass, &mut *findings, &mut *told)).await?;
             let weight = entry.stored.weight(inline);
             let mut at = Some(above);
             while let Some(here) = at {
@@ -234,13 +266,7 @@ impl Betr {
     }
 
     /// What one entry must be by itself.
-    async fn audit_entry(
-        &self,
-        place: &Place,
-        entry: &Entry,
-        audit: &mut Audit,
-        findings: &mut Findings,
-    ) -> Result<()> {
+    fn audit_entry(&self, place: &Place, entry: &Entry, audit: &mut Audit, findings: &mut Findings) {
         let root = place.depth() == 0;
         audit.zones += u64::from(root);
         audit.entries += u64::from(!root);
@@ -255,7 +281,7 @@ impl Betr {
             if root {
                 findings.note(format!("the root of zone {} is another zone", place.zone()));
             }
-            return Ok(());
+            return;
         };
         audit.inodes += 1;
         let Record { ino, kind, links, .. } = *record;
@@ -265,37 +291,54 @@ impl Betr {
         if record.contents.range != 0 && kind != FileKind::File {
             findings.note(format!("inode {ino} is no file and has contents"));
         }
-        if root && !record.is_directory() {
-            self.audit_way(ino, Way::Zone(place.zone()), findings).await?;
-        }
-        Ok(())
     }
 
-    /// Compares the way to an inode with where it was found.
-    async fn audit_way(&self, ino: Ino, way: Way, findings: &mut Findings) -> Result<()> {
-        if self.ways {
+    /// The way to a file that is the root of a zone.
+    async fn audit_root(&self, place: &Place, entry: &Entry, told: &mut Told) -> Result<()> {
+        match &entry.stored {
+            Stored::Record(record) if place.depth() == 0 && !record.is_directory() => {
+                self.audit_way(record.ino, Way::Zone(place.zone()), told).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds the way to an inode as it was found, and compares it if each is to be.
+    async fn audit_way(&self, ino: Ino, way: Way, told: &mut Told) -> Result<()> {
+        let way = way.encode();
+        told.sum.add(ino, &way);
+        if let Some(findings) = &mut told.each {
             let key = keys::numbered(keys::WAY, ino);
-            let found = self.volume.get(&key).await?;
-            if found.as_deref() != Some(&way.encode()) {
-                findings.fix(format!("inode {ino} is not found by its number"), Fix::Put(key, way.encode()));
+            if self.volume.get(&key).await?.as_deref() != Some(&way) {
+                findings.fix(format!("inode {ino} is not found by its number"), Fix::Put(key, way));
             }
         }
         Ok(())
     }
 
-    /// There must be so many ways. If there are not, each is gone; once names are as they must be, for of those that nothing leads to
-    /// yet some are brought back.
-    async fn audit_ways(&self, inodes: u64, findings: &mut Findings) -> Result<()> {
-        if !self.ways || !findings.wrong.is_empty() {
-            return Ok(());
-        }
-        let mut ways = 0;
-        let count = |_: &[u8], _: &Bytes| {
-            ways += 1;
+    /// All ways that are stored.
+    async fn stored_ways(&self) -> Result<WaySum> {
+        let mut sum = WaySum::default();
+        let add = |key: &[u8], value: &Bytes| {
+            sum.add(keys::last_number(key)?, value);
             Ok(ControlFlow::Continue(()))
         };
-        visit(&self.volume, &[keys::WAY], &[keys::WAY + 1], count).await?;
-        if ways == inodes {
+        visit(&self.volume, &[keys::WAY], &[keys::WAY + 1], add).await?;
+        Ok(sum)
+    }
+
+    /// Some ways are not as they must be: each is looked for, and if all are there, some lead nowhere.
+    async fn audit_ways(
+        &self,
+        seen_per_pass: usize,
+        building: &BTreeSet<Place>,
+        findings: &mut Findings,
+    ) -> Result<()> {
+        let mut told = Told { each: Some(Findings::default()), ..Told::default() };
+        let (audit, others) = (&mut Audit::default(), &mut Findings::default());
+        self.audit_places(seen_per_pass, building, audit, others, &mut told).await?;
+        findings.join(told.each.unwrap_or_default());
+        if !findings.wrong.is_empty() {
             return Ok(());
         }
         let mut cursor = Cursor::new(&self.volume, vec![keys::WAY], vec![keys::WAY + 1]);
@@ -316,8 +359,7 @@ impl Betr {
         place: &Place,
         above: &Place,
         entry: &Entry,
-        pass: &mut Pass,
-        findings: &mut Findings,
+        (pass, findings, told): (&mut Pass, &mut Findings, &mut Told),
     ) -> Result<()> {
         let name = String::from_utf8_lossy(&entry.name);
         let mut parent = None;
@@ -338,7 +380,7 @@ impl Betr {
             }
             let found_by_name = entry.stored.kind() == FileKind::Directory || matches!(entry.stored, Stored::Record(_));
             if let (Some(directory), Some(position), true) = (parent, place.position(), found_by_name) {
-                self.audit_way(entry.stored.ino(), Way::Name { directory, position }, findings).await?;
+                self.audit_way(entry.stored.ino(), Way::Name { directory, position }, told).await?;
             }
             if let Stored::Record(record @ Record { kind: FileKind::Directory, ino, parent: noted, .. }) = &entry.stored
                 && let Some(parent) = parent.filter(|parent| parent != noted)

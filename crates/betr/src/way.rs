@@ -67,6 +67,17 @@ impl Way {
     }
 }
 
+/// A sum over ways with their numbers, in any order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WaySum(u128);
+
+impl WaySum {
+    pub(crate) fn add(&mut self, ino: Ino, way: &[u8]) {
+        let hash = xxhash_rust::xxh3::xxh3_128(&[&ino.to_le_bytes(), way].concat());
+        self.0 = self.0.wrapping_add(hash);
+    }
+}
+
 impl Betr {
     /// Notes the way to an inode at this spot.
     pub(crate) fn put_way(&self, txn: &mut Txn, spot: &Spot, record: &Record) {
