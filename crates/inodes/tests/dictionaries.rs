@@ -177,15 +177,26 @@ fn played(engine: Engine, play: Play) -> String {
     sim.run(run).expect("no deadlock")
 }
 
+/// Keys and digest of a dictionary.
+fn digest(listing: &str) -> (usize, u64) {
+    (listing.lines().count(), xxhash_rust::xxh3::xxh3_64(listing.as_bytes()))
+}
+
+/// What betr wrote of it before it kept ways: it still reads that.
+fn without_ways(listing: &str) -> String {
+    let is_format = |line: &str| line.starts_with("46 83") || line.starts_with("7a 83");
+    let lines = listing.lines().filter(|line| !line.starts_with("69"));
+    let line = |line: &str| if is_format(line) { line.replacen(" 83", " 82", 1) } else { line.to_string() };
+    lines.map(|one| line(one) + "\n").collect()
+}
+
 #[test]
 fn engines_write_what_they_wrote() {
-    for (engine, before) in
-        [(Engine::Files, (35, 2_226_940_836_666_406_797)), (Engine::Betr, (31, 14_660_880_789_712_004_349))]
-    {
-        let listing = played(engine, Play::Everything);
-        let found = (listing.lines().count(), xxhash_rust::xxh3::xxh3_64(listing.as_bytes()));
-        assert_eq!(found, before, "keys and digest of what {engine} wrote:\n{listing}");
-    }
+    let files = played(Engine::Files, Play::Everything);
+    assert_eq!(digest(&files), (35, 2_226_940_836_666_406_797), "what files wrote:\n{files}");
+    let betr = played(Engine::Betr, Play::Everything);
+    assert_eq!(digest(&betr), (39, 8_562_647_989_883_210_219), "what betr wrote:\n{betr}");
+    assert_eq!(digest(&without_ways(&betr)), (31, 14_660_880_789_712_004_349), "and before it kept ways");
 }
 
 #[test]
