@@ -7,10 +7,10 @@
 //! A way holds the number of the directory and not its place, so what moves with a directory keeps its ways. It costs one message
 //! for each name that is given, and one for each inode that goes.
 
-use crate::Betr;
 use crate::inode::{Inode, Own, Placed, Spot, State};
 use crate::keys::{self, NUMBER_MAX, damaged};
 use crate::record::{Entry, Record};
+use crate::{Betr, Rule};
 use ashlar_inodes::let_go;
 use ashlar_pool::Txn;
 use ashlar_vfs::{Errno, Ino, Result};
@@ -82,6 +82,7 @@ impl Betr {
     /// Notes the way to an inode at this spot.
     pub(crate) fn put_way(&self, txn: &mut Txn, spot: &Spot, record: &Record) {
         if self.ways
+            && self.keeps(Rule::NoteWays)
             && let Some(way) = Way::to(spot, record)
         {
             self.volume.put(txn, &keys::numbered(keys::WAY, record.ino), way.encode());

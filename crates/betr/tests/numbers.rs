@@ -2,7 +2,7 @@
 
 mod common;
 
-use ashlar_betr::{Betr, Options, Zones};
+use ashlar_betr::{Betr, Options, Rule, Zones};
 use ashlar_block::Device;
 use ashlar_devices::Memory;
 use ashlar_env::Env;
@@ -85,6 +85,21 @@ fn what_left_memory_is_found_by_its_number_wherever_it_went() {
         let betr = Betr::open(volume, Options::default()).await.expect("opened");
         assert!(numbered(&betr, file).await.is_ok() && numbered(&betr, twice).await.is_ok());
         assert_eq!(betr.audit().await.expect("audited").wrong, Vec::<String>::new());
+    });
+}
+
+#[test]
+fn without_ways_the_audit_and_whoever_asks_by_number_notice() {
+    simulate(3, |env| async move {
+        let volume = volume(&env).await;
+        Betr::format(&volume, 0, 0, Zones::default()).await.expect("formatted");
+        let options = Options { without: Some(Rule::NoteWays), ..Options::default() };
+        let betr = Betr::open(volume, options).await.expect("opened");
+        let file = make(&betr, ROOT, b"file", FileKind::File).await;
+        betr.forget(file, 1).await;
+        assert_eq!(numbered(&betr, file).await.expect_err("no way was noted").errno, Errno::Stale);
+        let wrong = betr.audit().await.expect("audited").wrong;
+        assert_eq!(wrong, [format!("inode {file} is not found by its number")]);
     });
 }
 

@@ -210,8 +210,8 @@ impl Pool {
         };
         let mut loaded: Vec<_> = together(groups.iter().map(async |group| {
             let ptrs: Vec<NodePtr> = group.iter().map(|(_, ptr)| *ptr).collect();
-            let together_read = if ptrs.len() > 1 { shared.take_in_together(&ptrs).await.ok() } else { None };
-            let nodes = match together_read {
+            let all = if ptrs.len() > 1 { shared.take_in_together(&ptrs).await.ok() } else { None };
+            let nodes = match all {
                 Some(nodes) => nodes,
                 // One alone, or what lies beside a fault.
                 None => together(ptrs.iter().map(|ptr| self.load(*ptr))).await,

@@ -7,7 +7,7 @@ use crate::analyse::{Analyser, Outcome, Plan, ReadAt};
 use crate::careful::{self, Careful, Damage};
 use crate::listing::{Entry, Troubles};
 use crate::sample::{Share, mix};
-use crate::source::{Kind, Reader, Source};
+use crate::source::{Kind, Reader, Source, give_way};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -157,7 +157,7 @@ impl Scan<'_> {
     }
 
     fn open(&self, units: &[Unit], to_workers: SyncSender<Batch>, halt: &AtomicBool) {
-        self.give_way();
+        give_way(self.idle);
         // Who asks a bucket waits for each answer; more of them do so side by side.
         let most = if self.source.kind == Kind::Bucket { 1 } else { BATCH };
         let mut rest = units.iter();
@@ -225,7 +225,7 @@ impl Scan<'_> {
         halt: &AtomicBool,
         results: SyncSender<(u64, Vec<Done>)>,
     ) {
-        self.give_way();
+        give_way(self.idle);
         let mut analyser = Analyser::new(self.plan);
         loop {
             let batch = batches.lock().unwrap_or_else(PoisonError::into_inner).recv();
@@ -238,13 +238,6 @@ impl Scan<'_> {
             if results.send((sequence, done)).is_err() {
                 return;
             }
-        }
-    }
-
-    fn give_way(&self) {
-        if self.idle {
-            // Where it is refused, requests are as those of others.
-            let _ = ashlar_env::host::be_idle();
         }
     }
 

@@ -355,13 +355,18 @@ impl Reader {
     }
 }
 
-/// Does something in a thread of its own, which gives way to all other requests if it is to be `idle`.
+/// This thread gives way to all other requests if it is to be `idle`.
+pub(crate) fn give_way(idle: bool) {
+    if idle {
+        // Where it is refused, requests are as those of others.
+        let _ = ashlar_env::host::be_idle();
+    }
+}
+
+/// Does something in a thread of its own, which may have to give way.
 pub(crate) fn aside<T: Send>(idle: bool, work: impl FnOnce() -> T + Send) -> T {
     let work = move || {
-        if idle {
-            // Where it is refused, requests are as those of others.
-            let _ = ashlar_env::host::be_idle();
-        }
+        give_way(idle);
         work()
     };
     let done = std::thread::scope(|scope| scope.spawn(work).join());

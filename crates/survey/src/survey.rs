@@ -12,7 +12,7 @@ use crate::listing::Look;
 use crate::probe::Probe;
 use crate::sample::{Share, fast_hash};
 use crate::scan::{Done, FULL_UNIT, Scan, Unit};
-use crate::source::{Kind, Source, SourceError, aside};
+use crate::source::{Kind, Source, SourceError, aside, give_way};
 use crate::state::{self, Progress, StateError};
 use crate::tally::{Mode, Part, Tally};
 use crate::unseen::base::BASE;
@@ -251,10 +251,7 @@ pub fn survey(
     // Where files lie is looked at meanwhile: it waits for other parts of the device than reading does.
     let (evaluations, layout) = std::thread::scope(|scope| {
         let layout = scope.spawn(|| {
-            if options.idle {
-                // Where it is refused, requests are as those of others.
-                let _ = ashlar_env::host::be_idle();
-            }
+            give_way(options.idle);
             layout(&source, sampled, options.seed, stop)
         });
         let evaluations = survey.read()?;

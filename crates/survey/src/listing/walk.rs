@@ -102,7 +102,9 @@ impl Walk<'_> {
             if self.look.stop.load(Ordering::Acquire) {
                 return Err(WalkError::Interrupted);
             }
-            if self.taken() > self.look.memory {
+            // This level and the next, which are remembered until they are gone through.
+            let waiting = ((level.len() + below.capacity()) * size_of::<(u64, u32)>()) as u64;
+            if self.taken() + waiting > self.look.memory {
                 return Err(WalkError::Memory(self.look.memory));
             }
             (self.look.progress)(self.listing.sizes.files);
