@@ -4,10 +4,11 @@ use crate::abi::*;
 use crate::options::Options;
 use crate::reply::Timeouts;
 
-/// Requests that the kernel may have under way on its own account (reading ahead, writing back, direct I/O).
-const BACKGROUND_MAX: u16 = 256;
+/// Requests that the kernel may have under way on its own account (reading ahead, writing back, direct I/O). Requests that a program
+/// waits for go behind these; of a processor's entries (see `ring`) they leave some free.
+pub(crate) const BACKGROUND_MAX: u16 = 32;
 /// From here on the kernel holds back reading ahead and writing back.
-const CONGESTION: u16 = 192;
+const CONGESTION: u16 = 24;
 /// Bytes of a page of memory.
 pub const PAGE_LEN: usize = 4096;
 

@@ -5,7 +5,6 @@ use crate::map::{CHUNK_BLOCKS, Form, Lost, Map, Run, chunk_key, decode, encode};
 use crate::space::Claim;
 use crate::store::{Held, Holding};
 use crate::stream::Sealed;
-use crate::turns::Position;
 use crate::{Pool, Rule, Seq, Shared, VolumeState};
 use ashlar_block::{Durability, Error, IoContext, Kind, Result};
 use ashlar_index::{Key, Message, Tree};
@@ -21,6 +20,9 @@ const SYNC: IoContext = IoContext::foreground("pool-sync");
 
 /// Unwritten batches may take this share of the memory budget before writers wait.
 pub(crate) const IN_FLIGHT_SHARE: usize = 8;
+/// They wait before that if the devices have to write for so long, but for so many bytes never: who syncs waits for all of it.
+const IN_FLIGHT_TIME: std::time::Duration = std::time::Duration::from_millis(50);
+const IN_FLIGHT_MIN: usize = 4 << 20;
 /// Memtables that take this share of the memory budget are pushed into the tree; with half more, commits wait for that. As much
 /// again may be on its way there. A larger share costs nodes in memory, a smaller one more writing: see docs/index.md.
 pub(crate) const MEMTABLES_SHARE: usize = 8;
@@ -32,6 +34,9 @@ const ITEM_LEN: usize = 32;
 
 /// A write waits this long for each segment that is missing to the low mark.
 const PACE_STEP: std::time::Duration = std::time::Duration::from_micros(500);
+
+/// Where the first data of a transaction belong: tree, key, block behind the key. `None`: it has none, and is the first of its round.
+pub(crate) type Position = Option<(u64, Key, u8)>;
 
 /// One extent to write: its bytes as stored, with checksums made before the lock is taken.
 #[derive(Clone, Debug)]
@@ -252,7 +257,7 @@ impl Pool {
     /// commits data under a lock asks before taking the lock: else all others who want that wait for the device, too.
     pub async fn make_room(&self, txn: &mut Txn) -> Result<()> {
         let shared = &self.0;
-        let is_full = || shared.unwritten() + shared.promised.load(Ordering::Relaxed) > shared.unwritten_max();
+        let is_full = || shared.is_full(shared.promised.load(Ordering::Relaxed));
         if is_full() || !shared.turns.is_free() {
             let _turn = shared.turns.take(txn.position()).await;
             while is_full() {
@@ -274,7 +279,7 @@ impl Pool {
     pub async fn apply(&self, txn: Txn) -> Result<Applied<'_>> {
         let shared = &self.0;
         shared.admit()?;
-        let is_full = || shared.unwritten() > shared.unwritten_max();
+        let is_full = || shared.is_full(0);
         while is_full() {
             shared.wait_for_writes(is_full).await?;
         }
@@ -544,7 +549,10 @@ impl Shared {
         let len: usize = image.iter().map(Bytes::len).sum();
         self.outstanding(stream).written.fetch_add(len as u64, Ordering::Relaxed);
         let (place, address) = self.layout.locate(batch.uid, batch.block);
-        let result = place.device.write(WRITE, address, image, Durability::Cached).await;
+        let result = {
+            let _writing = place.gate.write(&self.env, address.0, len as u64).await;
+            place.device.write(WRITE, address, image, Durability::Cached).await
+        };
         place.dirty.store(true, Ordering::Release);
         if let Err(error) = result {
             return Err(self.poisoned(error));
@@ -577,12 +585,15 @@ impl Shared {
         }
     }
 
-    /// Bytes of data that are not yet on the device.
-    fn unwritten(&self) -> usize {
-        self.outstanding(Stream::Log).bytes.load(Ordering::Relaxed)
-    }
-    fn unwritten_max(&self) -> usize {
-        self.config.memory.0 as usize / IN_FLIGHT_SHARE
+    /// Whether data that are not yet on the device, and so many bytes more, leave no room for others.
+    fn is_full(&self, more: usize) -> bool {
+        let bytes = self.outstanding(Stream::Log).bytes.load(Ordering::Relaxed) + more;
+        let most = self.config.memory.0 as usize / IN_FLIGHT_SHARE;
+        let too_long = || {
+            let worth: u64 = self.layout.places().filter_map(|place| place.gate.worth(IN_FLIGHT_TIME)).sum();
+            worth > 0 && bytes as u64 > worth
+        };
+        bytes > most || (bytes > IN_FLIGHT_MIN && too_long())
     }
 
     /// Waits while it is full until some unwritten batch of the log is written or promised room given back; seals the open batch if
@@ -612,10 +623,9 @@ impl Shared {
 
     pub(crate) async fn flush_devices(&self) -> Result<()> {
         for place in self.layout.places() {
-            if place.dirty.swap(false, Ordering::AcqRel)
-                && let Err(error) = place.device.flush(SYNC).await
-            {
-                return Err(self.poisoned(error));
+            if place.dirty.swap(false, Ordering::AcqRel) {
+                let _flushing = place.gate.flush();
+                place.device.flush(SYNC).await.map_err(|error| self.poisoned(error))?;
             }
         }
         Ok(())

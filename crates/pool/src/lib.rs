@@ -26,6 +26,7 @@ mod commit;
 mod costs;
 #[cfg(test)]
 mod fuzz;
+mod gate;
 mod grow;
 mod load;
 mod memory_faults;
@@ -149,7 +150,7 @@ pub(crate) struct Shared {
     /// Batches of the log up to this number are durable.
     durable: AtomicU64,
     syncing: tokio::sync::Mutex<()>,
-    turns: turns::Turns,
+    turns: turns::Turns<commit::Position>,
     /// Bytes of data for which there is room and which are not yet applied.
     promised: AtomicUsize,
     /// Held for writing while the cleaner moves extents, for reading by transactions that copy references.

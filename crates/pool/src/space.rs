@@ -8,6 +8,7 @@
 //!     bits count segments and are never used twice.
 
 use crate::format::{DEVICES_MAX, DeviceRecord, OpenSegment, SEGMENTS_AT, SlotRecord, Stream, segments_on};
+use crate::gate::Gate;
 use crate::store::{GAP_MAX, Span};
 use ashlar_block::{Device, Error, Kind, Result};
 use ashlar_units::{BLOCK_LEN, Blocks, Lba};
@@ -64,6 +65,7 @@ pub(crate) struct Place {
     pub(crate) slots: Range<u32>,
     /// Written to since its last flush.
     pub(crate) dirty: AtomicBool,
+    pub(crate) gate: Gate,
 }
 
 /// Where segments lie. A device is only ever added, behind the others, so that slots keep their numbers.
@@ -88,7 +90,8 @@ impl Layout {
                 format!("{}: is too much: this pool can have {DEVICES_MAX} devices of together {most}", device.name());
             return Err(Error::misuse(message));
         };
-        let place = Place { device, record, slots: first..end as u32, dirty: AtomicBool::new(false) };
+        let place =
+            Place { device, record, slots: first..end as u32, dirty: AtomicBool::new(false), gate: Gate::new() };
         free.set(place).ok().expect("devices are added one after another");
         Ok(count as u32)
     }

@@ -54,7 +54,10 @@ impl Shared {
         let len = self.layout.distance(first, last.uid, last.range.end);
         let (block, count, skip) = cover(first.range.start, len as u32);
         let (place, address) = self.layout.locate(first.uid, block);
-        let data = place.device.read(READ, address, count).await?;
+        let data = {
+            let _reading = place.gate.read(&self.env);
+            place.device.read(READ, address, count).await?
+        };
         self.counted.reads.fetch_add(1, Ordering::Relaxed);
         self.counted.read.fetch_add(data.len() as u64, Ordering::Relaxed);
         Ok(data.slice(skip..skip + len as usize))

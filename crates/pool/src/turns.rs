@@ -1,41 +1,41 @@
-//! Turns of transactions that wait for room: who is next to put data in batches.
+//! Turns of those who wait for room, in the order of places.
 //!
-//! Pieces of a large file come from several workers, of which one may be many pieces behind another. If all who wait tried at once, or
+//! Transactions wait to put data in batches, batches to be written. Pieces of a large file come from several workers, of which one may be many pieces behind another. If all who wait tried at once, or
 //! went in the order in which they came, the pieces would lie in that order, and a disk would seek for each of them when the file is
 //! read. So those who wait go in the order of where their data belong, round by round: who comes later waits for the next
 //! round, so that nobody is overtaken for ever (N-step SCAN; Teorey and Pinkerton, "A Comparative Analysis of Disk Scheduling Policies",
 //! CACM 1972).
 
-use ashlar_index::Key;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use tokio::sync::oneshot;
 
-/// Where the first data of a transaction belong: tree, key, block behind the key. `None`: it has none, and is the first of its round.
-pub(crate) type Position = Option<(u64, Key, u8)>;
+/// See the module. `P` is where something belongs.
+pub(crate) struct Turns<P>(Mutex<State<P>>);
 
-/// See the module.
-#[derive(Default)]
-pub(crate) struct Turns(Mutex<State>);
-
-#[derive(Default)]
-struct State {
+struct State<P> {
     /// Whether somebody has the turn.
     taken: bool,
     round: VecDeque<oneshot::Sender<()>>,
-    next_round: Vec<(Position, oneshot::Sender<()>)>,
+    next_round: Vec<(P, oneshot::Sender<()>)>,
+}
+
+impl<P: Ord> Default for Turns<P> {
+    fn default() -> Turns<P> {
+        Turns(Mutex::new(State { taken: false, round: VecDeque::new(), next_round: Vec::new() }))
+    }
 }
 
 /// The turn, until it is dropped.
-pub(crate) struct Turn<'a>(&'a Turns);
+pub(crate) struct Turn<'a, P: Ord>(&'a Turns<P>);
 
 /// Who waits, and may stop waiting.
-struct Waiting<'a> {
-    turns: &'a Turns,
+struct Waiting<'a, P: Ord> {
+    turns: &'a Turns<P>,
     granted: oneshot::Receiver<()>,
 }
 
-impl Drop for Waiting<'_> {
+impl<P: Ord> Drop for Waiting<'_, P> {
     fn drop(&mut self) {
         // Who has taken what was granted passes it on by the turn itself.
         if self.granted.try_recv().is_ok() {
@@ -44,20 +44,20 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl<P: Ord> Drop for Turn<'_, P> {
     fn drop(&mut self) {
         self.0.pass_on();
     }
 }
 
-impl Turns {
+impl<P: Ord> Turns<P> {
     /// Whether nobody has the turn.
     pub(crate) fn is_free(&self) -> bool {
         !self.0.lock().taken
     }
 
     /// The turn, when it comes.
-    pub(crate) async fn take(&self, position: Position) -> Turn<'_> {
+    pub(crate) async fn take(&self, position: P) -> Turn<'_, P> {
         let granted = {
             let mut state = self.0.lock();
             if !std::mem::replace(&mut state.taken, true) {
@@ -106,10 +106,6 @@ mod tests {
     use std::sync::Arc;
     use std::task::Poll;
 
-    fn at(block: u8) -> Position {
-        Some((1, Key::from_slice(&[block]), 0))
-    }
-
     /// Numbers, in the order in which they had their turn while 0 held it first; those of `impatient` leave before.
     fn order(seed: u64, arrivals: &'static [u8], impatient: &'static [u8]) -> Vec<u8> {
         let sim = Sim::new(seed, Schedule::Random);
@@ -117,14 +113,14 @@ mod tests {
         sim.run(async move {
             let turns = Arc::new(Turns::default());
             let seen = Arc::new(Mutex::new(Vec::new()));
-            let first = turns.take(None).await;
+            let first = turns.take(0).await;
             let mut tasks = Vec::new();
             for block in arrivals.iter().copied() {
                 let (turns, seen, env) = (turns.clone(), seen.clone(), env.clone());
                 tasks.push(env.clone().spawn(async move {
                     let second = std::time::Duration::from_secs(1);
                     let patience = if impatient.contains(&block) { second } else { 100 * second };
-                    let mut turn = std::pin::pin!(turns.take(at(block)));
+                    let mut turn = std::pin::pin!(turns.take(block));
                     let mut tired = std::pin::pin!(env.sleep(patience));
                     let turn = poll_fn(|context| match turn.as_mut().poll(context) {
                         Poll::Ready(turn) => Poll::Ready(Some(turn)),
@@ -169,17 +165,17 @@ mod tests {
         let seen = sim.run(async move {
             let turns = Arc::new(Turns::default());
             let seen = Arc::new(Mutex::new(Vec::new()));
-            let first = turns.take(None).await;
+            let first = turns.take(0).await;
             let go = |block: u8, then: Option<u8>| {
                 let (turns, seen, env) = (turns.clone(), seen.clone(), env.clone());
                 env.clone().spawn(async move {
-                    let _turn = turns.take(at(block)).await;
+                    let _turn = turns.take(block).await;
                     seen.lock().push(block);
                     // While it has the turn, somebody comes whose data lie before those of others who wait.
                     let later = then.map(|block| {
                         let (turns, seen) = (turns.clone(), seen.clone());
                         env.spawn(async move {
-                            let _turn = turns.take(at(block)).await;
+                            let _turn = turns.take(block).await;
                             seen.lock().push(block);
                         })
                     });

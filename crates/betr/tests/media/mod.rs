@@ -8,10 +8,11 @@ use ashlar_env::{Env, Instant};
 use ashlar_models::ModelFile;
 use ashlar_pool::{Compression, Config, Creation, Pool, Txn};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes, Lba};
-use rand::{Rng, SeedableRng};
+use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 const PAIRS: u64 = 60_000;
@@ -124,4 +125,105 @@ fn a_check_reads_in_the_order_in_which_things_lie() {
     let (took, at_best) = simulate(1, check);
     println!("a check took {took:?}, and {at_best:?} reading as much from one end");
     assert!(took < at_best * 2, "a check took {took:?}, and {at_best:?} reading as much from one end");
+}
+
+/// Times of reads of a block each by somebody who reads at random, and of syncs after a small write by somebody else, sorted; and
+/// bytes that a stream wrote in a second meanwhile, if there is one.
+struct Beside {
+    reads: Vec<Duration>,
+    syncs: Vec<Duration>,
+    streamed: f64,
+}
+
+impl Beside {
+    fn tell(&self, what: &str) {
+        let of = |times: &[Duration]| (times[times.len() / 2], times[times.len() * 9 / 10], times[times.len() - 1]);
+        println!(
+            "{what}: reads {:?}, syncs {:?}; median, nine of ten, all; {:.1} MB/s",
+            of(&self.reads),
+            of(&self.syncs),
+            self.streamed / 1e6
+        );
+    }
+}
+
+async fn beside(env: Env, stream: bool) -> Beside {
+    const FILLED: u64 = 1 << 13;
+    let contents: Device = Arc::new(Memory::new(Blocks(1 << 18)));
+    let model = ModelFile::preset("wd-re3").expect("a preset");
+    let device: Device = Arc::new(Emulated::new(contents, &model, 0, env.clone()).expect("it fits"));
+    Pool::create(&env, std::slice::from_ref(&device), Creation::default()).await.expect("created");
+    let config = Config { compression: Compression::Off, memory: Bytes::mib(512), scrub: false, ..Config::default() };
+    let pool = Pool::open(&env, vec![device], config).await.expect("opened");
+    let volume = pool.create_volume("v").await.expect("a volume");
+    let piece = bytes::Bytes::from(vec![7; 64 * BLOCK_LEN]);
+    for at in (0..FILLED).step_by(64) {
+        let mut txn = Txn::new();
+        volume.write(&mut txn, Lba(at), &piece);
+        volume.commit(txn).await.expect("written");
+    }
+    pool.checkpoint().await.expect("a checkpoint");
+    let (over, began) = (Arc::new(AtomicBool::new(false)), env.now());
+    let written = Arc::new(AtomicU64::new(0));
+    // As many at once as a kernel that writes back has.
+    let writers: Vec<_> = (0..if stream { 32 } else { 0 })
+        .map(|writer| {
+            let (volume, piece, over, written) = (volume.clone(), piece.clone(), over.clone(), written.clone());
+            let pool = pool.clone();
+            env.spawn(async move {
+                let mut at = FILLED + writer * 64;
+                while !over.load(Relaxed) {
+                    let mut txn = Txn::new();
+                    volume.write(&mut txn, Lba(at), &piece);
+                    pool.make_room(&mut txn).await.expect("room");
+                    volume.commit(txn).await.expect("written");
+                    written.fetch_add(piece.len() as u64, Relaxed);
+                    at += 32 * 64;
+                }
+            })
+        })
+        .collect();
+    env.sleep(Duration::from_secs(1)).await;
+    let syncs = {
+        let (env, volume, pool) = (env.clone(), volume.clone(), pool.clone());
+        env.clone().spawn(async move {
+            let mut times = Vec::new();
+            for index in 0..20 {
+                let mut txn = Txn::new();
+                volume.put(&mut txn, &key(index), vec![1; 100]);
+                let began = env.now();
+                let seq = volume.commit(txn).await.expect("committed");
+                pool.sync(seq).await.expect("durable");
+                times.push(env.now().since(began));
+            }
+            times
+        })
+    };
+    let (mut dice, mut reads) = (Pcg64Mcg::seed_from_u64(1), Vec::new());
+    for _ in 0..100 {
+        let began = env.now();
+        volume.read(Lba(dice.random_range(0..FILLED)), Blocks(1)).await.expect("read");
+        reads.push(env.now().since(began));
+    }
+    let mut syncs = syncs.await;
+    over.store(true, Relaxed);
+    let streamed = written.load(Relaxed) as f64 / env.now().since(began).as_secs_f64();
+    for writer in writers {
+        writer.await;
+    }
+    pool.close().await.expect("closed");
+    reads.sort_unstable();
+    syncs.sort_unstable();
+    Beside { reads, syncs, streamed }
+}
+
+#[test]
+fn nobody_waits_long_beside_a_stream() {
+    let [quiet, beside] = [false, true].map(|stream| simulate(1, move |env| beside(env, stream)));
+    quiet.tell("alone");
+    beside.tell("beside a stream");
+    let median = |times: &[Duration]| times[times.len() / 2];
+    assert!(median(&beside.reads) < 4 * median(&quiet.reads));
+    assert!(beside.reads.iter().chain(&beside.syncs).all(|time| *time < Duration::from_secs(1)));
+    assert!(beside.streamed > 50e6, "the stream gets its share, too");
 }
