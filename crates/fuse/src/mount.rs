@@ -94,7 +94,7 @@ impl Mount {
         let data = format!(
             "fd={},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other,max_read={}",
             device.as_raw_fd(),
-            options.max_write.0
+            options.max_data.0
         );
         sys::mount(&options.source, &at, options.read_only, &data).map_err(|error| {
             let help = match error.raw_os_error() {

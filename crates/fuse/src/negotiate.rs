@@ -5,10 +5,10 @@ use crate::options::Options;
 use crate::reply::Timeouts;
 
 /// Requests that the kernel may have under way on its own account (reading ahead, writing back, direct I/O). Requests that a program
-/// waits for go behind these; of a processor's entries (see `ring`) they leave some free.
-pub(crate) const BACKGROUND_MAX: u16 = 32;
-/// From here on the kernel holds back reading ahead and writing back.
-const CONGESTION: u16 = 24;
+/// waits for go behind these; but two windows of what is read ahead should find room.
+const BACKGROUND_MAX: u16 = 128;
+/// From here on the kernel holds back reading ahead.
+const CONGESTION: u16 = 128;
 /// Bytes of a page of memory.
 pub const PAGE_LEN: usize = 4096;
 
@@ -21,6 +21,8 @@ pub struct Agreement {
     pub flags: u64,
     /// Largest write request, bytes.
     pub max_write: usize,
+    /// Largest data of any request or answer, bytes.
+    pub max_data: usize,
     /// What is said of every open file; see [`opened`].
     pub opened: u32,
     /// For how long the kernel may rely on names and attributes.
@@ -73,9 +75,12 @@ pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize, over_rin
         wanted |= init::WRITEBACK_CACHE;
     }
     let flags = offered & wanted;
-    let pages_wanted = (options.max_write.0 as usize).div_ceil(PAGE_LEN).clamp(1, usize::from(u16::MAX));
+    let pages_wanted = (options.max_data.0 as usize).div_ceil(PAGE_LEN).clamp(1, usize::from(u16::MAX));
     let pages = if flags & init::MAX_PAGES != 0 { pages_wanted.min(pages_limit.max(1)) } else { pages_wanted.min(32) };
-    let max_write = pages * PAGE_LEN;
+    let max_data = pages * PAGE_LEN;
+    let collects = flags & init::WRITEBACK_CACHE != 0;
+    let write_back_max = (options.max_write_back.0 as usize).max(PAGE_LEN);
+    let max_write = if collects { max_data.min(write_back_max) } else { max_data };
     let out = InitOut {
         major: MAJOR,
         minor: MINOR.min(offer.minor),
@@ -93,6 +98,7 @@ pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize, over_rin
         minor: out.minor,
         flags,
         max_write,
+        max_data,
         opened: if options.direct { opened::DIRECT_IO | opened::PARALLEL_DIRECT_WRITES | opened::NOFLUSH } else { 0 },
         timeouts: Timeouts { entry: options.timeout, attr: options.timeout },
         holes: options.read_only || flags & init::WRITEBACK_CACHE == 0,
@@ -147,9 +153,19 @@ mod tests {
     }
 
     #[test]
+    fn what_the_page_cache_collects_comes_in_smaller_pieces() {
+        let largest = |writeback| {
+            let (out, agreement) = negotiate(&offer(u64::MAX), &Options { writeback, ..Options::default() }, 256, true);
+            assert_eq!((out.max_pages, out.max_write as usize), (256, agreement.max_write));
+            (agreement.max_data, agreement.max_write)
+        };
+        assert_eq!((largest(true), largest(false)), ((1 << 20, 256 << 10), (1 << 20, 1 << 20)));
+    }
+
+    #[test]
     fn the_kernels_page_limit_holds() {
-        let (out, agreement) = negotiate(&offer(u64::MAX), &Options::default(), 64, false);
-        assert_eq!((out.max_pages, agreement.max_write), (64, 64 * PAGE_LEN));
+        let (out, agreement) = negotiate(&offer(u64::MAX), &Options::default(), 32, false);
+        assert_eq!((out.max_pages, agreement.max_data, agreement.max_write), (32, 32 * PAGE_LEN, 32 * PAGE_LEN));
         let (out, _) = negotiate(&offer(0), &Options::default(), 256, true);
         assert_eq!(out.max_write, 32 * 4096);
     }

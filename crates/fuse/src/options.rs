@@ -23,8 +23,11 @@ pub struct Options {
     pub timeout: Duration,
     /// Requests come over io_uring where that is faster and allowed. Off, they come through the device.
     pub over_io_uring: bool,
-    /// Largest write request; the kernel's `fs.fuse.max_pages_limit` may lower it.
-    pub max_write: Bytes,
+    /// Largest data of a request; the kernel's `fs.fuse.max_pages_limit` may lower it.
+    pub max_data: Bytes,
+    /// Largest write request where the page cache collects writes. It sends very many at once, and requests that a program waits for
+    /// go behind those: on a slow device they should be small, while reading ahead goes best in large ones.
+    pub max_write_back: Bytes,
     /// Memory for requests over io_uring, shared by all processors, each of which has two to 32 requests of the largest size.
     pub buffers: Bytes,
     /// How far the kernel reads ahead of a sequential reader, at most; no more than a 512th of the machine's memory, since
@@ -43,7 +46,8 @@ impl Default for Options {
             direct: false,
             timeout: Duration::from_secs(10 * 365 * 86_400),
             over_io_uring: true,
-            max_write: Bytes(1 << 20),
+            max_data: Bytes(1 << 20),
+            max_write_back: Bytes(256 << 10),
             buffers: Bytes(64 << 20),
             read_ahead: Bytes(32 << 20),
             on_damage: Arc::new(|damage| eprintln!("ashlar: {damage}")),

@@ -184,14 +184,14 @@ impl<F: FileSystem> Queue<F> {
         let processors = crate::sys::processors();
         let workers = self.all.upgrade().map_or(1, |all| all.len());
         let mine: Vec<usize> = (self.worker..processors).step_by(workers).collect();
-        let entries = self.state.options.buffers.0 as usize / self.state.agreement.max_write / processors;
+        let entries = self.state.options.buffers.0 as usize / self.state.agreement.max_data / processors;
         let pinned = mine.clone();
         self.spawner.spawn(async move { crate::sys::pin_thread(&pinned) });
         for processor in mine {
             let entries = entries.clamp(*ENTRIES.start(), *ENTRIES.end());
             *self.state.standing[processor].lock() = Standing::new(entries);
             for _ in 0..entries {
-                let entry = Entry::new(processor as u16, None, self.state.agreement.max_write);
+                let entry = Entry::new(processor as u16, None, self.state.agreement.max_data);
                 self.clone().go_on(entry, None);
             }
         }
@@ -212,7 +212,7 @@ impl<F: FileSystem> Queue<F> {
         // What its worker causes comes from its processor, and into that queue.
         let home = all[usize::from(processor) % all.len()].clone();
         let used = Arc::new(AtomicBool::new(false));
-        home.clone().go_on(Entry::new(processor, Some(used.clone()), self.state.agreement.max_write), None);
+        home.clone().go_on(Entry::new(processor, Some(used.clone()), self.state.agreement.max_data), None);
         home.spawner.clone().spawn(async move {
             while !used.load(Ordering::Relaxed) && home.state.queues.load(Ordering::Acquire) > 0 {
                 home.state.env.sleep(KICK_AFTER).await;
