@@ -232,3 +232,120 @@ impl Drop for Reading<'_> {
         self.0.ring();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ashlar_env::sim::{Schedule, Sim};
+    use std::sync::Arc;
+
+    const BATCH: u64 = 1 << 20;
+
+    /// Of so many writes that all want to begin at once: how many are under way at most when the first fifty are done; and how long all
+    /// take.
+    async fn most_at_once(
+        env: Env,
+        count: u64,
+        takes: impl Fn(Instant) -> Duration + Send + Sync + 'static,
+    ) -> (usize, Duration) {
+        let (gate, takes, began) = (Arc::new(Gate::new()), Arc::new(takes), env.now());
+        let writes: Vec<_> = (0..count)
+            .map(|index| {
+                let (gate, takes, task_env) = (gate.clone(), takes.clone(), env.clone());
+                env.spawn(async move {
+                    let _writing = gate.write(&task_env, index, BATCH).await;
+                    let at_once = {
+                        let writes = gate.writes.lock();
+                        if writes.begun_ever > 50 { writes.begun.len() } else { 0 }
+                    };
+                    task_env.sleep(takes(task_env.now())).await;
+                    at_once
+                })
+            })
+            .collect();
+        let mut most = 0;
+        for write in writes {
+            most = most.max(write.await);
+        }
+        (most, env.now().since(began))
+    }
+
+    /// A device that does one after the other.
+    fn serial(each: Duration) -> impl Fn(Instant) -> Duration {
+        let free = Mutex::new(Instant::default());
+        move |now| {
+            let mut free = free.lock();
+            *free = Instant((*free).max(now).0 + each.as_nanos() as u64);
+            free.since(now)
+        }
+    }
+
+    fn simulate<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+        seed: u64,
+        test: impl FnOnce(Env) -> F,
+    ) -> T {
+        let sim = Sim::new(seed, Schedule::Random);
+        let run = test(sim.env());
+        sim.run(run).unwrap_or_else(|_| panic!("seed {seed}: deadlock"))
+    }
+
+    #[test]
+    fn a_device_is_given_what_it_does_in_a_time() {
+        let (disk, flash) = (Duration::from_millis(10), Duration::from_micros(500));
+        for seed in 0..20 {
+            let (most, took) = simulate(seed, |env| most_at_once(env, 200, serial(disk)));
+            assert_eq!((most, took), (2, disk * 200), "seed {seed}");
+            let (most, took) = simulate(seed, |env| most_at_once(env, 2000, serial(flash)));
+            assert!((45..=51).contains(&most) && took == flash * 2000, "seed {seed}: {most} in {took:?}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_far_away_is_kept_busy() {
+        let far = Duration::from_millis(80);
+        let (most, took) = simulate(1, move |env| most_at_once(env, 2000, move |_| far));
+        assert!(most > 100 && took < far * 50, "{most} in {took:?}");
+    }
+
+    #[test]
+    fn a_late_read_goes_first_but_not_for_ever() {
+        for (read_ends, write_begins) in [(300, 300), (5, 0), (5000, 1030)] {
+            let waited = simulate(1, move |env| async move {
+                let gate = Arc::new(Gate::new());
+                let reading = {
+                    let (gate, env) = (gate.clone(), env.clone());
+                    env.clone().spawn(async move {
+                        let _reading = gate.read(&env);
+                        env.sleep(Duration::from_millis(read_ends)).await;
+                    })
+                };
+                env.sleep(Duration::from_millis(30)).await;
+                let began = env.now();
+                drop(gate.write(&env, 0, BATCH).await);
+                let waited = env.now().since(began);
+                reading.await;
+                waited.as_millis() as u64 + 30
+            });
+            assert_eq!(waited, write_begins.max(30), "a read that ends after {read_ends} ms");
+        }
+    }
+
+    #[test]
+    fn nothing_begins_during_a_flush() {
+        let waited = simulate(1, |env| async move {
+            let gate = Arc::new(Gate::new());
+            let flushing = {
+                let (gate, env) = (gate.clone(), env.clone());
+                env.clone().spawn(async move {
+                    let _flushing = gate.flush();
+                    env.sleep(Duration::from_millis(150)).await;
+                })
+            };
+            env.sleep(Duration::from_millis(50)).await;
+            drop(gate.write(&env, 0, BATCH).await);
+            flushing.await;
+            env.now().since(Instant::default())
+        });
+        assert_eq!(waited, Duration::from_millis(150));
+    }
+}

@@ -2,7 +2,7 @@
 //! asked for.
 
 use crate::bench::contender::Contender;
-use crate::bench::steps::{self, Place};
+use crate::bench::steps::{self, Beside, Place};
 use std::time::Duration;
 
 /// What a figure counts.
@@ -153,7 +153,7 @@ const APPEND_TIME: Duration = Duration::from_secs(2);
 
 /// All rows. Trees go, and servers are started anew, before more files come: one that keeps a file open for each inode is
 /// near its limit. The bars are those that the project set itself, from what the best peer of each row reached.
-pub static ROWS: [Row; 41] = [
+pub static ROWS: [Row; 43] = [
     time(HISTORY, None, steps::pull_history),
     time("find cold, aged", None, |place| steps::find(place, "aged")).cold().needs(&[HISTORY]),
     time("grep -r cold, aged", None, |place| steps::grep(place, "aged")).cold().needs(&[HISTORY]),
@@ -188,6 +188,12 @@ pub static ROWS: [Row; 41] = [
     time("read 1 GiB cold, overwritten", None, |place| place.shell("dd if=$M/big of=/dev/null bs=1M status=none"))
         .cold()
         .needs(&["overwrite 10,000 x 4 B, one fsync"]),
+    figure("read 4 KiB beside a stream", None, |place| steps::beside_stream(place, Beside::Reads))
+        .cold()
+        .needs(&["write 1 GiB"]),
+    figure("create + fsync beside a stream", None, |place| steps::beside_stream(place, Beside::Syncs))
+        .cold()
+        .needs(&["write 1 GiB"]),
     time("unlink 64 MiB", None, |place| place.unlink("medium")).needs(&["write 64 MiB"]),
     time("unlink 1 GiB", None, |place| place.unlink("big")).needs(&["write 1 GiB"]),
     figure("unlink 64 MiB, not cached", None, |place| steps::unlink_uncached(place, 64 << 20)),

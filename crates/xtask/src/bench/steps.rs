@@ -18,6 +18,8 @@ const OVERWRITES: u64 = 10_000;
 const BLOCK_LEN: usize = 4096;
 /// Who is slower than this at one row has failed it.
 const SCRIPT_SECONDS_MAX: &str = "300";
+/// So long a stream has gone on before somebody looks.
+const STREAM_BEGINS: Duration = Duration::from_millis(300);
 /// How often something is renamed there and back.
 const RENAMES: u32 = 10;
 /// Longer than the second in which git compares times; see [`git_status`].
@@ -254,6 +256,55 @@ pub fn append(place: &Place, writers: usize, time: Duration) -> Result<f64, Stri
         threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a writer panicked".to_string())?)
     })?;
     Ok(done.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64())
+}
+
+/// What somebody does beside a stream of a GiB.
+#[derive(Clone, Copy)]
+pub enum Beside {
+    /// Reads 4 KiB at random places of a file that is not in memory.
+    Reads,
+    /// Makes files of 4 KiB and waits for each until it is durable.
+    Syncs,
+}
+
+/// Seconds that each time takes in the mean, while a GiB is written and made durable.
+pub fn beside_stream(place: &Place, beside: Beside) -> Result<f64, String> {
+    let path = place.at("big");
+    let big = File::open(&path).map_err(fail(&path))?;
+    rustix::fs::fadvise(&big, 0, None, Advice::Random).map_err(|error| fail(&path)(error.into()))?;
+    let blocks = big.metadata().map_err(fail(&path))?.len() / BLOCK_LEN as u64;
+    let (directory, mut random) = (place.at("beside"), 1);
+    fs::create_dir(&directory).map_err(fail(&directory))?;
+    let mut once = |index: u64| -> Result<(), String> {
+        match beside {
+            Beside::Reads => {
+                random = next_random(random);
+                let at = random % blocks * BLOCK_LEN as u64;
+                big.read_exact_at(&mut [0; BLOCK_LEN], at).map_err(fail(&path))
+            }
+            Beside::Syncs => {
+                let path = directory.join(index.to_string());
+                let mut file = File::create(&path).map_err(fail(&path))?;
+                file.write_all(&place.data[..BLOCK_LEN]).and_then(|()| file.sync_all()).map_err(fail(&path))
+            }
+        }
+    };
+    let mean = std::thread::scope(|scope| {
+        let stream = scope.spawn(|| place.write("stream", 1 << 30));
+        // Until what the page cache takes at once is over.
+        std::thread::sleep(STREAM_BEGINS);
+        let (began, mut done) = (Instant::now(), 0);
+        while done == 0 || !stream.is_finished() {
+            check_interrupt()?;
+            once(done)?;
+            done += 1;
+        }
+        let mean = began.elapsed().as_secs_f64() / done as f64;
+        stream.join().map_err(|_| "the stream panicked".to_string())??;
+        Ok::<f64, String>(mean)
+    })?;
+    place.shell("rm -r $M/stream $M/beside && sync -f $M")?;
+    Ok(mean)
 }
 
 /// Operations per second of fio with direct I/O on a file of the mount.
