@@ -2,11 +2,12 @@
 //!
 //! What a device was given it does in the order that it likes, and what lies together first: a read that comes while a stream is being
 //! written waits behind all of that, on a disk for seconds. So a device is given what it writes in some 25 ms, by the rate at which it
-//! wrote lately, and less while somebody reads; two writes in any case, so that one is there when the other ends; and nothing when a
-//! read or a write is late, since a disk whose buffer is full makes room in it first, and takes what comes next before what came
-//! earlier. What waits goes in the order of its place. This is what Linux does for its own file systems (`blk-wbt`), which looks at how long reads take; here it is a
-//! product of rate and time, as in BBR (Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 2016): it needs no
-//! example of a read that waited, and nobody needs to say what the device is made of.
+//! wrote lately, and less while somebody reads; two writes in any case, so that one is there when the other ends. While a read is under
+//! way no write begins but two for each read that ends, unless somebody syncs; and nothing begins when a read or a write is late, since a disk
+//! whose buffer is full makes room in it first, and takes what comes next before what came earlier. What waits goes in the order of its
+//! place. This is what Linux does for its own file systems (`blk-wbt`), which looks at how long reads take; here it is a product of rate and
+//! time, as in BBR (Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 2016): it needs no example of a read that
+//! waited, and nobody needs to say what the device is made of.
 
 use crate::turns::Turns;
 use ashlar_env::{Env, Instant};
@@ -26,6 +27,8 @@ const READING: Duration = Duration::from_millis(5);
 const AGAIN: Duration = Duration::from_millis(50);
 /// After this time without the end of a read that was asked for, no write begins.
 const READ_IS_LATE: Duration = Duration::from_millis(20);
+/// So many writes may begin with the end of each read, while others are under way.
+const WRITES_FOR_A_READ: usize = 2;
 /// Nor while a write takes longer than this.
 const WRITE_IS_LATE: Duration = Duration::from_millis(100);
 /// After this time it is not for other writes that one of them is late.
@@ -45,7 +48,10 @@ pub(crate) struct Gate {
     turns: Turns<u64>,
     room: Notify,
     flushes: AtomicUsize,
+    syncs: AtomicUsize,
     reads: AtomicUsize,
+    /// Writes that may begin although something is being read.
+    allowance: AtomicUsize,
     /// When the last read ended, or one began while there was none; 0: there was none yet.
     read: AtomicU64,
 }
@@ -76,6 +82,9 @@ pub(crate) struct Writing<'a> {
 
 /// A flush that is under way, until it is dropped.
 pub(crate) struct Flushing<'a>(&'a Gate);
+
+/// Somebody waits for what is written, until it is dropped.
+pub(crate) struct Syncing<'a>(&'a Gate);
 
 /// A read that is under way, until it is dropped.
 pub(crate) struct Reading<'a>(&'a Gate, &'a Env);
@@ -141,7 +150,9 @@ impl Gate {
             turns: Turns::default(),
             room: Notify::new(),
             flushes: AtomicUsize::new(0),
+            syncs: AtomicUsize::new(0),
             reads: AtomicUsize::new(0),
+            allowance: AtomicUsize::new(WRITES_FOR_A_READ),
             read: AtomicU64::new(0),
         }
     }
@@ -176,12 +187,17 @@ impl Gate {
         let now = env.now();
         let waited = now.since(Instant(self.read.load(Ordering::Relaxed)));
         let reads = self.reads.load(Ordering::Relaxed) > 0;
-        if reads && (READ_IS_LATE..LOST).contains(&waited) {
+        let mut writes = self.writes.lock();
+        let allowance = self.allowance.load(Ordering::Relaxed);
+        let patient = self.syncs.load(Ordering::Relaxed) == 0;
+        if reads && waited < LOST && (waited >= READ_IS_LATE || (patient && allowance == 0)) {
             return None;
         }
-        let mut writes = self.writes.lock();
         let time = if reads || waited < AGAIN { READING } else { ALONE };
         let may = writes.takes(now, bytes, time);
+        if may {
+            self.allowance.store(allowance.saturating_sub(1), Ordering::Relaxed);
+        }
         may.then(|| Writing { gate: self, env, bytes, begun: writes.begin(now, bytes) })
     }
 
@@ -190,6 +206,13 @@ impl Gate {
     pub(crate) fn flush(&self) -> Flushing<'_> {
         self.flushes.fetch_add(1, Ordering::Relaxed);
         Flushing(self)
+    }
+
+    /// To be called by who will wait until what is to be written is written: reads go first only if they are late.
+    pub(crate) fn sync(&self) -> Syncing<'_> {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        self.ring();
+        Syncing(self)
     }
 
     /// To be called before something is read.
@@ -225,8 +248,15 @@ impl Drop for Flushing<'_> {
     }
 }
 
+impl Drop for Syncing<'_> {
+    fn drop(&mut self) {
+        self.0.syncs.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
+        self.0.allowance.store(WRITES_FOR_A_READ, Ordering::Relaxed);
         self.0.read.store(self.1.now().0, Ordering::Relaxed);
         self.0.reads.fetch_sub(1, Ordering::Relaxed);
         self.0.ring();
