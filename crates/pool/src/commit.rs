@@ -330,13 +330,10 @@ impl Pool {
             }
             (sealed, log.stream.chain.seq - 1, log.stream.last_ticket())
         };
-        {
-            let _syncing: Vec<_> = shared.layout.places().map(|place| place.gate.sync()).collect();
-            for batch in sealed {
-                shared.write(Stream::Log, batch).await?;
-            }
-            shared.written(Stream::Log, ticket).await?;
+        for batch in sealed {
+            shared.write(Stream::Log, batch).await?;
         }
+        shared.written(Stream::Log, ticket).await?;
         if shared.keeps(Rule::FlushOnSync) {
             shared.flush_devices().await?;
         }

@@ -3,7 +3,7 @@
 //! What a device was given it does in the order that it likes, and what lies together first: a read that comes while a stream is being
 //! written waits behind all of that, on a disk for seconds. So a device is given what it writes in some 25 ms, by the rate at which it
 //! wrote lately, and less while somebody reads; two writes in any case, so that one is there when the other ends. While a read is under
-//! way no write begins but two for each read that ends, unless somebody syncs; and nothing begins when a read or a write is late, since a disk
+//! way no write begins but two for each read that ends; and nothing begins when a read or a write is late, since a disk
 //! whose buffer is full makes room in it first, and takes what comes next before what came earlier. What waits goes in the order of its
 //! place. This is what Linux does for its own file systems (`blk-wbt`), which looks at how long reads take; here it is a product of rate and
 //! time, as in BBR (Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 2016): it needs no example of a read that
@@ -48,7 +48,6 @@ pub(crate) struct Gate {
     turns: Turns<u64>,
     room: Notify,
     flushes: AtomicUsize,
-    syncs: AtomicUsize,
     reads: AtomicUsize,
     /// Writes that may begin although something is being read.
     allowance: AtomicUsize,
@@ -82,9 +81,6 @@ pub(crate) struct Writing<'a> {
 
 /// A flush that is under way, until it is dropped.
 pub(crate) struct Flushing<'a>(&'a Gate);
-
-/// Somebody waits for what is written, until it is dropped.
-pub(crate) struct Syncing<'a>(&'a Gate);
 
 /// A read that is under way, until it is dropped.
 pub(crate) struct Reading<'a>(&'a Gate, &'a Env);
@@ -150,7 +146,6 @@ impl Gate {
             turns: Turns::default(),
             room: Notify::new(),
             flushes: AtomicUsize::new(0),
-            syncs: AtomicUsize::new(0),
             reads: AtomicUsize::new(0),
             allowance: AtomicUsize::new(WRITES_FOR_A_READ),
             read: AtomicU64::new(0),
@@ -189,8 +184,7 @@ impl Gate {
         let reads = self.reads.load(Ordering::Relaxed) > 0;
         let mut writes = self.writes.lock();
         let allowance = self.allowance.load(Ordering::Relaxed);
-        let patient = self.syncs.load(Ordering::Relaxed) == 0;
-        if reads && waited < LOST && (waited >= READ_IS_LATE || (patient && allowance == 0)) {
+        if reads && waited < LOST && (waited >= READ_IS_LATE || allowance == 0) {
             return None;
         }
         let time = if reads || waited < AGAIN { READING } else { ALONE };
@@ -206,13 +200,6 @@ impl Gate {
     pub(crate) fn flush(&self) -> Flushing<'_> {
         self.flushes.fetch_add(1, Ordering::Relaxed);
         Flushing(self)
-    }
-
-    /// To be called by who will wait until what is to be written is written: reads go first only if they are late.
-    pub(crate) fn sync(&self) -> Syncing<'_> {
-        self.syncs.fetch_add(1, Ordering::Relaxed);
-        self.ring();
-        Syncing(self)
     }
 
     /// To be called before something is read.
@@ -245,12 +232,6 @@ impl Drop for Flushing<'_> {
     fn drop(&mut self) {
         self.0.flushes.fetch_sub(1, Ordering::Relaxed);
         self.0.ring();
-    }
-}
-
-impl Drop for Syncing<'_> {
-    fn drop(&mut self) {
-        self.0.syncs.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -358,6 +339,37 @@ mod tests {
             });
             assert_eq!(waited, write_begins.max(30), "a read that ends after {read_ends} ms");
         }
+    }
+
+    #[test]
+    fn two_writes_begin_for_each_read() {
+        let begun = simulate(1, |env| async move {
+            let gate = Arc::new(Gate::new());
+            let readers: Vec<_> = (0..2)
+                .map(|reader| {
+                    let (gate, env) = (gate.clone(), env.clone());
+                    env.clone().spawn(async move {
+                        env.sleep(Duration::from_millis(5 * reader)).await;
+                        for _ in 0..20 {
+                            let _reading = gate.read(&env);
+                            env.sleep(Duration::from_millis(10)).await;
+                        }
+                    })
+                })
+                .collect();
+            env.sleep(Duration::from_millis(51)).await;
+            let over = env.now().0 + Duration::from_millis(100).as_nanos() as u64;
+            let mut begun = 0;
+            while env.now().0 < over {
+                drop(gate.write(&env, begun, BATCH).await);
+                begun += 1;
+            }
+            for reader in readers {
+                reader.await;
+            }
+            begun
+        });
+        assert!((38..=43).contains(&begun), "{begun} writes began while 20 reads ended");
     }
 
     #[test]
