@@ -27,12 +27,12 @@ const READING: Duration = Duration::from_millis(5);
 const AGAIN: Duration = Duration::from_millis(50);
 /// After this time without the end of a read that was asked for, no write begins.
 const READ_IS_LATE: Duration = Duration::from_millis(20);
-/// So many writes may begin with the end of each read, while others are under way.
-const WRITES_FOR_A_READ: usize = 2;
-/// Nor while a write takes longer than this.
+/// Nor while a write takes longer than this, and than twice the least time of one.
 const WRITE_IS_LATE: Duration = Duration::from_millis(100);
 /// After this time it is not for other writes that one of them is late.
 const LOST: Duration = Duration::from_secs(1);
+/// So many writes may begin with the end of each read, while others are under way.
+const WRITES_FOR_A_READ: usize = 2;
 /// So many writes are on their way in any case.
 const WRITES_MIN: usize = 2;
 /// What a device is given of which nothing is known.
@@ -126,15 +126,19 @@ impl Writes {
         Some(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 
-    /// Whether so many bytes more may be on their way. A device that is far away answers late whatever it has to do, and is given
-    /// twice what it does meanwhile, or the rate would only ever fall.
+    /// Twice the least time of a write. A device that is far away answers late whatever it has to do, and is given what it does in this
+    /// time, or the rate would only ever fall.
+    fn there_and_back(&self) -> Duration {
+        2 * self.least.iter().flatten().min().copied().unwrap_or_default()
+    }
+
+    /// Whether so many bytes more may be on their way.
     fn takes(&self, now: Instant, bytes: u64, time: Duration) -> bool {
-        let is_late = |(begun, _): &(Instant, u64)| (WRITE_IS_LATE..LOST).contains(&now.since(*begun));
-        if self.begun.first().is_some_and(is_late) {
+        let late = WRITE_IS_LATE.max(self.there_and_back())..LOST;
+        if self.begun.first().is_some_and(|(begun, _)| late.contains(&now.since(*begun))) {
             return false;
         }
-        let least = self.least.iter().flatten().min().copied().unwrap_or_default();
-        let most = || self.worth(time.max(2 * least)).unwrap_or(UNKNOWN);
+        let most = || self.worth(time.max(self.there_and_back())).unwrap_or(UNKNOWN);
         self.begun.len() < WRITES_MIN || self.bytes + bytes <= most()
     }
 }
@@ -215,9 +219,11 @@ impl Gate {
         self.room.notify_waiters();
     }
 
-    /// Bytes that the device writes in so much time, as it did lately; `None` if nothing was written.
+    /// Bytes that the device writes in so much time, and in that which it needs to answer, as it did lately; `None` if nothing was
+    /// written.
     pub(crate) fn worth(&self, time: Duration) -> Option<u64> {
-        self.writes.lock().worth(time)
+        let writes = self.writes.lock();
+        writes.worth(time + writes.there_and_back())
     }
 }
 
@@ -313,9 +319,10 @@ mod tests {
 
     #[test]
     fn a_device_that_is_far_away_is_kept_busy() {
-        let far = Duration::from_millis(80);
-        let (most, took) = simulate(1, move |env| most_at_once(env, 2000, move |_| far));
-        assert!(most > 100 && took < far * 50, "{most} in {took:?}");
+        for far in [80, 400, 2000].map(Duration::from_millis) {
+            let (most, took) = simulate(1, move |env| most_at_once(env, 2000, move |_| far));
+            assert!(most > 100 && took < far * 50, "{most} in {took:?}, where each takes {far:?}");
+        }
     }
 
     #[test]
