@@ -1,20 +1,20 @@
 //! How much a device has to write at once.
 //!
-//! What a device was given it does in the order that it likes, and what lies together first: a read that comes while a stream is being
-//! written waits behind all of that, on a disk for seconds. So a device is given what it writes in some 25 ms, by the rate at which it
-//! wrote lately, and less while somebody reads; two writes in any case, so that one is there when the other ends. While a read is under
-//! way no write begins but two for each read that ends; and nothing begins when a read or a write is late, since a disk
-//! whose buffer is full makes room in it first, and takes what comes next before what came earlier. What waits goes in the order of its
-//! place. This is what Linux does for its own file systems (`blk-wbt`), which looks at how long reads take; here it is a product of rate and
-//! time, as in BBR (Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 2016): it needs no example of a read that
-//! waited, and nobody needs to say what the device is made of.
+//! What a device was given it does in the order that it likes, and what lies together first: a read that comes while a stream is
+//! being written waits behind all of that, on a disk for seconds. So a device is given what it writes in some 25 ms, by the rate at
+//! which it wrote lately, and less while somebody reads; two writes in any case, so that one is there when the other ends. While a
+//! read is under way no write begins but two for each read that ends; and nothing begins when a read or a write is late, since a disk
+//! whose buffer is full makes room in it first, and takes what comes next before what came earlier. What waits goes in the order of
+//! its place. This is what Linux does for its own file systems (`blk-wbt`), which looks at how long reads take; here it is a product
+//! of rate and time, as in BBR (Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 2016): it needs no example of
+//! a read that waited, and nobody needs to say what the device is made of.
 
+use crate::rate::Rate;
 use crate::turns::Turns;
 use ashlar_env::{Env, Instant};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -37,38 +37,29 @@ const WRITES_FOR_A_READ: usize = 2;
 const WRITES_MIN: usize = 2;
 /// What a device is given of which nothing is known.
 const UNKNOWN: u64 = 4 << 20;
-/// The rate is that of the last so many bytes, about.
-const RECENT: u64 = 16 << 20;
-/// The least time of a write is that of one or two such times.
-const WINDOW: Duration = Duration::from_secs(10);
 
-/// What is on its way to a device.
+/// What is on its way to a device, and who waits to give it more.
+#[derive(Default)]
 pub(crate) struct Gate {
-    writes: Mutex<Writes>,
+    state: Mutex<State>,
     turns: Turns<u64>,
     room: Notify,
-    flushes: AtomicUsize,
-    reads: AtomicUsize,
-    /// Writes that may begin although something is being read.
-    allowance: AtomicUsize,
-    /// When the last read ended, or one began while there was none; 0: there was none yet.
-    read: AtomicU64,
 }
 
 #[derive(Default)]
-struct Writes {
-    /// When each began that is on its way, and which it is.
+struct State {
+    /// Writes that are under way: when each began, and which it is.
     begun: BTreeSet<(Instant, u64)>,
     begun_ever: u64,
+    /// Bytes of these.
     bytes: u64,
-    /// When something began or ended last.
-    changed: Instant,
-    done: u64,
-    /// How long something was under way for that.
-    busy: Duration,
-    /// The least time that a write took, in this window and in the one before.
-    least: [Option<Duration>; 2],
-    window: Instant,
+    rate: Rate,
+    flushes: usize,
+    reads: usize,
+    /// When the last read ended, or one began while there was none.
+    read: Instant,
+    /// Writes that may still begin although something is being read.
+    allowance: usize,
 }
 
 /// A write that is under way, until it is dropped.
@@ -85,81 +76,47 @@ pub(crate) struct Flushing<'a>(&'a Gate);
 /// A read that is under way, until it is dropped.
 pub(crate) struct Reading<'a>(&'a Gate, &'a Env);
 
-impl Writes {
-    fn at(&mut self, now: Instant) {
-        if !self.begun.is_empty() {
-            self.busy += now.since(self.changed);
+impl State {
+    /// Begins a write of so many bytes, if there is room for it.
+    fn begin(&mut self, now: Instant, bytes: u64) -> Option<(Instant, u64)> {
+        let waited = now.since(self.read);
+        let reads_first = self.reads > 0 && waited < LOST && (waited >= READ_IS_LATE || self.allowance == 0);
+        let late = WRITE_IS_LATE.max(self.rate.there_and_back())..LOST;
+        let is_late = self.begun.first().is_some_and(|(begun, _)| late.contains(&now.since(*begun)));
+        if self.flushes > 0 || reads_first || is_late {
+            return None;
         }
-        self.changed = now;
-    }
-
-    fn begin(&mut self, now: Instant, bytes: u64) -> (Instant, u64) {
-        self.at(now);
+        let time = if self.reads > 0 || waited < AGAIN { READING } else { ALONE };
+        let most = || self.rate.worth(time.max(self.rate.there_and_back())).unwrap_or(UNKNOWN);
+        if self.begun.len() >= WRITES_MIN && self.bytes + bytes > most() {
+            return None;
+        }
+        self.rate.pass(now, !self.begun.is_empty());
+        self.allowance = self.allowance.saturating_sub(1);
         self.begun_ever += 1;
         self.bytes += bytes;
         let begun = (now, self.begun_ever);
         self.begun.insert(begun);
-        begun
+        Some(begun)
     }
 
     fn end(&mut self, now: Instant, bytes: u64, begun: (Instant, u64)) {
-        self.at(now);
+        self.rate.pass(now, true);
+        self.rate.wrote(now, bytes, now.since(begun.0));
         self.begun.remove(&begun);
         self.bytes -= bytes;
-        self.done += bytes;
-        let took = now.since(begun.0);
-        if self.done > RECENT {
-            self.done /= 2;
-            self.busy /= 2;
-        }
-        if now.since(self.window) > WINDOW {
-            self.least = [None, self.least[0]];
-            self.window = now;
-        }
-        self.least[0] = Some(self.least[0].map_or(took, |least| least.min(took)));
-    }
-
-    /// Bytes that it writes in so much time; `None` if that is not known.
-    fn worth(&self, time: Duration) -> Option<u64> {
-        let busy = self.busy.as_nanos();
-        let bytes = (u128::from(self.done) * time.as_nanos()).checked_div(busy)?;
-        Some(u64::try_from(bytes).unwrap_or(u64::MAX))
-    }
-
-    /// Twice the least time of a write. A device that is far away answers late whatever it has to do, and is given what it does in this
-    /// time, or the rate would only ever fall.
-    fn there_and_back(&self) -> Duration {
-        2 * self.least.iter().flatten().min().copied().unwrap_or_default()
-    }
-
-    /// Whether so many bytes more may be on their way.
-    fn takes(&self, now: Instant, bytes: u64, time: Duration) -> bool {
-        let late = WRITE_IS_LATE.max(self.there_and_back())..LOST;
-        if self.begun.first().is_some_and(|(begun, _)| late.contains(&now.since(*begun))) {
-            return false;
-        }
-        let most = || self.worth(time.max(self.there_and_back())).unwrap_or(UNKNOWN);
-        self.begun.len() < WRITES_MIN || self.bytes + bytes <= most()
     }
 }
 
 impl Gate {
-    pub(crate) fn new() -> Gate {
-        Gate {
-            writes: Mutex::default(),
-            turns: Turns::default(),
-            room: Notify::new(),
-            flushes: AtomicUsize::new(0),
-            reads: AtomicUsize::new(0),
-            allowance: AtomicUsize::new(WRITES_FOR_A_READ),
-            read: AtomicU64::new(0),
-        }
-    }
-
     /// To be called before so many bytes are written at `address`: waits until it is their turn.
     pub(crate) async fn write<'a>(&'a self, env: &'a Env, address: u64, bytes: u64) -> Writing<'a> {
+        let begin = || {
+            let begun = self.state.lock().begin(env.now(), bytes);
+            begun.map(|begun| Writing { gate: self, env, bytes, begun })
+        };
         if self.turns.is_free()
-            && let Some(writing) = self.begin(env, bytes)
+            && let Some(writing) = begin()
         {
             return writing;
         }
@@ -167,7 +124,7 @@ impl Gate {
         loop {
             let mut rung = std::pin::pin!(self.room.notified());
             rung.as_mut().enable();
-            if let Some(writing) = self.begin(env, bytes) {
+            if let Some(writing) = begin() {
                 return writing;
             }
             // Whatever is in the way rings when it ends; but a read or a write may be lost.
@@ -179,81 +136,63 @@ impl Gate {
         }
     }
 
-    fn begin<'a>(&'a self, env: &'a Env, bytes: u64) -> Option<Writing<'a>> {
-        if self.flushes.load(Ordering::Relaxed) > 0 {
-            return None;
-        }
-        let now = env.now();
-        let waited = now.since(Instant(self.read.load(Ordering::Relaxed)));
-        let reads = self.reads.load(Ordering::Relaxed) > 0;
-        let mut writes = self.writes.lock();
-        let allowance = self.allowance.load(Ordering::Relaxed);
-        if reads && waited < LOST && (waited >= READ_IS_LATE || allowance == 0) {
-            return None;
-        }
-        let time = if reads || waited < AGAIN { READING } else { ALONE };
-        let may = writes.takes(now, bytes, time);
-        if may {
-            self.allowance.store(allowance.saturating_sub(1), Ordering::Relaxed);
-        }
-        may.then(|| Writing { gate: self, env, bytes, begun: writes.begin(now, bytes) })
-    }
-
     /// To be called before the device is flushed. No write begins until that is done: a device may go on until what came meanwhile is
     /// on the medium, too, and serves nobody before.
     pub(crate) fn flush(&self) -> Flushing<'_> {
-        self.flushes.fetch_add(1, Ordering::Relaxed);
+        self.state.lock().flushes += 1;
         Flushing(self)
     }
 
     /// To be called before something is read.
     pub(crate) fn read<'a>(&'a self, env: &'a Env) -> Reading<'a> {
-        if self.reads.fetch_add(1, Ordering::Relaxed) == 0 {
-            self.read.store(env.now().0, Ordering::Relaxed);
+        let mut state = self.state.lock();
+        if state.reads == 0 {
+            state.read = env.now();
         }
+        state.reads += 1;
         Reading(self, env)
-    }
-
-    /// Has who waits look again.
-    fn ring(&self) {
-        self.room.notify_waiters();
     }
 
     /// Bytes that the device writes in so much time, and in that which it needs to answer, as it did lately; `None` if nothing was
     /// written.
     pub(crate) fn worth(&self, time: Duration) -> Option<u64> {
-        let writes = self.writes.lock();
-        writes.worth(time + writes.there_and_back())
+        let state = self.state.lock();
+        state.rate.worth(time + state.rate.there_and_back())
+    }
+
+    /// Something ended: has who waits look again.
+    fn end(&self, what: impl FnOnce(&mut State)) {
+        what(&mut self.state.lock());
+        self.room.notify_waiters();
     }
 }
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        self.gate.writes.lock().end(self.env.now(), self.bytes, self.begun);
-        self.gate.ring();
+        self.gate.end(|state| state.end(self.env.now(), self.bytes, self.begun));
     }
 }
 
 impl Drop for Flushing<'_> {
     fn drop(&mut self) {
-        self.0.flushes.fetch_sub(1, Ordering::Relaxed);
-        self.0.ring();
+        self.0.end(|state| state.flushes -= 1);
     }
 }
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        self.0.allowance.store(WRITES_FOR_A_READ, Ordering::Relaxed);
-        self.0.read.store(self.1.now().0, Ordering::Relaxed);
-        self.0.reads.fetch_sub(1, Ordering::Relaxed);
-        self.0.ring();
+        self.0.end(|state| {
+            state.reads -= 1;
+            state.read = self.1.now();
+            state.allowance = WRITES_FOR_A_READ;
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ashlar_env::sim::{Schedule, Sim};
+    use ashlar_env::sim::simulate;
     use std::sync::Arc;
 
     const BATCH: u64 = 1 << 20;
@@ -265,15 +204,15 @@ mod tests {
         count: u64,
         takes: impl Fn(Instant) -> Duration + Send + Sync + 'static,
     ) -> (usize, Duration) {
-        let (gate, takes, began) = (Arc::new(Gate::new()), Arc::new(takes), env.now());
+        let (gate, takes, began) = (Arc::new(Gate::default()), Arc::new(takes), env.now());
         let writes: Vec<_> = (0..count)
             .map(|index| {
                 let (gate, takes, task_env) = (gate.clone(), takes.clone(), env.clone());
                 env.spawn(async move {
                     let _writing = gate.write(&task_env, index, BATCH).await;
                     let at_once = {
-                        let writes = gate.writes.lock();
-                        if writes.begun_ever > 50 { writes.begun.len() } else { 0 }
+                        let state = gate.state.lock();
+                        if state.begun_ever > 50 { state.begun.len() } else { 0 }
                     };
                     task_env.sleep(takes(task_env.now())).await;
                     at_once
@@ -295,15 +234,6 @@ mod tests {
             *free = Instant((*free).max(now).0 + each.as_nanos() as u64);
             free.since(now)
         }
-    }
-
-    fn simulate<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
-        seed: u64,
-        test: impl FnOnce(Env) -> F,
-    ) -> T {
-        let sim = Sim::new(seed, Schedule::Random);
-        let run = test(sim.env());
-        sim.run(run).unwrap_or_else(|_| panic!("seed {seed}: deadlock"))
     }
 
     #[test]
@@ -329,7 +259,7 @@ mod tests {
     fn a_late_read_goes_first_but_not_for_ever() {
         for (read_ends, write_begins) in [(300, 300), (5, 0), (5000, 1030)] {
             let waited = simulate(1, move |env| async move {
-                let gate = Arc::new(Gate::new());
+                let gate = Arc::new(Gate::default());
                 let reading = {
                     let (gate, env) = (gate.clone(), env.clone());
                     env.clone().spawn(async move {
@@ -351,7 +281,7 @@ mod tests {
     #[test]
     fn two_writes_begin_for_each_read() {
         let begun = simulate(1, |env| async move {
-            let gate = Arc::new(Gate::new());
+            let gate = Arc::new(Gate::default());
             let readers: Vec<_> = (0..2)
                 .map(|reader| {
                     let (gate, env) = (gate.clone(), env.clone());
@@ -382,7 +312,7 @@ mod tests {
     #[test]
     fn nothing_begins_during_a_flush() {
         let waited = simulate(1, |env| async move {
-            let gate = Arc::new(Gate::new());
+            let gate = Arc::new(Gate::default());
             let flushing = {
                 let (gate, env) = (gate.clone(), env.clone());
                 env.clone().spawn(async move {

@@ -36,6 +36,7 @@ mod open;
 mod pack;
 pub mod patches;
 mod places;
+mod rate;
 mod replay;
 mod rules;
 mod scan;

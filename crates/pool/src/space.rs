@@ -91,7 +91,7 @@ impl Layout {
             return Err(Error::misuse(message));
         };
         let place =
-            Place { device, record, slots: first..end as u32, dirty: AtomicBool::new(false), gate: Gate::new() };
+            Place { device, record, slots: first..end as u32, dirty: AtomicBool::new(false), gate: Gate::default() };
         free.set(place).ok().expect("devices are added one after another");
         Ok(count as u32)
     }

@@ -1,10 +1,10 @@
 //! Turns of those who wait for room, in the order of places.
 //!
-//! Transactions wait to put data in batches, batches to be written. Pieces of a large file come from several workers, of which one may be many pieces behind another. If all who wait tried at once, or
-//! went in the order in which they came, the pieces would lie in that order, and a disk would seek for each of them when the file is
-//! read. So those who wait go in the order of where their data belong, round by round: who comes later waits for the next
-//! round, so that nobody is overtaken for ever (N-step SCAN; Teorey and Pinkerton, "A Comparative Analysis of Disk Scheduling Policies",
-//! CACM 1972).
+//! Transactions wait to put data in batches, and batches to be written. Pieces of a large file come from several workers, of which one
+//! may be many pieces behind another. If all who wait tried at once, or went in the order in which they came, the pieces would lie in
+//! that order, and a disk would seek for each of them when the file is read. So those who wait go in the order of where their data
+//! belong, round by round: who comes later waits for the next round, so that nobody is overtaken for ever (N-step SCAN; Teorey and
+//! Pinkerton, "A Comparative Analysis of Disk Scheduling Policies", CACM 1972).
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;

@@ -3,7 +3,7 @@
 use ashlar_block::{Checked, Device};
 use ashlar_devices::Memory;
 use ashlar_env::Env;
-use ashlar_env::sim::{Schedule, Sim};
+use ashlar_env::sim::simulate;
 use ashlar_pool::{Compression, Config, Creation, Pool, Txn, Volume, Wanted};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes, Lba};
 use rand::{RngExt, SeedableRng};
@@ -15,12 +15,6 @@ use std::sync::atomic::Ordering::Relaxed;
 const CAPACITY: Blocks = Blocks(64 * 256);
 /// A chunk of the map: the longest extent.
 const CHUNK: u64 = 32;
-
-fn simulate<F: Future<Output = ()> + Send + 'static>(seed: u64, test: impl FnOnce(Env) -> F) {
-    let sim = Sim::new(seed, Schedule::Random);
-    let env = sim.env();
-    sim.run(test(env)).unwrap_or_else(|_| panic!("seed {seed}: deadlock"));
-}
 
 async fn build(env: &Env, memory: Bytes, compression: Compression) -> (Arc<Checked>, Volume) {
     let device = Arc::new(Checked::new(Arc::new(Memory::new(CAPACITY)), env.clone()));

@@ -2,7 +2,7 @@ use crate::{Config, Creation, Engine, ExtentDevice, Placement, Shape, Victims, o
 use ashlar_block::{Device, Durability, IoContext, Kind};
 use ashlar_devices::{Memory, PowerCut, Tearing};
 use ashlar_env::Env;
-use ashlar_env::sim::{Schedule, Sim};
+use ashlar_env::sim::{Schedule, Sim, simulate};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes as Size, Lba};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -35,12 +35,6 @@ async fn opened(env: &Env, data: u64, config: Config) -> Engine {
 
 fn block(stamp: u64) -> Vec<u8> {
     (0..BLOCK_LEN as u64 / 8).flat_map(|word| (stamp.rotate_left(20) ^ word).to_le_bytes()).collect()
-}
-
-fn run<F: Future<Output = ()> + Send + 'static>(seed: u64, body: impl FnOnce(Env) -> F) {
-    let sim = Sim::new(seed, Schedule::Random);
-    let future = body(sim.env());
-    sim.run(future).expect("no deadlock");
 }
 
 /// Blocks of extents by the stamp that wrote them.
@@ -145,7 +139,7 @@ fn random_operations_agree_with_a_model() {
         let victims = if seed % 2 == 0 { Victims::Densest } else { Victims::All };
         let config = Config { placement: placements[seed as usize % 3], victims, ..config() };
         println!("seed {seed}: {config:?}");
-        run(seed, |env| random_operations(env, config, 300));
+        simulate(seed, |env| random_operations(env, config, 300));
     }
 }
 
@@ -157,7 +151,7 @@ ashlar_block::conformance!(extent, device);
 
 #[test]
 fn devices_that_hold_a_store_are_not_overwritten_nor_mixed() {
-    run(1, |env| async move {
+    simulate(1, |env| async move {
         let (data, staging) = devices(1500);
         let (other_data, other_staging) = devices(1500);
         Engine::create(&env, &data, &staging, CREATION).await.expect("created");
@@ -172,7 +166,7 @@ fn devices_that_hold_a_store_are_not_overwritten_nor_mixed() {
 
 #[test]
 fn damage_on_the_disk_is_named() {
-    run(2, |env| async move {
+    simulate(2, |env| async move {
         let (data, staging) = devices(1500);
         Engine::create(&env, &data, &staging, CREATION).await.expect("created");
         let engine = Engine::open(&env, data.clone(), staging, config()).await.expect("opened");
@@ -193,7 +187,7 @@ fn damage_on_the_disk_is_named() {
 
 #[test]
 fn a_full_disk_says_so_and_space_comes_back() {
-    run(3, |env| async move {
+    simulate(3, |env| async move {
         let engine = opened(&env, 400, config()).await;
         engine.create_extent(1, Blocks(1000)).await.expect("created");
         let data = || vec![Bytes::from(vec![7; 50 * BLOCK_LEN])];
@@ -222,7 +216,7 @@ ashlar_block::conformance!(volume_of_a_stack, volume);
 
 #[test]
 fn a_volume_is_made_only_where_nothing_is_and_found_again() {
-    run(4, |env| async move {
+    simulate(4, |env| async move {
         let context = IoContext::foreground("test");
         let (data, staging) = devices(1500);
         let open = async |make, length| {

@@ -2,8 +2,7 @@
 
 use ashlar_block::{Checked, Device};
 use ashlar_devices::{Filled, Memory as Ram};
-use ashlar_env::Env;
-use ashlar_env::sim::{Schedule, Sim};
+use ashlar_env::sim::simulate;
 use ashlar_objects::{Change, Condition, Durability, Engine, List, Name, Put};
 use ashlar_regions::{Config, Kind, Memory, Regions, Tidy, format};
 use ashlar_units::{Blocks, Bytes as Size};
@@ -14,12 +13,6 @@ use rand_pcg::Pcg64Mcg;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-fn run<F: Future<Output = ()> + Send + 'static>(seed: u64, body: impl FnOnce(Env) -> F) {
-    let sim = Sim::new(seed, Schedule::Random);
-    let env = sim.env();
-    sim.run(body(env)).expect("no deadlock");
-}
 
 fn name(text: &str) -> Name {
     Name::new(text.as_bytes().to_vec()).expect("a valid name")
@@ -46,7 +39,7 @@ impl Counted {
 
 #[test]
 fn objects_cost_the_reads_and_writes_that_the_thesis_says() {
-    run(1, |env| async move {
+    simulate(1, |env| async move {
         let device = Arc::new(Checked::new(Arc::new(Filled::new(Blocks(8_000_000_000 / 4096))), env.clone()));
         let shared: Device = device.clone();
         format(&env, &shared, Config::default()).await.expect("a fresh device");
@@ -78,7 +71,7 @@ fn objects_cost_the_reads_and_writes_that_the_thesis_says() {
 
 #[test]
 fn reads_are_one_of_large_objects_and_two_of_small_ones() {
-    run(2, |env| async move {
+    simulate(2, |env| async move {
         let device = Arc::new(Checked::new(Arc::new(Ram::new(Blocks(400 << 8))), env.clone()));
         let shared: Device = device.clone();
         let config = Config { region: Size::mib(32), ..Config::default() };
@@ -119,7 +112,7 @@ fn repairing_a_region_costs_the_same_on_a_disk_ten_times_as_large() {
     let costs: Arc<Mutex<Vec<[u64; 3]>>> = Arc::default();
     for capacity in [8_000_000_000, 80_000_000_000] {
         let costs = costs.clone();
-        run(4, move |env| async move {
+        simulate(4, move |env| async move {
             let device = Arc::new(Checked::new(Arc::new(Filled::new(Blocks(capacity / 4096))), env.clone()));
             let shared: Device = device.clone();
             format(&env, &shared, Config::default()).await.expect("a fresh device");
@@ -145,7 +138,7 @@ fn repairing_a_region_costs_the_same_on_a_disk_ten_times_as_large() {
 
 #[test]
 fn a_check_of_everything_reads_the_table_a_few_times_and_not_once_for_each_region() {
-    run(5, |env| async move {
+    simulate(5, |env| async move {
         let device = Arc::new(Checked::new(Arc::new(Filled::new(Blocks(20_000_000_000 / 4096))), env.clone()));
         let shared: Device = device.clone();
         let config = Config { region: Size::mib(4), large_block: Size::kib(64), ..Config::default() };
@@ -174,7 +167,7 @@ fn a_check_of_everything_reads_the_table_a_few_times_and_not_once_for_each_regio
 
 #[test]
 fn two_stores_on_one_device_are_refused() {
-    run(3, |env| async move {
+    simulate(3, |env| async move {
         let device: Device = Arc::new(Ram::new(Blocks(100 << 8)));
         let config =
             Config { region: Size::mib(4), large_block: Size::kib(64), log: Size::mib(1), ..Config::default() };
@@ -197,7 +190,7 @@ fn two_stores_on_one_device_are_refused() {
 /// Section 6, checks 3 and 4 of the digest, on a device of the thesis's size: two streams of creations and deletions, the
 /// larger objects of exactly a large block.
 fn age(requests: u64, fill: f64) {
-    run(4, move |env| async move {
+    simulate(4, move |env| async move {
         let device: Device = Arc::new(Filled::new(Blocks(8_000_000_000 / 4096)));
         format(&env, &device, Config::default()).await.expect("a fresh device");
         let store = Regions::open(&env, device, Memory::default()).await.expect("a store");
@@ -253,7 +246,7 @@ fn aging_leaves_small_objects_in_few_fragments_and_regions_free() {
 #[test]
 fn many_objects_in_little_memory_are_listed_in_order_and_found_again() {
     const OBJECTS: u32 = 6000;
-    run(5, |env| async move {
+    simulate(5, |env| async move {
         let device: Device = Arc::new(Ram::new(Blocks(64 << 8)));
         let config = Config {
             region: Size::mib(4),

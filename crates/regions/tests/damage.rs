@@ -4,16 +4,17 @@
 mod scene;
 
 use ashlar_block::Durability;
+use ashlar_env::sim::simulate;
 use ashlar_objects::{Change, Engine, Put};
 use ashlar_regions::{Kind, Memory, Regions};
 use ashlar_units::{BLOCK_LEN, Blocks, Lba};
 use bytes::Bytes;
-use scene::{CAPACITY, CONTEXT, Scene, run, scene};
+use scene::{CAPACITY, CONTEXT, Scene, scene};
 
 #[test]
 fn a_scribbled_head_costs_nothing_but_its_own_repair() {
     for kind in [Kind::Large, Kind::Small] {
-        run(1, move |env| async move {
+        simulate(1, move |env| async move {
             let scene = scene(env).await;
             let region = scene.region(kind).await;
             // Every checkpoint writes the heads of table regions.
@@ -45,7 +46,7 @@ fn a_scribbled_head_costs_nothing_but_its_own_repair() {
 #[test]
 fn heads_that_are_lost_with_the_power_bring_nothing_back_and_free_nothing() {
     for kind in [Kind::Large, Kind::Small] {
-        run(1, move |env| async move {
+        simulate(1, move |env| async move {
             let mut scene = scene(env).await;
             let store = scene.open().await;
             // Old copies lie where new ones may go: some objects change, some end, and a checkpoint forgets how.
@@ -92,7 +93,7 @@ fn heads_that_are_lost_with_the_power_bring_nothing_back_and_free_nothing() {
 #[test]
 fn a_scribbled_onode_is_one_lost_object_with_a_name() {
     for kind in [Kind::Large, Kind::Small] {
-        run(2, move |env| async move {
+        simulate(2, move |env| async move {
             let scene = scene(env).await;
             let region = scene.region(kind).await;
             scene.scribble(scene.layout.onode(region, kind, 3), 1).await;
@@ -114,7 +115,7 @@ fn a_scribbled_onode_is_one_lost_object_with_a_name() {
 
 #[test]
 fn a_wiped_lookup_table_is_made_again_from_regions() {
-    run(3, |env| async move {
+    simulate(3, |env| async move {
         let scene = scene(env).await;
         let table = (scene.layout.page(0), scene.layout.pages);
         let before = scene.device.read(CONTEXT, table.0, Blocks(table.1)).await.expect("a device");
@@ -141,7 +142,7 @@ fn a_wiped_lookup_table_is_made_again_from_regions() {
 
 #[test]
 fn superblocks_and_the_map_have_copies() {
-    run(4, |env| async move {
+    simulate(4, |env| async move {
         let scene = scene(env).await;
         // Everything before the log: both superblocks and both slots of the map.
         scene.scribble(Lba(0), scene.layout.log(0).0).await;
@@ -165,7 +166,7 @@ fn superblocks_and_the_map_have_copies() {
 #[test]
 fn turned_bits_in_a_region_leave_every_other_object_as_it_is() {
     for seed in 0..12 {
-        run(seed, move |env| async move {
+        simulate(seed, move |env| async move {
             let scene = scene(env).await;
             let kind = if seed % 2 == 0 { Kind::Large } else { Kind::Small };
             let region = scene.region(kind).await;
@@ -200,7 +201,7 @@ async fn spoil_names(scene: &Scene) -> Vec<u32> {
 
 #[test]
 fn a_damaged_index_of_names_is_made_again_from_regions() {
-    run(5, |env| async move {
+    simulate(5, |env| async move {
         let scene = scene(env).await;
         let changing = spoil_names(&scene).await;
         let before = scene.others(&changing).await;
@@ -237,7 +238,7 @@ fn a_damaged_index_of_names_is_made_again_from_regions() {
 
 #[test]
 fn a_store_with_a_damaged_index_of_names_mends_it_when_it_must_change_it() {
-    run(6, |env| async move {
+    simulate(6, |env| async move {
         let scene = scene(env).await;
         spoil_names(&scene).await;
         let store = scene.open().await;

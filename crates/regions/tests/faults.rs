@@ -6,12 +6,13 @@ mod scene;
 use ashlar_block::Kind as ErrorKind;
 use ashlar_devices::Memory as Ram;
 use ashlar_env::Env;
+use ashlar_env::sim::simulate;
 use ashlar_faults::Faulty;
 use ashlar_objects::{Change, Condition, Durability, Engine, Error, Name, Put};
 use ashlar_regions::{Health, Kind, Layout, Memory, Regions, format};
 use ashlar_units::{Blocks, Lba};
 use bytes::Bytes;
-use scene::{CAPACITY, CONFIG, run};
+use scene::{CAPACITY, CONFIG};
 use std::sync::Arc;
 
 struct Ground {
@@ -76,7 +77,7 @@ async fn damaged(store: &Regions) -> Vec<(u32, Kind)> {
 
 #[test]
 fn a_place_that_takes_no_writes_costs_its_region_and_nothing_else() {
-    run(1, |env| async move {
+    simulate(1, |env| async move {
         let ground = Ground::new(env).await;
         let store = ground.open().await;
         put_all(&store, 0..40).await.expect("room");
@@ -112,7 +113,7 @@ fn a_place_that_takes_no_writes_costs_its_region_and_nothing_else() {
 
 #[test]
 fn heads_and_nodes_that_cannot_be_written_cost_no_object() {
-    run(2, |env| async move {
+    simulate(2, |env| async move {
         let ground = Ground::new(env).await;
         let store = ground.open().await;
         put_all(&store, 0..100).await.expect("room");
@@ -141,7 +142,7 @@ fn heads_and_nodes_that_cannot_be_written_cost_no_object() {
 
 #[test]
 fn a_full_device_refuses_and_goes_on() {
-    run(3, |env| async move {
+    simulate(3, |env| async move {
         let ground = Ground::new(env).await;
         let store = ground.open().await;
         put_all(&store, 0..8).await.expect("room");
@@ -171,7 +172,7 @@ fn a_full_device_refuses_and_goes_on() {
 fn where_there_is_no_other_place_the_store_stops_until_it_is_opened_again() {
     let log = Layout::new(CAPACITY, &CONFIG).expect("a layout").log(0);
     for (fault, at, count) in [("read-only", log, 256), ("removed", Lba(0), CAPACITY.0), ("write-error", Lba(0), 2)] {
-        run(4, move |env| async move {
+        simulate(4, move |env| async move {
             let ground = Ground::new(env).await;
             let store = ground.open().await;
             put_all(&store, 0..8).await.expect("room");

@@ -4,11 +4,12 @@ mod scene;
 
 use ashlar_block::Device;
 use ashlar_devices::Memory as Ram;
+use ashlar_env::sim::simulate;
 use ashlar_objects::{Change, Condition, Durability, Engine, List, Name, Put};
 use ashlar_regions::{Kind, Layout, Memory, Regions, format};
 use ashlar_units::Blocks;
 use bytes::Bytes;
-use scene::{CONFIG, run};
+use scene::CONFIG;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ fn capacity(tail: u64) -> Blocks {
 
 /// Fills a store, reads it back after opening it again, and empties it. The regions of tables, and how full the tail was.
 fn fill(tail: u64, seed: u64, check: impl FnOnce(usize, Option<f64>) + Send + 'static) {
-    run(seed, move |env| async move {
+    simulate(seed, move |env| async move {
         let device: Device = Arc::new(Ram::new(capacity(tail)));
         format(&env, &device, CONFIG).await.expect("a fresh device");
         let store = Regions::open(&env, device.clone(), Memory::default()).await.expect("a store");

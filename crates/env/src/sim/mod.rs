@@ -109,6 +109,16 @@ pub struct Sim {
 #[derive(Debug)]
 pub struct Deadlock(pub Trace);
 
+/// Runs a test in a simulation of this seed, in a random schedule, and gives what it gives. A deadlock panics, and names the seed.
+pub fn simulate<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+    seed: u64,
+    test: impl FnOnce(Env) -> F,
+) -> T {
+    let sim = Sim::new(seed, Schedule::Random);
+    let run = test(sim.env());
+    sim.run(run).unwrap_or_else(|_| panic!("seed {seed}: deadlock"))
+}
+
 impl Sim {
     /// A simulation whose chance, and random schedule, come from `seed`.
     pub fn new(seed: u64, schedule: Schedule) -> Sim {

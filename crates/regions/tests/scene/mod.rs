@@ -5,7 +5,6 @@
 use ashlar_block::{Device, Durability, IoContext};
 use ashlar_devices::Memory as Ram;
 use ashlar_env::Env;
-use ashlar_env::sim::{Schedule, Sim};
 use ashlar_objects::{Condition, Engine, List, Name, Put, Stat};
 use ashlar_regions::{Config, Kind, Layout, Memory, Recovered, Regions, Status, format};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes as Size, Lba};
@@ -30,12 +29,6 @@ pub struct Scene {
     pub device: Device,
     pub layout: Layout,
     pub objects: BTreeMap<Name, (Stat, Vec<u8>)>,
-}
-
-pub fn run<F: Future<Output = ()> + Send + 'static>(seed: u64, body: impl FnOnce(Env) -> F) {
-    let sim = Sim::new(seed, Schedule::Random);
-    let env = sim.env();
-    sim.run(body(env)).expect("no deadlock");
 }
 
 /// A store of 200 large, small and tiny objects, closed.

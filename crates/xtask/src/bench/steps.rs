@@ -18,8 +18,6 @@ const OVERWRITES: u64 = 10_000;
 const BLOCK_LEN: usize = 4096;
 /// Who is slower than this at one row has failed it.
 const SCRIPT_SECONDS_MAX: &str = "300";
-/// So long a stream has gone on before somebody looks.
-const STREAM_BEGINS: Duration = Duration::from_millis(300);
 /// How often something is renamed there and back.
 const RENAMES: u32 = 10;
 /// Longer than the second in which git compares times; see [`git_status`].
@@ -291,8 +289,6 @@ pub fn beside_stream(place: &Place, beside: Beside) -> Result<f64, String> {
     };
     let mean = std::thread::scope(|scope| {
         let stream = scope.spawn(|| place.write("stream", 1 << 30));
-        // Until what the page cache takes at once is over.
-        std::thread::sleep(STREAM_BEGINS);
         let (began, mut done) = (Instant::now(), 0);
         while done == 0 || !stream.is_finished() {
             check_interrupt()?;
