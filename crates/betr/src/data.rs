@@ -7,7 +7,7 @@ use crate::Betr;
 use crate::inode::{Inode, Placed};
 use crate::keys::{self, Place, RANGE_BLOCKS};
 use crate::record::{Contents, Record};
-use ashlar_inodes::{BLOCK, InodeStore, blocks_of, make_durable, sought, trim, visit};
+use ashlar_inodes::{BLOCK, InodeStore, blocks_of, sought, trim, visit};
 use ashlar_pool::Txn;
 use ashlar_pool::patches::{Piece, piece, pieces};
 use ashlar_units::{BLOCK_LEN, Blocks};
@@ -110,7 +110,36 @@ impl Betr {
         Ok(parts)
     }
 
-    pub(crate) async fn write_data(&self, ino: Ino, offset: u64, data: Bytes, how: WriteMode) -> Result<()> {
+    /// The whole blocks of a write, in a transaction that has room in the log, with the range that they are for. Compression,
+    /// checksums and waiting for a device come before all locks, since others wait for those: the kernel sets attributes right after
+    /// writing.
+    pub(crate) async fn prepare(&self, ino: Ino, offset: u64, data: &Bytes) -> Result<Option<(u64, Txn)>> {
+        let inode = self.inode(ino)?;
+        let end = offset.saturating_add(data.len() as u64);
+        // A file that outgrows the dictionary by this gets the range of its number.
+        let range = match &inode.state().record {
+            record if self.outgrows(record, end) => record.ino,
+            record => record.contents.range,
+        };
+        if range == 0 || !offset.is_multiple_of(BLOCK) || end > SIZE_MAX || self.is_read_only() {
+            return Ok(None);
+        }
+        let mut txn = Txn::new();
+        let whole = data.len() / BLOCK_LEN * BLOCK_LEN;
+        self.volume.write(&mut txn, keys::range_base(range) + Blocks(offset / BLOCK), &data.slice(..whole));
+        self.pool().make_room(&mut txn).await?;
+        Ok(Some((range, txn)))
+    }
+
+    /// Writes `data`, of which [`Betr::prepare`] may have prepared the whole blocks.
+    pub(crate) async fn write_data(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: Bytes,
+        how: WriteMode,
+        prepared: Option<(u64, Txn)>,
+    ) -> Result<()> {
         self.admit_change()?;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= SIZE_MAX).ok_or(Errno::FileTooBig)?;
         let inode = self.inode(ino)?;
@@ -118,57 +147,39 @@ impl Betr {
         if data.is_empty() {
             return Ok(());
         }
-        // Compression and checksums come before the lock, since others wait for that: the kernel sets attributes right after
-        // writing. A file that outgrows the dictionary by this gets the range of its number.
-        let range = match &inode.state().record {
-            record if self.outgrows(record, end) => record.ino,
-            record => record.contents.range,
-        };
-        let mut prepared = (range != 0 && offset.is_multiple_of(BLOCK)).then(|| {
-            let mut txn = Txn::new();
-            let whole = data.len() / BLOCK_LEN * BLOCK_LEN;
-            self.volume.write(&mut txn, keys::range_base(range) + Blocks(offset / BLOCK), &data.slice(..whole));
-            (range, txn)
-        });
-        if let Some((_, txn)) = &mut prepared {
-            self.pool().make_room(txn).await?;
+        let _exclusive = inode.lock.write().await;
+        let place = inode.place();
+        if self.outgrows(&inode.record(), end) && inode.record().contents.overlaid {
+            // Committed by itself, for what follows may read it.
+            self.settle(&inode).await?;
         }
-        {
-            let _exclusive = inode.lock.write().await;
-            let place = inode.place();
-            if self.outgrows(&inode.record(), end) && inode.record().contents.overlaid {
-                // Committed by itself, for what follows may read it.
-                self.settle(&inode).await?;
-            }
-            let before = inode.record();
-            let mut record = before.clone();
-            if self.outgrows(&record, end) {
-                record.contents.range = record.ino;
-            }
-            let mut txn = Txn::new();
-            if record.contents.range == 0 {
-                self.write_pieces(&mut txn, &place, &mut record, offset, &data);
-            } else {
-                let prepared = prepared.filter(|(range, _)| *range == record.contents.range).map(|(_, txn)| txn);
-                self.write_range(&mut txn, &place, &mut record, offset, &data, prepared).await?;
-            }
-            record.cover(offset, end);
-            if how.clear_setid {
-                record.clear_setid();
-            }
-            if !how.writeback {
-                record.modify(self.now());
-            }
-            let only_times = Record { modified: before.modified, changed: before.changed, ..record.clone() } == before;
-            if only_times {
-                let applied = self.volume.apply(txn).await?;
-                inode.state().adopt_times(record, applied.seq);
-                applied.settle().await?;
-            } else {
-                self.commit_record(txn, &inode, record).await?;
-            }
+        let before = inode.record();
+        let mut record = before.clone();
+        if self.outgrows(&record, end) {
+            record.contents.range = record.ino;
         }
-        if how.sync { make_durable(self, &inode).await } else { Ok(()) }
+        let mut txn = Txn::new();
+        if record.contents.range == 0 {
+            self.write_pieces(&mut txn, &place, &mut record, offset, &data);
+        } else {
+            let prepared = prepared.filter(|(range, _)| *range == record.contents.range).map(|(_, txn)| txn);
+            self.write_range(&mut txn, &place, &mut record, offset, &data, prepared).await?;
+        }
+        record.cover(offset, end);
+        if how.clear_setid {
+            record.clear_setid();
+        }
+        if !how.writeback {
+            record.modify(self.now());
+        }
+        let only_times = Record { modified: before.modified, changed: before.changed, ..record.clone() } == before;
+        if only_times {
+            let applied = self.volume.apply(txn).await?;
+            inode.state().adopt_times(record, applied.seq);
+            Ok(applied.settle().await.map(drop)?)
+        } else {
+            self.commit_record(txn, &inode, record).await
+        }
     }
 
     /// Whether a file with this record leaves the dictionary when it reaches to `end`.
@@ -419,23 +430,29 @@ impl Betr {
 
     /// Counts the bytes that a sparse file takes: a walk over its part of the map, and its pieces.
     pub(crate) async fn count_stored(&self, inode: &Arc<Inode>) -> Result<u64> {
-        let (record, version) = {
-            let state = inode.state();
-            (state.record.clone(), state.version)
-        };
-        let end = blocks_of(record.size);
-        let below = match record.contents.range {
-            0 => 0,
-            _ => self.volume.stored_blocks(record.contents.base(), Blocks(end)).await?.0,
-        };
-        let over = if record.contents.overlaid { self.overlaid_blocks(&inode.place(), record.ino).await? } else { 0 };
-        // Where both have a block it counts once or twice, but a file takes no more than its size.
-        let counted = (below + over).min(end);
-        let mut state = inode.state();
-        if state.version == version {
-            state.counted = Some(counted);
+        loop {
+            let (record, version) = {
+                let state = inode.state();
+                (state.record.clone(), state.version)
+            };
+            let (place, end) = (inode.place(), blocks_of(record.size));
+            let below = match record.contents.range {
+                0 => 0,
+                _ => self.volume.stored_blocks(record.contents.base(), Blocks(end)).await?.0,
+            };
+            let over = if record.contents.overlaid { self.overlaid_blocks(&place, record.ino).await? } else { 0 };
+            // Nobody holds its lock, so it may have moved meanwhile, and its pieces with it.
+            if inode.place() != place {
+                continue;
+            }
+            // Where both have a block it counts once or twice, but a file takes no more than its size.
+            let counted = (below + over).min(end);
+            let mut state = inode.state();
+            if state.version == version {
+                state.counted = Some(counted);
+            }
+            return Ok(counted * BLOCK);
         }
-        Ok(counted * BLOCK)
     }
 }
 

@@ -1,7 +1,9 @@
-//! The trait, method by method. Each holds the shape for reading, or for writing if it moves places.
+//! The trait, method by method. Each holds the shape for reading, or for writing if it moves a directory; not while a device
+//! flushes, since those who move a directory wait for all others, and all that come later for them.
 
 use crate::Betr;
 use crate::data::SIZE_MAX;
+use crate::rename::{Hold, Moved};
 use ashlar_inodes::{self as inodes, InodeStore};
 use ashlar_vfs::{
     Attr, DirEntry, FallocateMode, FileKind, FileSystem, Ino, Name, NewNode, RenameMode, Result, SeekWhat, SetAttr,
@@ -29,17 +31,6 @@ macro_rules! change {
     ($self:ident, $work:expr) => {{
         let done = {
             let _shape = $self.still().await;
-            $work.await
-        };
-        $self.tidy(done).await
-    }};
-}
-
-/// The same where places move.
-macro_rules! reshape {
-    ($self:ident, $work:expr) => {{
-        let done = {
-            let _shape = $self.shape.write().await;
             $work.await
         };
         $self.tidy(done).await
@@ -95,7 +86,7 @@ impl FileSystem for Betr {
         change!(self, self.make(parent, name, new, target))
     }
     async fn link(&self, ino: Ino, parent: Ino, name: &Name) -> Result<Attr> {
-        reshape!(self, self.add_link(ino, parent, name))
+        change!(self, self.add_link(ino, parent, name))
     }
     async fn unlink(&self, parent: Ino, name: &Name) -> Result<()> {
         change!(self, self.remove(parent, name, false))
@@ -104,7 +95,15 @@ impl FileSystem for Betr {
         change!(self, self.remove(parent, name, true))
     }
     async fn rename(&self, from: (Ino, &Name), to: (Ino, &Name), mode: RenameMode) -> Result<()> {
-        reshape!(self, self.move_name(from, to, mode))
+        let moved = change!(self, self.move_name(from, to, mode, Hold::Inodes))?;
+        if moved == Moved::TakesShape {
+            let moved = {
+                let _shape = self.shape.write().await;
+                self.move_name(from, to, mode, Hold::Shape).await
+            };
+            self.tidy(moved).await?;
+        }
+        Ok(())
     }
     async fn open(&self, ino: Ino, truncate: bool) -> Result<()> {
         let inode = self.inode(ino)?;
@@ -123,11 +122,17 @@ impl FileSystem for Betr {
         self.read_data(ino, offset, len).await
     }
     async fn write(&self, ino: Ino, offset: u64, data: Bytes, how: WriteMode) -> Result<()> {
-        change!(self, self.write_data(ino, offset, data, how))
+        let prepared = self.prepare(ino, offset, &data).await?;
+        change!(self, self.write_data(ino, offset, data, how, prepared))?;
+        if how.sync { self.fsync(ino, true).await } else { Ok(()) }
     }
     async fn fsync(&self, ino: Ino, _data_only: bool) -> Result<()> {
-        let _shape = self.still().await;
-        inodes::make_durable(self, &self.inode(ino)?).await
+        let inode = self.inode(ino)?;
+        {
+            let _shape = self.still().await;
+            inodes::write_newer(self, &inode).await?;
+        }
+        inodes::sync_commits(self, &inode).await
     }
     async fn syncfs(&self) -> Result<()> {
         self.write_back().await?;

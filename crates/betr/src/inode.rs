@@ -4,7 +4,8 @@
 //! follows. So the directories above an inode in memory are in memory.
 //!
 //! Invariants
-//!  1. Places change only under [`Betr::shape`] held for writing; who computes a key holds it for reading until the commit.
+//!  1. Places of directories change only under [`Betr::shape`] held for writing, and that of a file under its lock held for
+//!     writing; who computes a key holds the shape for reading until the commit, and for a key of a file its lock.
 //!  2. Whoever commits a change of an inode's record holds its lock for writing from reading the record to the commit, or
 //!     the shape for writing. Locks of several inodes are taken in order of their numbers, after the shape.
 //!  3. What is read from the dictionary becomes an inode only if no inode left memory since before the reading: see

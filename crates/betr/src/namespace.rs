@@ -24,6 +24,13 @@ pub(crate) struct Found {
     pub(crate) vacant: u64,
 }
 
+impl Found {
+    /// The inode with this name.
+    pub(crate) fn ino(&self) -> Option<Ino> {
+        self.entry.as_ref().map(|(_, entry)| entry.stored.ino())
+    }
+}
+
 impl Betr {
     pub(crate) fn position_of(&self, name: &Name) -> u64 {
         ashlar_inodes::position_of(name, self.hash_seed, self.options.hash_bits)
@@ -92,15 +99,20 @@ impl Betr {
         Ok(self.table.admit(before, state))
     }
 
-    /// The inode with this name. The caller holds the shape.
-    pub(crate) async fn resolve(&self, directory: &Arc<Inode>, name: &Name) -> Result<(u64, Arc<Inode>)> {
+    /// The inode with this name, if anything has it. The caller holds the shape.
+    pub(crate) async fn named(&self, directory: &Arc<Inode>, name: &Name) -> Result<Option<Arc<Inode>>> {
         loop {
             let before = self.table.evictions();
-            let (position, entry) = self.find(directory, name).await?.entry.ok_or(Errno::NotFound)?;
+            let Some((position, entry)) = self.find(directory, name).await?.entry else { return Ok(None) };
             if let Some(inode) = self.admit_entry(directory, position, entry, before).await? {
-                return Ok((position, inode));
+                return Ok(Some(inode));
             }
         }
+    }
+
+    /// The same where something must have it.
+    pub(crate) async fn resolve(&self, directory: &Arc<Inode>, name: &Name) -> Result<Arc<Inode>> {
+        Ok(self.named(directory, name).await?.ok_or(Errno::NotFound)?)
     }
 
     pub(crate) async fn look_up(&self, parent: Ino, name: &Name) -> Result<Attr> {
@@ -115,7 +127,7 @@ impl Betr {
         directory.state().record.check_directory()?;
         let mut gone = Gone::default();
         loop {
-            let (_, inode) = self.resolve(&directory, name).await?;
+            let inode = self.resolve(&directory, name).await?;
             {
                 let mut state = inode.state();
                 // It may have lost its last name before the reference was counted.
@@ -229,7 +241,7 @@ impl Betr {
         let directory = self.inode(parent)?;
         directory.state().record.check_directory()?;
         loop {
-            let (_, inode) = self.resolve(&directory, name).await?;
+            let inode = self.resolve(&directory, name).await?;
             let removed = self.remove_inode(&directory, name, &inode, directory_wanted).await;
             let_go(self, inode).await;
             if removed? {
@@ -274,8 +286,7 @@ impl Betr {
         Ok(self.volume.first(&low, &high, 1).await?.is_empty())
     }
 
-    /// An inode loses a name, in `txn`, and with the last one its place. The caller holds both locks, or the shape for
-    /// writing; when it is applied it calls [`Betr::adopt_loss`], and if it is not, [`Loss::undo`].
+    /// An inode loses a name, in `txn`, and with the last one its place. The caller holds both locks; when it is applied it calls [`Betr::adopt_loss`], and if it is not, [`Loss::undo`].
     pub(crate) fn lose_name(
         &self,
         txn: &mut Txn,
@@ -368,7 +379,7 @@ impl Betr {
                 let inode = match self.admit_entry(&directory, cookie, entry, before).await? {
                     Some(inode) => inode,
                     None => match self.resolve(&directory, &name).await {
-                        Ok((_, inode)) => inode,
+                        Ok(inode) => inode,
                         Err(error) if error.errno == Errno::NotFound => continue,
                         Err(error) => return Err(error),
                     },

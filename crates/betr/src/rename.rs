@@ -4,7 +4,7 @@ use crate::Betr;
 use crate::inode::{Inode, Placed, Spot};
 use crate::keys::{self, DEPTH_MAX};
 use crate::record::{Entry, Record};
-use ashlar_inodes::{InodeStore, check_name, let_go};
+use ashlar_inodes::{InodeStore, check_name, let_go, lock_all};
 use ashlar_pool::Txn;
 use ashlar_vfs::{Attr, Errno, Ino, Name, RenameMode, Result};
 use std::sync::Arc;
@@ -29,46 +29,111 @@ fn is_above(inode: &Arc<Inode>, directory: &Arc<Inode>) -> bool {
     false
 }
 
-impl Betr {
-    /// What has a name, if anything has. The caller holds the shape for writing.
-    async fn named(&self, directory: &Arc<Inode>, name: &Name) -> Result<Option<Named>> {
-        let found = self.find(directory, name).await?;
-        let Some((position, entry)) = found.entry else { return Ok(None) };
-        let (_, inode) = self.resolve(directory, name).await?;
-        Ok(Some(Named { directory: directory.clone(), position, entry, inode }))
-    }
+/// What keeps others out while a name moves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// The caller holds the shape for reading; the inodes that are concerned are locked. A file moves, and nothing with it.
+    Inodes,
+    /// The caller holds the shape for writing: what lies below a directory moves with it.
+    Shape,
+}
 
-    /// Moves a name. The caller holds the shape for writing.
-    pub(crate) async fn move_name(&self, from: (Ino, &Name), to: (Ino, &Name), mode: RenameMode) -> Result<()> {
+/// What came of a move.
+#[derive(PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// It is done.
+    Done,
+    /// A directory is concerned, so it takes [`Hold::Shape`]. Nothing has changed.
+    TakesShape,
+    /// The names name others by now. Nothing has changed.
+    Again,
+}
+
+impl Betr {
+    /// Moves a name.
+    pub(crate) async fn move_name(
+        &self,
+        from: (Ino, &Name),
+        to: (Ino, &Name),
+        mode: RenameMode,
+        hold: Hold,
+    ) -> Result<Moved> {
         self.admit_change()?;
         check_name(from.1)?;
         check_name(to.1)?;
         let (source_dir, target_dir) = (self.inode(from.0)?, self.inode(to.0)?);
         source_dir.state().record.check_directory()?;
-        let source = self.named(&source_dir, from.1).await?.ok_or(Errno::NotFound)?;
-        let moved = self.move_over(&source, &target_dir, to.1, mode).await;
-        let_go(self, source.inode).await;
-        moved
+        loop {
+            let source = self.resolve(&source_dir, from.1).await?;
+            let moved = self.move_over((&source_dir, from.1, &source), (&target_dir, to.1), mode, hold).await;
+            let_go(self, source).await;
+            match moved? {
+                Moved::Again => {}
+                moved => return Ok(moved),
+            }
+        }
     }
 
-    /// Gives what has a name that of `name` in a directory, over what may have it.
-    async fn move_over(&self, source: &Named, directory: &Arc<Inode>, name: &Name, mode: RenameMode) -> Result<()> {
-        directory.state().record.check_directory()?;
-        let target = self.named(directory, name).await?;
-        let inode = target.as_ref().map(|target| target.inode.clone());
-        let moved = self.change(source, directory, name, target, mode).await;
-        if let Some(inode) = inode {
+    /// Gives what had a name a moment ago that of `to`, over what may have it.
+    async fn move_over(
+        &self,
+        from: (&Arc<Inode>, &Name, &Arc<Inode>),
+        to: (&Arc<Inode>, &Name),
+        mode: RenameMode,
+        hold: Hold,
+    ) -> Result<Moved> {
+        to.0.state().record.check_directory()?;
+        let target = self.named(to.0, to.1).await?;
+        let alone =
+            !from.2.record().is_directory() && !target.as_ref().is_some_and(|inode| inode.record().is_directory());
+        let moved = match hold {
+            Hold::Inodes if !alone => Ok(Moved::TakesShape),
+            _ => self.move_locked(from, to, target.as_ref(), mode).await,
+        };
+        if let Some(inode) = target {
             let_go(self, inode).await;
         }
         moved
     }
 
+    /// The same with both inodes at hand.
+    async fn move_locked(
+        &self,
+        from: (&Arc<Inode>, &Name, &Arc<Inode>),
+        to: (&Arc<Inode>, &Name),
+        target: Option<&Arc<Inode>>,
+        mode: RenameMode,
+    ) -> Result<Moved> {
+        let mut all = vec![from.0, to.0, from.2];
+        all.extend(target);
+        let _locks = lock_all(&all).await;
+        to.0.state().record.check_directory()?;
+        // They may have been moved or removed before they were locked.
+        let Some((position, entry)) = self.find(from.0, from.1).await?.entry else {
+            return Err(Errno::NotFound.into());
+        };
+        let found = self.find(to.0, to.1).await?;
+        if entry.stored.ino() != from.2.ino || found.ino() != target.map(|inode| inode.ino) {
+            return Ok(Moved::Again);
+        }
+        let source = Named { directory: from.0.clone(), position, entry, inode: from.2.clone() };
+        let vacant = found.vacant;
+        let target = found.entry.zip(target).map(|((position, entry), inode)| Named {
+            directory: to.0.clone(),
+            position,
+            entry,
+            inode: inode.clone(),
+        });
+        self.change(&source, to, target, vacant, mode).await.map(|()| Moved::Done)
+    }
+
+    /// Does it. `vacant` is a position for the new name, if nothing has that.
     async fn change(
         &self,
         source: &Named,
-        target_dir: &Arc<Inode>,
-        name: &Name,
+        (target_dir, name): (&Arc<Inode>, &Name),
         target: Option<Named>,
+        vacant: u64,
         mode: RenameMode,
     ) -> Result<()> {
         let is_directory = source.inode.record().is_directory();
@@ -96,10 +161,7 @@ impl Betr {
             }
         }
         self.own_name(source);
-        let position = match &target {
-            Some(target) => target.position,
-            None => self.find(target_dir, name).await?.vacant,
-        };
+        let position = target.as_ref().map_or(vacant, |target| target.position);
         if is_directory && !source.inode.state().own.is_root_of_zone() {
             let depth = target_dir.place().depth() + 1 + self.depth_below(&source.inode.place()).await?;
             // Nothing may be built where a directory still is, and nothing may lie too deep.
@@ -225,18 +287,21 @@ impl Betr {
         Ok(applied.settle().await.map(drop)?)
     }
 
-    /// Gives an inode another name, or its first. It has a zone of its own from then on. The caller holds the shape for
-    /// writing.
+    /// Gives an inode another name, or its first. It has a zone of its own from then on. The caller holds the shape.
     pub(crate) async fn add_link(&self, ino: Ino, parent: Ino, name: &Name) -> Result<Attr> {
         self.admit_change()?;
         check_name(name)?;
         let (inode, directory) = (self.inode(ino)?, self.inode(parent)?);
+        let _locks = lock_all(&[&inode, &directory]).await;
         directory.state().record.check_directory()?;
         let found = self.find(&directory, name).await?;
         if found.entry.is_some() {
             return Err(Errno::Exists.into());
         }
         let mut record = inode.record();
+        if inode.state().reaped {
+            return Err(Errno::Stale.into());
+        }
         if record.is_directory() {
             return Err(Errno::NotPermitted.into());
         }

@@ -7,7 +7,7 @@ use crate::Betr;
 use crate::inode::{Above, Inode, Spot};
 use crate::keys::{self, Place, RANGE_ALL, RANGE_BLOCKS};
 use crate::record::{Contents, Entry, Record, Stored, ZONE_WEIGHT};
-use crate::zones::Move;
+use crate::zones::{Built, Move};
 use ashlar_inodes::{
     BLOCK, FIXES_MAX, InodeStore, found_names, found_node, lost_and_found, next_range, stored_end, visit,
 };
@@ -175,7 +175,7 @@ impl Betr {
             let mut moving = Move::new(self);
             moving.copy(&contents, |key| keys::data(&target, ino, keys::last_number(key).unwrap_or(0))).await?;
             self.volume.delete_range(&mut last, &contents.0, &contents.1);
-            moving.build(&mut last, &target).await?;
+            moving.build(&mut last, &Built { place: target, file: Some(ino) }).await?;
         }
         self.give_name(home, zone, record, last).await?;
         Ok(true)
@@ -195,7 +195,7 @@ impl Betr {
         let (mut moving, mut last) = (Move::new(self), Txn::new());
         moving.copy_below(&place, &target, &mut last).await?;
         self.volume.delete(&mut last, &keys::of(keys::SUMS, &place));
-        moving.build(&mut last, &target).await?;
+        moving.build(&mut last, &Built { place: target, file: None }).await?;
         self.give_name(home, zone, record, last).await
     }
 

@@ -139,11 +139,14 @@ impl Betr {
                         };
                         held.push(directory.clone());
                         let key = keys::of(keys::META, &directory.place().child(position));
-                        let Some(value) = self.volume.get(&key).await? else { return Err(Errno::Stale.into()) };
-                        let entry = Entry::decode(&value)?;
-                        if entry.stored.ino() != ino {
+                        let entry = self.volume.get(&key).await?.map(|value| Entry::decode(&value)).transpose()?;
+                        let Some(entry) = entry.filter(|entry| entry.stored.ino() == ino) else {
+                            // It may have got another name meanwhile: then it was in memory.
+                            if self.table.get(ino).is_some() || self.table.evictions() != before {
+                                continue;
+                            }
                             return Err(Errno::Stale.into());
-                        }
+                        };
                         let Some(inode) = self.admit_entry(&directory, position, entry, before).await? else {
                             continue;
                         };

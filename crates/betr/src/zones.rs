@@ -1,11 +1,11 @@
 //! Zones: sums, moving, splitting, merging.
 //!
 //! A move copies everything below a place to another, in as many transactions as it takes, and exchanges the name in the
-//! last. Until then nothing leads to the copies; a note of them makes the next opening forget them after a crash. The shape is
-//! held for writing, so that nothing changes meanwhile.
+//! last. Until then nothing leads to the copies; a note of them makes the next opening forget them after a crash. For a directory the
+//! shape is held for writing, so that nothing changes meanwhile; for a file its lock.
 
 use crate::inode::{Above, GROWN_UNKNOWN, Inode, Placed, Spot};
-use crate::keys::{self, Place, Range};
+use crate::keys::{self, Place, Range, damaged};
 use crate::record::{Record, weight_of};
 use crate::{Betr, Rule};
 use ashlar_inodes::visit;
@@ -18,6 +18,28 @@ use std::sync::atomic::Ordering;
 /// How much of [`crate::Zones::largest`] may be added before sums are looked at, and the rest is the bound that is then applied: so
 /// that nothing that is no zone's root is ever larger.
 const SLACK: u64 = 8;
+
+/// What a move in the making builds.
+pub(crate) struct Built {
+    pub(crate) place: Place,
+    /// The file whose contents are built there: others at this place are somebody else's. `None`: all that lies below it.
+    pub(crate) file: Option<Ino>,
+}
+
+impl Built {
+    /// As it is noted: the number of the file, little-endian, or nothing.
+    fn encode(&self) -> Bytes {
+        self.file.map_or(Bytes::new(), |ino| Bytes::copy_from_slice(&ino.to_le_bytes()))
+    }
+
+    fn decode(key: &[u8], value: &[u8]) -> ashlar_block::Result<Built> {
+        let file = match value {
+            [] => None,
+            _ => Some(u64::from_le_bytes(value.try_into().map_err(|_| damaged("a note of a move is cut short"))?)),
+        };
+        Ok(Built { place: Place::decode(&key[1..])?, file })
+    }
+}
 
 /// A move in the making: transactions of copies.
 pub(crate) struct Move<'a> {
@@ -66,9 +88,9 @@ impl Move<'_> {
         Ok(())
     }
 
-    /// Commits the copies: a single part as part of the last transaction, several before it, after a note of the place.
+    /// Commits the copies: a single part as part of the last transaction, several before it, after a note of what is built.
     /// Whether there is a note.
-    pub(crate) async fn build(mut self, last: &mut Txn, target: &Place) -> Result<bool> {
+    pub(crate) async fn build(mut self, last: &mut Txn, target: &Built) -> Result<bool> {
         let betr = self.betr;
         if self.parts.len() == 1
             && let Some(part) = self.parts.pop()
@@ -81,10 +103,10 @@ impl Move<'_> {
         if self.parts.is_empty() {
             return Ok(false);
         }
-        let note = keys::of(keys::BUILDING, target);
+        let note = keys::of(keys::BUILDING, &target.place);
         if betr.keeps(Rule::NoteBeforeBuilding) {
             let mut txn = Txn::new();
-            betr.volume.put(&mut txn, &note, Bytes::new());
+            betr.volume.put(&mut txn, &note, target.encode());
             betr.volume.commit(txn).await?;
         }
         for part in self.parts {
@@ -185,7 +207,7 @@ impl Betr {
         Ok(())
     }
 
-    /// Makes an inode that has one name the root of a zone. The caller holds the shape for writing.
+    /// Makes an inode that has one name the root of a zone. The caller holds the shape for writing, or for a file its lock.
     pub(crate) async fn split(&self, inode: &Arc<Inode>) -> Result<()> {
         let Some(above) = inode.state().own.above().cloned() else { return Ok(()) };
         let zone = self.new_number().await?;
@@ -251,8 +273,9 @@ impl Betr {
     }
 
     /// Moves an inode and what lies below it in its zone to another spot, and stores `record` there; in the last transaction,
-    /// which begins with `last`. The caller holds the shape for writing. What has the new name must be gone in `last`. An error says
-    /// that nothing moved; else the caller settles, when what it knows of the rest of `last` is in memory too.
+    /// which begins with `last`. The caller holds the shape for writing, or for a file its lock and that of the directory above the
+    /// new spot. What has the new name must be gone in `last`. An error says that nothing moved; else the caller settles, when what
+    /// it knows of the rest of `last` is in memory too.
     pub(crate) async fn relocate(
         &self,
         inode: &Arc<Inode>,
@@ -267,6 +290,7 @@ impl Betr {
             Spot::Root(zone, _) => Place::root_of(*zone),
             Spot::Orphan(place) => place.clone(),
         };
+        let built = Built { place: target.clone(), file: (!record.is_directory()).then_some(inode.ino) };
         let mut inside = [0, 0];
         let mut noted = false;
         if target != from {
@@ -289,7 +313,7 @@ impl Betr {
                 moving.copy(&contents, tail).await?;
                 self.volume.delete_range(&mut last, &contents.0, &contents.1);
             }
-            noted = moving.build(&mut last, &target).await?;
+            noted = moving.build(&mut last, &built).await?;
         }
         // The old name, and the new one.
         match &from_spot {
@@ -320,7 +344,7 @@ impl Betr {
             Err(error) => {
                 if noted {
                     // If this fails too, the next opening does it.
-                    drop(self.forget_built(&target).await);
+                    drop(self.forget_built(&built).await);
                 }
                 return Err(error.into());
             }
@@ -328,19 +352,27 @@ impl Betr {
         let mut state = inode.state();
         state.own.spot = to;
         state.adopt(record, applied.seq);
+        // Who counts what is stored may have looked where it was.
+        state.stored_changed();
         Ok(applied)
     }
 
-    /// Forgets what was built below a place to which nothing leads yet.
-    async fn forget_built(&self, place: &Place) -> Result<()> {
+    /// Forgets what was built where nothing leads yet.
+    async fn forget_built(&self, built: &Built) -> Result<()> {
+        let place = &built.place;
         let mut txn = Txn::new().deleting();
-        for (low, high) in [keys::META, keys::DATA, keys::SUMS].map(|prefix| keys::below(prefix, place)) {
-            self.volume.delete_range(&mut txn, &low, &high);
+        match built.file {
+            Some(ino) => {
+                let (low, high) = keys::contents(place, ino);
+                self.volume.delete_range(&mut txn, &low, &high);
+            }
+            None => {
+                for (low, high) in [keys::META, keys::DATA, keys::SUMS].map(|prefix| keys::below(prefix, place)) {
+                    self.volume.delete_range(&mut txn, &low, &high);
+                }
+                self.volume.delete(&mut txn, &keys::of(keys::SUMS, place));
+            }
         }
-        self.volume.delete(&mut txn, &keys::of(keys::SUMS, place));
-        // Contents of a file at the place itself, whatever its number.
-        let (low, high) = (keys::data(place, 0, 0), keys::data(place, keys::NUMBER_MAX + 1, 0));
-        self.volume.delete_range(&mut txn, &low, &high);
         self.volume.delete(&mut txn, &keys::of(keys::BUILDING, place));
         self.volume.commit(txn).await?;
         Ok(())
@@ -348,8 +380,8 @@ impl Betr {
 
     /// Finishes what a crash interrupted: forgets what was being built.
     pub(crate) async fn forget_unfinished(&self) -> Result<()> {
-        for (key, _) in self.all_under(keys::BUILDING).await? {
-            self.forget_built(&Place::decode(&key[1..])?).await?;
+        for (key, value) in self.all_under(keys::BUILDING).await? {
+            self.forget_built(&Built::decode(&key, &value)?).await?;
         }
         for (key, _) in self.all_under(keys::FILLING).await? {
             let range = keys::last_number(&key)?;
@@ -378,7 +410,8 @@ impl Betr {
         Ok(())
     }
 
-    /// Moves the contents of a file without names to a place that is nobody else's. The caller holds the shape for writing.
+    /// Moves the contents of a file without names to a place that is nobody else's. The caller holds its lock, or the shape for
+    /// writing.
     pub(crate) async fn move_orphan(&self, inode: &Arc<Inode>, to: Place) -> Result<()> {
         let applied = Box::pin(self.relocate(inode, Spot::Orphan(to.clone()), Txn::new(), inode.record())).await?;
         self.orphans.lock().insert(inode.ino, to);

@@ -81,9 +81,19 @@ pub async fn let_go<S: InodeStore>(store: &S, inode: Arc<Inode<S::Cell>>) {
 
 /// Makes an inode durable: its record, and what was committed with it and before.
 pub async fn make_durable<S: InodeStore>(store: &S, inode: &Arc<Inode<S::Cell>>) -> Result<()> {
-    if inode.state().dirty {
-        store.write_record(inode).await?;
-    }
+    write_newer(store, inode).await?;
+    sync_commits(store, inode).await
+}
+
+/// Writes the record of an inode, if it is newer in memory than in the dictionary.
+pub async fn write_newer<S: InodeStore>(store: &S, inode: &Arc<Inode<S::Cell>>) -> Result<()> {
+    let dirty = inode.state().dirty;
+    if dirty { store.write_record(inode).await } else { Ok(()) }
+}
+
+/// Waits until all that was committed of an inode, and before, is durable. A device flushes meanwhile, which takes long: nobody else
+/// should have to wait for the caller.
+pub async fn sync_commits<S: InodeStore>(store: &S, inode: &Arc<Inode<S::Cell>>) -> Result<()> {
     let seq = inode.state().seq;
     Ok(store.volume().pool().sync(seq).await?)
 }
