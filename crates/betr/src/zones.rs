@@ -435,3 +435,62 @@ impl Betr {
         Ok(count)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, Zones};
+    use ashlar_block::Device;
+    use ashlar_devices::Memory;
+    use ashlar_env::sim::simulate;
+    use ashlar_pool::{Config, Creation, Pool};
+    use ashlar_units::Blocks;
+    use ashlar_vfs::{FileKind, FileSystem, NewNode, ROOT, WriteMode};
+
+    /// A move of one file over another stops when its contents are built and the name is not exchanged yet, by an error or a crash.
+    #[test]
+    fn an_unfinished_move_takes_nothing_of_what_it_was_to_replace() {
+        let left = |crash: bool| {
+            simulate(1, move |env| async move {
+                let device: Device = Arc::new(Memory::new(Blocks(1 << 14)));
+                Pool::create(&env, std::slice::from_ref(&device), Creation::default()).await.expect("created");
+                let pool = Pool::open(&env, vec![device], Config::default()).await.expect("opened");
+                let volume = pool.create_volume("v").await.expect("a volume");
+                Betr::format(&volume, 0, 0, Zones::default()).await.expect("formatted");
+                let options = Options { part_len_max: 1, ..Options::default() };
+                let mut betr = Betr::open(volume.clone(), options).await.expect("a file system");
+                for (name, byte) in [(b"a", 1), (b"b", 2)] {
+                    let node = NewNode {
+                        kind: FileKind::File,
+                        permissions: 0,
+                        uid: 0,
+                        gid: 0,
+                        device: 0,
+                        umask: 0,
+                        open: false,
+                    };
+                    let file = betr.create(ROOT, name, node).await.expect("made").ino;
+                    betr.write(file, 0, vec![byte; 12_000].into(), WriteMode::default()).await.expect("written");
+                }
+                let root = betr.inode(ROOT).expect("there");
+                let from = betr.resolve(&root, b"a").await.expect("there");
+                let place = betr.resolve(&root, b"b").await.expect("there").place();
+                let built = Built { place: place.clone(), file: Some(from.ino) };
+                let (mut moving, mut last) = (Move::new(&betr), Txn::new());
+                let tail = |key: &[u8]| [&keys::of(keys::DATA, &place), &key[key.len() - keys::DATA_TAIL..]].concat();
+                moving.copy(&keys::contents(&from.place(), from.ino), tail).await.expect("copied");
+                assert!(moving.build(&mut last, &built).await.expect("built"), "in several transactions");
+                if crash {
+                    drop((from, root));
+                    betr = Betr::open(volume, options).await.expect("a file system");
+                } else {
+                    betr.forget_built(&built).await.expect("forgotten");
+                }
+                assert_eq!(betr.audit().await.expect("audited").wrong, Vec::<String>::new());
+                let ino = betr.lookup(ROOT, b"b").await.expect("there").ino;
+                betr.read(ino, 0, 13_000).await.expect("read").concat()
+            })
+        };
+        assert!([true, false].map(left) == [vec![2; 12_000], vec![2; 12_000]], "the file has lost its contents");
+    }
+}

@@ -16,6 +16,7 @@ use common::{node, simulate};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -369,5 +370,69 @@ fn a_directory_of_blocks_becomes_a_zone_when_it_is_as_large_as_one() {
             splits
         });
         assert_eq!(splits, expected, "4 directories of {files} files");
+    }
+}
+
+/// The longest of so many lookups of a name in memory, one each ms, while one makes a file durable again and again, and another
+/// moves a file or a directory there and back.
+async fn lookups_beside(env: Env, moved: &'static str) -> (Duration, Duration, u64) {
+    let house = House::build(&env, 1 << 30, Zones::default()).await;
+    let (pool, betr) = house.open().await;
+    let directory = betr.mkdir(ROOT, b"d", node(FileKind::Directory)).await.expect("made").ino;
+    make(&betr, directory, "file", 3000).await;
+    let synced = make(&betr, ROOT, "synced", 4096).await;
+    betr.syncfs().await.expect("synced");
+    let over = Arc::new(AtomicBool::new(false));
+    let syncs = {
+        let (betr, over) = (betr.clone(), over.clone());
+        env.spawn(async move {
+            let mut syncs = 0;
+            while !over.load(Relaxed) {
+                fill(&betr, synced, 4 * MIB).await;
+                betr.fsync(synced, false).await.expect("durable");
+                syncs += 1;
+            }
+            syncs
+        })
+    };
+    let moves = {
+        let (env, betr, over) = (env.clone(), betr.clone(), over.clone());
+        env.clone().spawn(async move {
+            let parent = if moved == "file" { directory } else { ROOT };
+            // The first time, leaves are read.
+            betr.lookup(parent, b"moved").await.expect_err("nothing has this name yet");
+            let (mut from, mut to, mut longest) = (moved, "moved", Duration::ZERO);
+            while !over.load(Relaxed) {
+                let began = env.now();
+                betr.rename((parent, from.as_bytes()), (parent, to.as_bytes()), RenameMode::NoReplace)
+                    .await
+                    .expect("moved");
+                longest = longest.max(env.now().since(began));
+                std::mem::swap(&mut from, &mut to);
+                env.sleep(Duration::from_millis(1)).await;
+            }
+            longest
+        })
+    };
+    let mut longest = Duration::ZERO;
+    for _ in 0..500 {
+        let began = env.now();
+        betr.lookup(ROOT, b"synced").await.expect("there");
+        longest = longest.max(env.now().since(began));
+        env.sleep(Duration::from_millis(1)).await;
+    }
+    over.store(true, Relaxed);
+    let (longest_move, syncs) = (moves.await, syncs.await);
+    house.close((pool, betr)).await;
+    (longest, longest_move, syncs)
+}
+
+#[test]
+fn nobody_waits_for_a_flush_because_something_moves() {
+    for moved in ["file", "d"] {
+        let (lookup, rename, syncs) = simulate(3, move |env| lookups_beside(env, moved));
+        println!("{moved} moved: a lookup took {lookup:?}, a move {rename:?}, while {syncs} flushes ended");
+        assert!(syncs > 10);
+        assert!(lookup.max(rename) < Duration::from_millis(1), "a lookup took {lookup:?}, a move {rename:?}");
     }
 }
