@@ -16,6 +16,7 @@ use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use tokio::sync::RwLockReadGuard;
 
 /// Longest file: a range.
 pub(crate) const SIZE_MAX: u64 = RANGE_BLOCKS * BLOCK;
@@ -52,6 +53,11 @@ impl Betr {
         last: u64,
     ) -> Result<Vec<Bytes>> {
         let over = self.pieces_in(place, record, first, last).await?;
+        self.read_below(over, record, first, last).await
+    }
+
+    /// The same with the pieces at hand. Where the file is in the tree does not matter any more.
+    async fn read_below(&self, over: Over, record: &Record, first: u64, last: u64) -> Result<Vec<Bytes>> {
         let base = match record.contents.range {
             0 => Vec::new(),
             _ => self.volume.read(record.contents.base() + Blocks(first), Blocks(last - first)).await?,
@@ -86,7 +92,14 @@ impl Betr {
         Ok(whole)
     }
 
-    pub(crate) async fn read_data(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<Bytes>> {
+    /// Reads. It lets go of `shape` before the blocks are read.
+    pub(crate) async fn read_data(
+        &self,
+        shape: Option<RwLockReadGuard<'_, ()>>,
+        ino: Ino,
+        offset: u64,
+        len: usize,
+    ) -> Result<Vec<Bytes>> {
         let inode = self.inode(ino)?;
         let _shared = inode.lock.read().await;
         let record = {
@@ -105,7 +118,9 @@ impl Betr {
             self.read_ahead(&inode).await;
         }
         let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
-        let mut parts = self.read_blocks(&inode.place(), &record, first, last).await?;
+        let over = self.pieces_in(&inode.place(), &record, first, last).await?;
+        drop(shape);
+        let mut parts = self.read_below(over, &record, first, last).await?;
         trim(&mut parts, (offset - first * BLOCK) as usize, (end - offset) as usize);
         Ok(parts)
     }

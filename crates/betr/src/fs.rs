@@ -118,8 +118,8 @@ impl FileSystem for Betr {
         inodes::release(self, ino).await;
     }
     async fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<Bytes>> {
-        let _shape = self.still().await;
-        self.read_data(ino, offset, len).await
+        let shape = self.still().await;
+        self.read_data(Some(shape), ino, offset, len).await
     }
     async fn write(&self, ino: Ino, offset: u64, data: Bytes, how: WriteMode) -> Result<()> {
         let prepared = self.prepare(ino, offset, &data).await?;

@@ -4,9 +4,10 @@ use crate::Betr;
 use crate::inode::{Inode, Placed, Spot};
 use crate::keys::{self, DEPTH_MAX};
 use crate::record::{Entry, Record};
-use ashlar_inodes::{InodeStore, check_name, let_go, lock_all};
+use ashlar_inodes::{InodeStore, check_name, let_go, lock_all, visit};
 use ashlar_pool::Txn;
 use ashlar_vfs::{Attr, Errno, Ino, Name, RenameMode, Result};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// A name, and what has it.
@@ -87,7 +88,7 @@ impl Betr {
         let alone =
             !from.2.record().is_directory() && !target.as_ref().is_some_and(|inode| inode.record().is_directory());
         let moved = match hold {
-            Hold::Inodes if !alone => Ok(Moved::TakesShape),
+            Hold::Inodes if !alone => self.bring_along(from.2).await.map(|()| Moved::TakesShape),
             _ => self.move_locked(from, to, target.as_ref(), mode).await,
         };
         if let Some(inode) = target {
@@ -96,7 +97,19 @@ impl Betr {
         moved
     }
 
-    /// The same with both inodes at hand.
+    /// Reads what moves with a directory, so that all of it is in memory when everybody waits for the move.
+    async fn bring_along(&self, inode: &Arc<Inode>) -> Result<()> {
+        if inode.state().own.is_root_of_zone() {
+            return Ok(());
+        }
+        let place = inode.place();
+        for (low, high) in [keys::META, keys::DATA, keys::SUMS].map(|prefix| keys::below(prefix, &place)) {
+            visit(&self.volume, &low, &high, |_, _| Ok(ControlFlow::Continue(()))).await?;
+        }
+        Ok(())
+    }
+
+    /// The move, with both inodes at hand.
     async fn move_locked(
         &self,
         from: (&Arc<Inode>, &Name, &Arc<Inode>),

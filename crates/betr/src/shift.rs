@@ -106,7 +106,7 @@ impl Betr {
                 return Ok(len);
             }
         }
-        let data = self.read_data(from.0, from.1, len.min(COPY_BYTES) as usize).await?.concat();
+        let data = self.read_data(None, from.0, from.1, len.min(COPY_BYTES) as usize).await?.concat();
         let copied = data.len() as u64;
         self.write_data(to.0, to.1, data.into(), WriteMode::default(), None).await?;
         Ok(copied)

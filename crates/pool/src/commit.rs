@@ -23,6 +23,8 @@ pub(crate) const IN_FLIGHT_SHARE: usize = 8;
 /// They wait before that if the devices have to write for so long, but for so many bytes never: who syncs waits for all of it.
 const IN_FLIGHT_TIME: std::time::Duration = std::time::Duration::from_millis(50);
 const IN_FLIGHT_MIN: usize = 4 << 20;
+/// Data of a transaction up to this size are little.
+const LITTLE: usize = 64 << 10;
 /// Memtables that take this share of the memory budget are pushed into the tree; with half more, commits wait for that. As much
 /// again may be on its way there. A larger share costs nodes in memory, a smaller one more writing: see docs/index.md.
 pub(crate) const MEMTABLES_SHARE: usize = 8;
@@ -92,6 +94,10 @@ impl Txn {
     /// Where its first data belong.
     fn position(&self) -> Position {
         self.writes().next().map(|data| (data.tree, data.key.clone(), data.run.start))
+    }
+    /// Bytes of its data, as they are stored.
+    fn data_len(&self) -> usize {
+        self.writes().map(|data| data.stored.len()).sum()
     }
     fn writes(&self) -> impl Iterator<Item = &TxnData> {
         self.changes.iter().filter_map(|change| match change {
@@ -257,14 +263,14 @@ impl Pool {
     /// commits data under a lock asks before taking the lock: else all others who want that wait for the device, too.
     pub async fn make_room(&self, txn: &mut Txn) -> Result<()> {
         let shared = &self.0;
-        let is_full = || shared.is_full(shared.promised.load(Ordering::Relaxed));
-        if is_full() || !shared.turns.is_free() {
-            let _turn = shared.turns.take(txn.position()).await;
+        let bytes = txn.data_len();
+        let is_full = || shared.is_full(shared.promised.load(Ordering::Relaxed), bytes);
+        if is_full() || (bytes > LITTLE && !shared.turns.is_free()) {
+            let _turn = if bytes > LITTLE { Some(shared.turns.take(txn.position()).await) } else { None };
             while is_full() {
                 shared.wait_for_writes(is_full).await?;
             }
         }
-        let bytes = txn.writes().map(|data| data.stored.len()).sum();
         shared.promised.fetch_add(bytes, Ordering::Relaxed);
         txn.room = Some(Arc::new(Room { pool: self.clone(), bytes }));
         Ok(())
@@ -279,8 +285,8 @@ impl Pool {
     pub async fn apply(&self, txn: Txn) -> Result<Applied<'_>> {
         let shared = &self.0;
         shared.admit()?;
-        let is_full = || shared.is_full(0);
-        while is_full() {
+        let is_full = || shared.is_full(0, txn.data_len());
+        while txn.room.is_none() && is_full() {
             shared.wait_for_writes(is_full).await?;
         }
         self.pace(&txn).await;
@@ -585,15 +591,17 @@ impl Shared {
         }
     }
 
-    /// Whether data that are not yet on the device, and so many bytes more, leave no room for others.
-    fn is_full(&self, more: usize) -> bool {
-        let bytes = self.outstanding(Stream::Log).bytes.load(Ordering::Relaxed) + more;
+    /// Whether data that are not yet on the device, and `promised` bytes more, leave no room for `len` others. Operations without data
+    /// are bounded by memtables; little data finds room where a stream has filled its own, for somebody waits for it.
+    fn is_full(&self, promised: usize, len: usize) -> bool {
+        let bytes = self.outstanding(Stream::Log).bytes.load(Ordering::Relaxed) + promised;
         let most = self.config.memory.0 as usize / IN_FLIGHT_SHARE;
+        let parts = if len <= LITTLE { 2 } else { 1 };
         let too_long = || {
             let worth: u64 = self.layout.places().filter_map(|place| place.gate.worth(IN_FLIGHT_TIME)).sum();
-            worth > 0 && bytes as u64 > worth
+            worth > 0 && bytes as u64 > parts * worth
         };
-        bytes > most || (bytes > IN_FLIGHT_MIN && too_long())
+        len > 0 && (bytes > most || (bytes > IN_FLIGHT_MIN && too_long()))
     }
 
     /// Waits while it is full until some unwritten batch of the log is written or promised room given back; seals the open batch if
