@@ -7,6 +7,7 @@ use crate::store::{Held, Holding};
 use crate::stream::Sealed;
 use crate::{Pool, Rule, Seq, Shared, VolumeState};
 use ashlar_block::{Durability, Error, IoContext, Kind, Result};
+use ashlar_env::Instant;
 use ashlar_index::{Key, Message, Tree};
 use ashlar_units::BLOCK_LEN;
 use bytes::Bytes;
@@ -14,15 +15,20 @@ use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 const WRITE: IoContext = IoContext::foreground("pool-write");
 const SYNC: IoContext = IoContext::foreground("pool-sync");
 
 /// Unwritten batches may take this share of the memory budget before writers wait.
 pub(crate) const IN_FLIGHT_SHARE: usize = 8;
-/// They wait before that if the devices have to write for so long, but for so many bytes never: who syncs waits for all of it.
-const IN_FLIGHT_TIME: std::time::Duration = std::time::Duration::from_millis(50);
-const IN_FLIGHT_MIN: usize = 4 << 20;
+/// They wait before that if the devices have to write for so long, but for so many bytes never.
+const IN_FLIGHT: (Duration, usize) = (Duration::from_millis(50), 4 << 20);
+/// The same while somebody syncs, or did within [`AGAIN`], if flushes are slow: who syncs waits for all of it, and then for a flush of
+/// what was written meanwhile.
+const IN_FLIGHT_SYNCING: (Duration, usize) = (Duration::from_millis(5), 1 << 20);
+/// Who syncs will do so again within this time.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Data of a transaction up to this size are little.
 const LITTLE: usize = 64 << 10;
 /// Memtables that take this share of the memory budget are pushed into the tree; with half more, commits wait for that. As much
@@ -327,6 +333,7 @@ impl Pool {
             return Ok(());
         }
         shared.admit()?;
+        shared.synced.store(shared.env.now().0, Ordering::Relaxed);
         let (sealed, newest, ticket) = {
             let mut log = shared.log.lock();
             let mut sealed = Vec::new();
@@ -598,10 +605,15 @@ impl Shared {
         let most = self.config.memory.0 as usize / IN_FLIGHT_SHARE;
         let parts = if len <= LITTLE { 2 } else { 1 };
         let too_long = || {
-            let worth: u64 = self.layout.places().filter_map(|place| place.gate.worth(IN_FLIGHT_TIME)).sum();
-            worth > 0 && bytes as u64 > parts * worth
+            let synced = Instant(self.synced.load(Ordering::Relaxed));
+            let hurried = synced > Instant::default()
+                && self.env.now().since(synced) < AGAIN
+                && self.layout.places().any(|place| place.gate.flushes_slowly());
+            let (time, least) = if hurried { IN_FLIGHT_SYNCING } else { IN_FLIGHT };
+            let worth: u64 = self.layout.places().filter_map(|place| place.gate.worth(time)).sum();
+            worth > 0 && bytes as u64 > parts * worth.max(least as u64)
         };
-        len > 0 && (bytes > most || (bytes > IN_FLIGHT_MIN && too_long()))
+        len > 0 && (bytes > most || (bytes > IN_FLIGHT_SYNCING.1 && too_long()))
     }
 
     /// Waits while it is full until some unwritten batch of the log is written or promised room given back; seals the open batch if
@@ -632,7 +644,7 @@ impl Shared {
     pub(crate) async fn flush_devices(&self) -> Result<()> {
         for place in self.layout.places() {
             if place.dirty.swap(false, Ordering::AcqRel) {
-                let _flushing = place.gate.flush();
+                let _flushing = place.gate.flush(&self.env);
                 place.device.flush(SYNC).await.map_err(|error| self.poisoned(error))?;
             }
         }

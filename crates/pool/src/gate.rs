@@ -31,6 +31,8 @@ const READ_IS_LATE: Duration = Duration::from_millis(20);
 const WRITE_IS_LATE: Duration = Duration::from_millis(100);
 /// After this time it is not for other writes that one of them is late.
 const LOST: Duration = Duration::from_secs(1);
+/// A flush that takes longer waits for a medium that moves.
+const FLUSH_IS_SLOW: Duration = Duration::from_millis(5);
 /// So many writes may begin with the end of each read, while others are under way.
 const WRITES_FOR_A_READ: usize = 2;
 /// So many writes are on their way in any case.
@@ -55,6 +57,8 @@ struct State {
     bytes: u64,
     rate: Rate,
     flushes: usize,
+    /// What a flush took of late.
+    flush_took: Duration,
     reads: usize,
     /// When the last read ended, or one began while there was none.
     read: Instant,
@@ -70,8 +74,8 @@ pub(crate) struct Writing<'a> {
     begun: (Instant, u64),
 }
 
-/// A flush that is under way, until it is dropped.
-pub(crate) struct Flushing<'a>(&'a Gate);
+/// A flush that is under way since then, until it is dropped.
+pub(crate) struct Flushing<'a>(&'a Gate, &'a Env, Instant);
 
 /// A read that is under way, until it is dropped.
 pub(crate) struct Reading<'a>(&'a Gate, &'a Env);
@@ -138,9 +142,14 @@ impl Gate {
 
     /// To be called before the device is flushed. No write begins until that is done: a device may go on until what came meanwhile is
     /// on the medium, too, and serves nobody before.
-    pub(crate) fn flush(&self) -> Flushing<'_> {
+    pub(crate) fn flush<'a>(&'a self, env: &'a Env) -> Flushing<'a> {
         self.state.lock().flushes += 1;
-        Flushing(self)
+        Flushing(self, env, env.now())
+    }
+
+    /// Whether a flush takes long: then the device has a buffer, and what it was given is in it.
+    pub(crate) fn flushes_slowly(&self) -> bool {
+        self.state.lock().flush_took > FLUSH_IS_SLOW
     }
 
     /// To be called before something is read.
@@ -175,7 +184,11 @@ impl Drop for Writing<'_> {
 
 impl Drop for Flushing<'_> {
     fn drop(&mut self) {
-        self.0.end(|state| state.flushes -= 1);
+        self.0.end(|state| {
+            state.flushes -= 1;
+            // Four of late, about.
+            state.flush_took = (state.flush_took * 3 + self.1.now().since(self.2)) / 4;
+        });
     }
 }
 
@@ -316,7 +329,7 @@ mod tests {
             let flushing = {
                 let (gate, env) = (gate.clone(), env.clone());
                 env.clone().spawn(async move {
-                    let _flushing = gate.flush();
+                    let _flushing = gate.flush(&env);
                     env.sleep(Duration::from_millis(150)).await;
                 })
             };

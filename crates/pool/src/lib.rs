@@ -151,6 +151,8 @@ pub(crate) struct Shared {
     /// Batches of the log up to this number are durable.
     durable: AtomicU64,
     syncing: tokio::sync::Mutex<()>,
+    /// When somebody synced last, as [`ashlar_env::Instant`] counts.
+    synced: AtomicU64,
     turns: turns::Turns<commit::Position>,
     /// Bytes of data for which there is room and which are not yet applied.
     promised: AtomicUsize,

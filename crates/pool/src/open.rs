@@ -178,6 +178,7 @@ impl Pool {
             in_flight: RwLock::default(),
             durable: AtomicU64::new(0),
             syncing: Default::default(),
+            synced: Default::default(),
             turns: Default::default(),
             promised: Default::default(),
             moving: Default::default(),

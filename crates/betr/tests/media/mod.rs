@@ -224,6 +224,7 @@ fn nobody_waits_long_beside_a_stream() {
     beside.tell("beside a stream");
     let median = |times: &[Duration]| times[times.len() / 2];
     assert!(median(&beside.reads) < 4 * median(&quiet.reads));
+    assert!(median(&beside.syncs) < 5 * median(&quiet.syncs));
     assert!(beside.reads.iter().chain(&beside.syncs).all(|time| *time < Duration::from_secs(1)));
     assert!(beside.streamed > 50e6, "the stream gets its share, too");
 }
