@@ -83,6 +83,8 @@ ashlar_env::rules! {
         "contents of files without names are brought away before what lies around them moves",
     NoteNames = "note-names":
         "a name in a directory that was just made is noted before it is given",
+    LockWhatMoves = "lock-what-moves":
+        "inodes and directories of a name are locked while it moves",
     NoteWays = "note-ways":
         "the way to an inode is stored in the transaction that gives or moves its name",
 }

@@ -1,9 +1,9 @@
 //! Moving names, and adding them.
 
-use crate::Betr;
 use crate::inode::{Inode, Placed, Spot};
 use crate::keys::{self, DEPTH_MAX};
 use crate::record::{Entry, Record};
+use crate::{Betr, Rule};
 use ashlar_inodes::{InodeStore, check_name, let_go, lock_all, visit};
 use ashlar_pool::Txn;
 use ashlar_vfs::{Attr, Errno, Ino, Name, RenameMode, Result};
@@ -119,7 +119,7 @@ impl Betr {
     ) -> Result<Moved> {
         let mut all = vec![from.0, to.0, from.2];
         all.extend(target);
-        let _locks = lock_all(&all).await;
+        let _locks = if self.keeps(Rule::LockWhatMoves) { lock_all(&all).await } else { Vec::new() };
         to.0.state().record.check_directory()?;
         // They may have been moved or removed before they were locked.
         let Some((position, entry)) = self.find(from.0, from.1).await?.entry else {

@@ -603,15 +603,13 @@ impl Shared {
     fn is_full(&self, promised: usize, len: usize) -> bool {
         let bytes = self.outstanding(Stream::Log).bytes.load(Ordering::Relaxed) + promised;
         let most = self.config.memory.0 as usize / IN_FLIGHT_SHARE;
-        let parts = if len <= LITTLE { 2 } else { 1 };
+        let times = if len <= LITTLE { 2 } else { 1 };
         let too_long = || {
-            let synced = Instant(self.synced.load(Ordering::Relaxed));
-            let hurried = synced > Instant::default()
-                && self.env.now().since(synced) < AGAIN
-                && self.layout.places().any(|place| place.gate.flushes_slowly());
+            let since = self.env.now().since(Instant(self.synced.load(Ordering::Relaxed)));
+            let hurried = since < AGAIN && self.layout.places().any(|place| place.gate.flushes_slowly());
             let (time, least) = if hurried { IN_FLIGHT_SYNCING } else { IN_FLIGHT };
             let worth: u64 = self.layout.places().filter_map(|place| place.gate.worth(time)).sum();
-            worth > 0 && bytes as u64 > parts * worth.max(least as u64)
+            worth > 0 && bytes as u64 > times * worth.max(least as u64)
         };
         len > 0 && (bytes > most || (bytes > IN_FLIGHT_SYNCING.1 && too_long()))
     }

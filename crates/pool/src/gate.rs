@@ -323,6 +323,21 @@ mod tests {
     }
 
     #[test]
+    fn a_device_flushes_slowly_if_it_does_so_again_and_again() {
+        for (millis, slowly) in [([8; 6], true), ([1; 6], false), ([1, 1, 1, 15, 1, 1], false)] {
+            let found = simulate(1, move |env| async move {
+                let gate = Gate::default();
+                for millis in millis {
+                    let _flushing = gate.flush(&env);
+                    env.sleep(Duration::from_millis(millis)).await;
+                }
+                gate.flushes_slowly()
+            });
+            assert_eq!(found, slowly, "flushes of {millis:?} ms");
+        }
+    }
+
+    #[test]
     fn nothing_begins_during_a_flush() {
         let waited = simulate(1, |env| async move {
             let gate = Arc::new(Gate::default());
