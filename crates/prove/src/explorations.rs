@@ -140,11 +140,10 @@ fn objects(ground: ObjectsGround, seed: u64, without: Option<&str>) -> Result<Se
     Ok(Seen::new(outcome.cuts, outcome.changes))
 }
 
-/// A history with power cuts; and one of several callers at once, unless a rule is broken, which that one would not notice.
+/// A history with power cuts; and one of several callers at once, unless a rule of the pool is broken, which that one would not notice.
 fn explore_engine(seed: u64, options: FilesOptions) -> Result<Seen, Failure> {
-    let whole = options.without.is_none() && options.betr.is_none_or(|setting| setting.options.without.is_none());
     let outcome = explore_files(seed, options)?;
-    let together = if whole { explore_together(seed, options.betr)?.operations } else { 0 };
+    let together = if options.without.is_none() { explore_together(seed, options.betr)?.operations } else { 0 };
     Ok(Seen::new(outcome.cuts, outcome.operations + together))
 }
 
