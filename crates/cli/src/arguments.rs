@@ -58,6 +58,9 @@ pub enum Command {
     Check(Check),
     /// The regions of an object store: kind, fill, fragmentation, generation and health of each. See docs/regions.md.
     Regions(crate::regions::RegionsArguments),
+    /// Remove files and whole trees of a mounted file system, much faster than `rm -r` does: a tree is gone at once, whatever is
+    /// below, and its room comes back while the command waits. What is open stays until it is closed, as ever. There is no way back.
+    Remove(Remove),
     /// File systems of a pool.
     #[command(subcommand)]
     Fs(FsCommand),
@@ -224,6 +227,16 @@ pub struct Mount {
     /// Memory for caches and unwritten data, if the pool is not up.
     #[arg(long, default_value = "512MiB")]
     pub memory: Bytes,
+}
+
+#[derive(Args)]
+pub struct Remove {
+    /// Files and directories. A symbolic link is removed, and not what it leads to.
+    #[arg(value_name = "PATH", required = true)]
+    pub paths: Vec<PathBuf>,
+    /// Return when they are gone, and have their room come back later.
+    #[arg(long)]
+    pub no_wait: bool,
 }
 
 #[derive(Args)]

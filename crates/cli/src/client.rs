@@ -28,7 +28,10 @@ pub fn ask(directory: &Path, request: Request, output: &Output) -> Result<ExitCo
         return Ok(code);
     }
     let bar = if output.json { ProgressBar::hidden() } else { ProgressBar::new(0) };
-    let style = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {eta} left");
+    let style = ProgressStyle::with_template(match request {
+        Request::Remove { .. } => "{bar:40} {human_pos} of {human_len} names, {eta} left",
+        _ => "{bar:40} {bytes} of {total_bytes}, {eta} left",
+    });
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     let shown = bar.clone();
     let progress = move |done, all| {
@@ -38,8 +41,15 @@ pub fn ask(directory: &Path, request: Request, output: &Output) -> Result<ExitCo
     let answer = match connect(directory) {
         Some(stream) => converse(stream, &request, &progress),
         None => {
-            if matches!(request, Request::Mount { .. }) {
-                return Err(Failure::new("the pool is not up; `ashlar mount NAME DIR` runs it, too"));
+            match request {
+                Request::Mount { .. } => {
+                    return Err(Failure::new("the pool is not up; `ashlar mount NAME DIR` runs it, too"));
+                }
+                Request::Remove { .. } => {
+                    let directory = directory.display();
+                    return Err(Failure::new(format!("the pool in {directory} is not up; --pool names another one")));
+                }
+                _ => {}
             }
             let cut_log = matches!(request, Request::Check { repair: true });
             let session = Session::open(directory, MEMORY, 2, cut_log)?;

@@ -98,6 +98,7 @@ impl Control {
     /// Closes everything, and tells those who asked for it.
     pub fn close(self: Arc<Control>, directory: &Path) -> Result<Closed, Failure> {
         let mut control = self;
+        control.session.interrupt();
         // Conversations end on their own; nobody waits for long ones.
         let control = loop {
             match Arc::try_unwrap(control) {

@@ -7,7 +7,8 @@ use ashlar_files::{Files, WriteBehind};
 use ashlar_fuse::{Mount, Options};
 use ashlar_pool::{Pool, Volume};
 use ashlar_units::{Bytes, Lba};
-use ashlar_vfs::{Engine, FileSystem};
+use ashlar_vfs::clear::{self, Kept, Progress, Taken};
+use ashlar_vfs::{Engine, FileSystem, Ino, Name};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -87,6 +88,38 @@ impl Opened {
             Opened::Betr(files) => Mount::new(real, files.clone(), at, options),
         };
         mounted.map_err(|error| Failure::new(error.to_string()))
+    }
+
+    /// Takes a tree away, which waits to be cleared then: [`clear::take_away`].
+    pub async fn take_away(&self, parent: Ino, name: &Name, progress: &Progress) -> ashlar_vfs::Result<(Taken, bool)> {
+        match self {
+            Opened::Files(files) => clear::take_away(&**files, parent, name, progress).await,
+            Opened::Betr(files) => clear::take_away(&**files, parent, name, progress).await,
+        }
+    }
+
+    /// Clears what waits: [`clear::clear_waiting`].
+    pub async fn clear_waiting(&self, progress: &Progress) -> ashlar_vfs::Result<(Kept, bool)> {
+        match self {
+            Opened::Files(files) => clear::clear_waiting(&**files, progress).await,
+            Opened::Betr(files) => clear::clear_waiting(&**files, progress).await,
+        }
+    }
+
+    /// Counts the names that wait: [`clear::count_waiting`].
+    pub async fn count_waiting(&self, progress: &Progress) -> ashlar_vfs::Result<u64> {
+        match self {
+            Opened::Files(files) => clear::count_waiting(&**files, progress).await,
+            Opened::Betr(files) => clear::count_waiting(&**files, progress).await,
+        }
+    }
+
+    /// Whether anything has this name: [`clear::is_there`].
+    pub async fn is_there(&self, parent: Ino, name: &Name) -> bool {
+        match self {
+            Opened::Files(files) => clear::is_there(&**files, parent, name).await,
+            Opened::Betr(files) => clear::is_there(&**files, parent, name).await,
+        }
     }
 
     /// Writes what it holds in memory.

@@ -23,6 +23,7 @@ mod output;
 mod plan;
 mod prove;
 mod regions;
+mod remove;
 mod request;
 mod schedule;
 mod session;
@@ -86,6 +87,7 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
             FsCommand::Rename { from, to } => Request::FsRename { from, to },
             FsCommand::Destroy { name } => Request::FsDestroy { name },
         }),
+        Command::Remove(arguments) => remove::run(pool.as_deref(), &arguments, output),
         Command::Snapshot(command) => ask(match command {
             SnapshotCommand::Create { name } => Request::SnapshotCreate { name },
             SnapshotCommand::List => Request::SnapshotList,

@@ -56,6 +56,12 @@ pub enum Request {
         #[serde(default)]
         write_through: bool,
     },
+    /// Remove files and whole trees of mounted file systems.
+    Remove {
+        places: Vec<Place>,
+        /// Answer when their room is free again, and not when they are gone.
+        wait: bool,
+    },
     /// Something about an array below the pool; about the only one, if none is named.
     Array {
         array: Option<String>,
@@ -66,6 +72,19 @@ pub enum Request {
         at: PathBuf,
     },
     Down,
+}
+
+/// A name in a mounted file system.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Place {
+    /// As the client calls it.
+    pub path: PathBuf,
+    /// The file system's number, major and minor.
+    pub device: (u32, u32),
+    /// The directory's inode.
+    pub parent: u64,
+    /// The name there.
+    pub name: Vec<u8>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -111,6 +130,9 @@ pub struct Status {
     /// How the zones of the mounted file system changed since it is up, if its engine has some.
     #[serde(default)]
     pub zones: Option<Zones>,
+    /// Names removed since it is up of trees that `ashlar remove` took away; none if nothing is left to remove.
+    #[serde(default)]
+    pub removed: Option<u64>,
     /// What waits in the file system's index; only if one is named.
     #[serde(default)]
     pub index: Option<Index>,
@@ -309,6 +331,9 @@ impl fmt::Display for Status {
             let (largest, inline) = (Bytes(*largest), Bytes(*inline));
             write!(f, "zones     up to {largest}, files up to {inline} in the index; ")?;
             writeln!(f, "{splits} made, {merges} merged, {orphans} files in use without names")?;
+        }
+        if let Some(removed) = self.removed {
+            writeln!(f, "removing  trees that were taken away: {removed} names so far")?;
         }
         if let Some(index) = &self.index {
             let Index { levels, memory, memory_ranges, nodes, nodes_left, messages, pending, ranges } = index;

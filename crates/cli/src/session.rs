@@ -5,7 +5,8 @@ use crate::check;
 use crate::config;
 use crate::engine::{self, Opened};
 use crate::output::Failure;
-use crate::request::{Answer, Done, Floor, Index, Operation, Request, Status, Volume, Zones};
+use crate::remove::Clearing;
+use crate::request::{Answer, Done, Floor, Index, Operation, Place, Request, Status, Volume, Zones};
 use ashlar_array::{Array, MemberState, Pace};
 use ashlar_block::{Error, Kind};
 use ashlar_env::real::Real;
@@ -16,6 +17,7 @@ use ashlar_objects_pool::is_bucket;
 use ashlar_pool::{Config, Pool, VolumeKind};
 use ashlar_units::Bytes;
 use ashlar_vfs::Engine;
+use ashlar_vfs::clear::Taken;
 use parking_lot::Mutex;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -51,6 +53,7 @@ struct Mounted {
     name: String,
     mount: Mount,
     files: Opened,
+    clearing: Arc<Clearing>,
 }
 
 /// With less memory pages are small: of a huge one, what is not used takes memory too. With more they are not, since the device
@@ -184,7 +187,11 @@ impl Session {
         let writeback = !write_through;
         let options = Options { source: format!("ashlar:{name}"), read_only, writeback, buffers, ..Options::default() };
         let mount = files.mount(&self.real, at, options)?;
-        self.mounted.lock().push(Mounted { name: name.into(), mount, files });
+        let clearing = Clearing::new(self.real.env(), files.clone(), &mount);
+        if !read_only {
+            clearing.go_on();
+        }
+        self.mounted.lock().push(Mounted { name: name.into(), mount, files, clearing });
         config::note_mount(&self.directory, at);
         Ok(())
     }
@@ -197,23 +204,31 @@ impl Session {
     /// Closes file systems that somebody unmounted by hand.
     fn reap(&self) -> Result<(), Failure> {
         let ended: Vec<Mounted> = self.mounted.lock().extract_if(.., |mounted| !mounted.mount.is_served()).collect();
-        for Mounted { files, mount, .. } in ended {
+        for Mounted { files, mount, clearing, .. } in ended {
             let counters = mount.counters();
             {
                 let mut ended = self.ended.lock();
                 *ended = (ended.0 + counters.bytes_read, ended.1 + counters.bytes_written);
             }
             drop(mount);
-            self.real.block_on(async move { files.close().await })?;
+            self.real.block_on(async move {
+                clearing.stop().await;
+                files.close().await
+            })?;
         }
         Ok(())
+    }
+
+    /// Has end soon what goes on behind the scenes, and whoever waits for it: everything is about to be closed.
+    pub fn interrupt(&self) {
+        self.mounted.lock().iter().for_each(|mounted| mounted.clearing.interrupt());
     }
 
     /// Unmounts everything, writes everything and closes the pool.
     pub fn close(self) -> Result<Closed, Failure> {
         let (mut first_error, mut closed) = (None, Closed::default());
         for mounted in self.mounted.lock().drain(..).rev() {
-            let Mounted { files, mount, .. } = mounted;
+            let Mounted { files, mount, clearing, .. } = mounted;
             if mount.unmount(false).is_err() {
                 let written = mount.page_cache().write_back(WRITE_BACK_PATIENCE);
                 closed.in_use.push(InUse { at: mount.at().into(), written });
@@ -223,7 +238,10 @@ impl Session {
                 }
             }
             drop(mount);
-            let outcome = self.real.block_on(async move { files.close().await });
+            let outcome = self.real.block_on(async move {
+                clearing.stop().await;
+                files.close().await
+            });
             if let Err(error) = outcome {
                 first_error.get_or_insert(error.into());
             }
@@ -312,8 +330,56 @@ impl Session {
                 self.mount(&name, &at, Manner { engine: None, write_through })?;
                 done(format!("mounted {name} at {}", at.display()))
             }
+            Request::Remove { places, wait } => self.remove(&places, wait, progress),
             Request::Listen { .. } | Request::Down => Err(Failure::new("the daemon answers this itself")),
         }
+    }
+
+    /// Takes away what is at these places, and removes what is below, behind the scenes or while the caller waits.
+    fn remove(&self, places: &[Place], wait: bool, progress: impl Fn(u64, u64)) -> Result<Answer, Failure> {
+        let (mut failures, mut waiting, mut gone) = (Vec::new(), Vec::<Arc<Clearing>>::new(), 0);
+        for place in places {
+            let clearing = {
+                let mounted = self.mounted.lock();
+                let found = mounted.iter().find(|mounted| mounted.mount.device() == Some(place.device));
+                found.map(|mounted| mounted.clearing.clone())
+            };
+            let taken = clearing
+                .ok_or_else(|| Failure::new("it is on no file system of this pool; `rm -r` removes it"))
+                .and_then(|clearing| Ok((clearing.take_away(&self.real, place)?, clearing)));
+            match taken {
+                Ok((taken, clearing)) => {
+                    gone += 1;
+                    if taken == Taken::Waits && !waiting.iter().any(|other| Arc::ptr_eq(other, &clearing)) {
+                        waiting.push(clearing);
+                    }
+                }
+                Err(failure) => failures.push(format!("{}: {failure}", place.path.display())),
+            }
+        }
+        let mut names = 0;
+        for clearing in &waiting {
+            match wait {
+                true => match clearing.wait(&self.real, &progress) {
+                    Ok(removed) => names += removed,
+                    Err(failure) => failures.push(failure.to_string()),
+                },
+                false => clearing.go_on(),
+            }
+        }
+        if !failures.is_empty() {
+            return Err(Failure::new(failures.join("\n")));
+        }
+        let what = match gone {
+            1 => places[0].path.display().to_string(),
+            _ => format!("{gone} files and directories"),
+        };
+        let done = match (waiting.is_empty(), wait) {
+            (true, _) => format!("removed {what}"),
+            (false, true) => format!("removed {what}, {names} names in all"),
+            (false, false) => format!("{what}: gone; `ashlar status` tells how far its names are removed"),
+        };
+        Ok(Answer::Done(Done { done }))
     }
 
     /// Listens to what is asked of the mount at this place.
@@ -477,6 +543,7 @@ impl Session {
             generation: status.generation,
             moved: status.moved,
             zones: shown.and_then(|mounted| mounted.files.zones()).map(Zones::from),
+            removed: shown.and_then(|mounted| mounted.clearing.removed()),
             index: None,
             floors: if mounted.is_empty() { Vec::new() } else { Floor::all(read, written, &self.pool.costs()) },
             requests: counters.requests(),

@@ -172,6 +172,10 @@ pub const GETATTR_FH: u32 = 1 << 0;
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// Code of [`NotifyInvalInodeOut`] in place of an error number.
 pub const NOTIFY_INVAL_INODE: i32 = 2;
+/// Code of [`NotifyInvalEntryOut`]; the name follows, and a NUL.
+pub const NOTIFY_INVAL_ENTRY: i32 = 3;
+/// Flag of [`NotifyInvalEntryOut`]: it is asked for again when it is used, and nothing is forgotten before.
+pub const EXPIRE_ONLY: u32 = 1 << 0;
 /// Code of [`NotifyRetrieveOut`].
 pub const NOTIFY_RETRIEVE: i32 = 5;
 /// Nothing that the kernel knows of names holds any more; nothing follows (Linux 6.16).
@@ -295,6 +299,8 @@ structures! {
     NotifyRetrieveOut, 32 { unique: u64, ino: u64, offset: u64, size: u32, padding: u32, }
     /// NOTIFY_REPLY; the bytes follow. Over the device it is the first structure, over io_uring (Linux 6.18) it stands in the payload.
     RetrieveIn, 40 { spare: u64, offset: u64, size: u32, padding: u32, reserved: [u64; 2], }
+    /// Notice that the kernel should forget a name, and all that it knows below it.
+    NotifyInvalEntryOut, 16 { parent: u64, name_len: u32, flags: u32, }
     /// Notice that the kernel should forget inodes that nobody uses.
     NotifyPruneOut, 16 { count: u32, padding: u32, spare: u64, }
     /// STATX.

@@ -13,6 +13,7 @@ mod abi;
 mod buffers;
 mod counters;
 mod decode;
+mod dentries;
 #[cfg(test)]
 mod fuzz;
 mod holes;
@@ -36,6 +37,7 @@ mod standing;
 mod sys;
 
 pub use counters::{Counters, OperationCounters};
+pub use dentries::Dentries;
 pub use log::{Heard, Logged, What};
 pub use mount::{Listener, Mount, MountError, detach, is_mounted};
 pub use options::Options;

@@ -3,6 +3,7 @@
 use crate::abi::{MAJOR, MINOR_MIN, NOTIFY_INC_EPOCH, NOTIFY_PRUNE, NotifyPruneOut, OutHeader};
 use crate::counters::{Counters, Shards};
 use crate::decode::{Message, Operation};
+use crate::dentries::Dentries;
 use crate::log::{Heard, Log};
 use crate::negotiate::{Agreement, negotiate};
 use crate::options::Options;
@@ -66,7 +67,7 @@ pub(crate) struct State {
     pub(crate) refusals: Refusals,
     pub(crate) log: Log,
     /// For notices to the kernel.
-    notices: Arc<OwnedFd>,
+    pub(crate) notices: Arc<OwnedFd>,
     /// A worker looks for requests without sleeping.
     pub(crate) lingering: AtomicBool,
     /// By processor.
@@ -171,6 +172,17 @@ impl Mount {
     /// What the kernel has of its files.
     pub fn page_cache(&self) -> PageCache {
         PageCache(self.0.clone())
+    }
+
+    /// Its device number, as `stat(2)` tells it of every file there: major and minor.
+    pub fn device(&self) -> Option<(u32, u32)> {
+        let (major, minor) = self.0.device.split_once(':')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    }
+
+    /// What the kernel knows of its names.
+    pub fn dentries(&self) -> Dentries {
+        Dentries(self.0.clone())
     }
 
     /// Listens to what is asked from now on. `None` if somebody does already.

@@ -3,7 +3,7 @@
 use crate::{
     ArrayOptions, BetrSetting, Failure, FilesOptions, ObjectsGround, ObjectsOptions, ObjectsRule, Options,
     ProximalOptions, RegionOptions, explore, explore_array, explore_files, explore_objects, explore_proximal,
-    explore_regions, explore_together,
+    explore_regions, explore_together, explore_trees,
 };
 use ashlar_pool::Rule;
 use std::collections::BTreeSet;
@@ -140,11 +140,16 @@ fn objects(ground: ObjectsGround, seed: u64, without: Option<&str>) -> Result<Se
     Ok(Seen::new(outcome.cuts, outcome.changes))
 }
 
-/// A history with power cuts; and one of several callers at once, unless a rule of the pool is broken, which that one would not notice.
+/// A history with power cuts; and, unless a rule of the pool is broken, which those would not notice, one of several callers at once and one
+/// of trees that are removed.
 fn explore_engine(seed: u64, options: FilesOptions) -> Result<Seen, Failure> {
     let outcome = explore_files(seed, options)?;
-    let together = if options.without.is_none() { explore_together(seed, options.betr)?.operations } else { 0 };
-    Ok(Seen::new(outcome.cuts, outcome.operations + together))
+    if options.without.is_some() {
+        return Ok(Seen::new(outcome.cuts, outcome.operations));
+    }
+    let together = explore_together(seed, options.betr)?.operations;
+    let trees = explore_trees(seed, options.betr, false)?;
+    Ok(Seen::new(outcome.cuts + trees.cuts, outcome.operations + together + trees.names))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! kernel makes them, with `default_permissions`); everything else belongs to the engine.
 
 pub mod acl;
+pub mod clear;
 mod engine;
 mod error;
 mod types;

@@ -21,7 +21,7 @@ use ashlar_env::Env;
 use ashlar_files::{Files, WriteBehind};
 use ashlar_pool::{Config, Creation, Pool, Rule};
 use ashlar_units::{Blocks, Bytes as Size};
-use ashlar_vfs::FileSystem;
+use ashlar_vfs::{FileSystem, clear};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,13 +45,15 @@ pub struct FilesOptions {
     pub without: Option<Rule>,
     /// Write-behind lets everybody see what is pending as it was before: the exploration must notice.
     pub careless: bool,
+    /// Whole trees are removed, too.
+    pub trees: bool,
     /// The engine: the first one, or the write-optimized one so made and opened.
     pub betr: Option<BetrSetting>,
 }
 
 impl Default for FilesOptions {
     fn default() -> FilesOptions {
-        FilesOptions { lives: 4, steps: 150, hash_bits: 55, without: None, careless: false, betr: None }
+        FilesOptions { lives: 4, steps: 150, hash_bits: 55, without: None, careless: false, trees: true, betr: None }
     }
 }
 
@@ -107,7 +109,12 @@ impl<F: Tested> House<F> {
         let pool = Pool::open(&self.env, self.devices(), self.config).await.map_err(text)?;
         let volume = pool.volume("v").ok_or("the volume is gone")?;
         let files = F::start(volume, self.setting).await?;
-        Ok((pool, files))
+        // As who mounts it does.
+        let (kept, _) = clear::clear_waiting(&*files, &clear::Progress::default()).await.map_err(text)?;
+        match kept.why {
+            Some(error) => Err(format!("what was taken away cannot be removed: {error}")),
+            None => Ok((pool, files)),
+        }
     }
 
     /// The power fails, if it has not yet; the device then holds what it might.
@@ -133,7 +140,7 @@ async fn history<F: Tested>(env: Env, seed: u64, options: FilesOptions, setting:
     let mut house = House::<F>::build(&env, Size(2 << 20), setting, options.without).await?;
     house.config.nodes = nodes(seed, 0);
     let mut model = Model::new(CALLER.uid, CALLER.gid);
-    let mut generator = Generator::new(env.random(), CALLER);
+    let mut generator = Generator::new(env.random(), CALLER).with_trees(options.trees);
     let (mut tally, mut cuts) = (Tally::default(), 0);
     for life in 0..options.lives {
         let in_life = |error: String| format!("life {life}: {error}");
@@ -199,13 +206,13 @@ async fn life_behind<F: Tested>(
 }
 
 /// What happened until a power cut.
-struct Past {
+pub(super) struct Past {
     /// Every state that may have been reached.
-    states: Vec<Model>,
+    pub(super) states: Vec<Model>,
     /// The first that may survive: an `fsync` makes all commits before it durable.
-    durable: usize,
+    pub(super) durable: usize,
     /// The last in which everything was synced, times among it: an `fsync` syncs those of its own file alone.
-    synced: usize,
+    pub(super) synced: usize,
 }
 
 /// The time from an opening to a power cut.
@@ -261,7 +268,7 @@ fn last_change(states: &[Model], node: usize) -> usize {
 }
 
 /// The newest state, not older than what is durable, that the file system holds.
-async fn survivor<F: FileSystem>(engine: &mut Engine<F>, past: Past) -> Found<Model> {
+pub(super) async fn survivor<F: FileSystem>(engine: &mut Engine<F>, past: Past) -> Found<Model> {
     let Past { states, durable, synced } = past;
     let mut story = String::new();
     for index in (durable..states.len()).rev() {
@@ -303,7 +310,7 @@ mod tests {
     /// A long exploration found it: the times of an open file without a name are set and synced, after a directory was made.
     #[test]
     fn a_sync_of_what_has_no_name_promises_nothing() {
-        let options = FilesOptions { hash_bits: 1, ..FilesOptions::default() };
+        let options = FilesOptions { hash_bits: 1, trees: false, ..FilesOptions::default() };
         explore_files(1_795_526_719, options).unwrap_or_else(|failure| panic!("{failure:?}"));
     }
 

@@ -141,6 +141,10 @@ impl Directory {
                 let (base, path) = self.path(at)?;
                 rustix::fs::unlinkat(&*base, path, AtFlags::REMOVEDIR)?;
             }
+            Op::RemoveTree { at } => {
+                let (base, path) = self.path(at)?;
+                remove_tree(&base, &path)?;
+            }
             Op::Read { of, offset, len } => {
                 let fd = self.target(of, OFlags::RDONLY)?;
                 return read(&fd, *offset, *len as usize).map(Answer::Bytes);
@@ -277,6 +281,20 @@ impl Directory {
             modified: Some(Time { seconds: stat.st_mtime, nanos: stat.st_mtime_nsec as u32 }),
         })
     }
+}
+
+/// `rm -r`.
+fn remove_tree(base: &OwnedFd, path: &[u8]) -> Called<()> {
+    let stat = rustix::fs::statat(base, path, AtFlags::SYMLINK_NOFOLLOW)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+        return Ok(rustix::fs::unlinkat(base, path, AtFlags::empty())?);
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::openat(base, path, flags, Mode::empty())?;
+    for name in list(&directory, usize::MAX, None)? {
+        remove_tree(&directory, &name)?;
+    }
+    Ok(rustix::fs::unlinkat(base, path, AtFlags::REMOVEDIR)?)
 }
 
 /// Why a call failed.

@@ -2,7 +2,8 @@
 //! is given back.
 
 use super::operation::{Answer, Op, Place, Refusal, Stat, Subject, Target, attribute_of, name_of};
-use ashlar_vfs::{Attr, Errno, FileKind, FileSystem, Ino, NewNode, ROOT, SeekWhat, SetAttr, SetTime, WriteMode};
+use ashlar_vfs::clear;
+use ashlar_vfs::{Attr, Errno, FileKind, FileSystem, Ino, Name, NewNode, ROOT, SeekWhat, SetAttr, SetTime, WriteMode};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,11 +12,18 @@ pub(super) struct Engine<F> {
     files: Arc<F>,
     /// Each holds one reference and one open handle.
     handles: BTreeMap<usize, Ino>,
+    /// Trees are removed name by name, where they are.
+    in_place: bool,
 }
 
 impl<F: FileSystem> Engine<F> {
     pub(super) fn new(files: Arc<F>) -> Engine<F> {
-        Engine { files, handles: BTreeMap::new() }
+        Engine { files, handles: BTreeMap::new(), in_place: false }
+    }
+
+    /// One that removes trees name by name, where they are.
+    pub(super) fn in_place(self, in_place: bool) -> Engine<F> {
+        Engine { in_place, ..self }
     }
 
     /// Closes everything.
@@ -208,6 +216,10 @@ impl<F: FileSystem> Call<'_, F> {
                 let (parent, name) = self.above(at).await?;
                 files.rmdir(parent, &name).await?;
             }
+            Op::RemoveTree { at } => {
+                let (parent, name) = self.above(at).await?;
+                remove_tree(&*files, parent, &name, self.engine.in_place).await?;
+            }
             Op::Read { of, offset, len } => {
                 let ino = self.target(of).await?;
                 return Ok(Answer::Bytes(files.read(ino, *offset, *len as usize).await?.concat()));
@@ -289,6 +301,28 @@ impl<F: FileSystem> Call<'_, F> {
             Op::Sync => files.syncfs().await?,
         }
         Ok(Answer::Done)
+    }
+}
+
+/// Takes a tree away and clears it; or `in_place`, where everybody sees parts of it.
+async fn remove_tree<F: FileSystem>(files: &F, parent: Ino, name: &Name, in_place: bool) -> Done<()> {
+    let progress = clear::Progress::default();
+    if in_place {
+        return clear::remove_here(files, parent, name, &progress).await;
+    }
+    if clear::take_away(files, parent, name, &progress).await?.0 == clear::Taken::Removed {
+        return Ok(());
+    }
+    match clear::clear_waiting(files, &progress).await? {
+        (clear::Kept { why: Some(error), .. }, _) => Err(error),
+        // Nobody else removes trees.
+        (_, gone) => {
+            if gone {
+                Ok(())
+            } else {
+                Err(Errno::Io.into())
+            }
+        }
     }
 }
 

@@ -27,13 +27,20 @@ pub(super) struct Caller {
 pub(super) struct Generator {
     pub(super) dice: Dice,
     caller: Caller,
+    /// Whole trees are removed, too.
+    trees: bool,
     /// What has a name, with its node, and handles in use; as of the present operation.
     named: Vec<(Place, usize)>,
 }
 
 impl Generator {
     pub(super) fn new(seed: u64, caller: Caller) -> Generator {
-        Generator { dice: Dice::new(seed), caller, named: Vec::new() }
+        Generator { dice: Dice::new(seed), caller, trees: true, named: Vec::new() }
+    }
+
+    /// Without removing trees, if `trees` says so: histories as they were before there was that.
+    pub(super) fn with_trees(self, trees: bool) -> Generator {
+        Generator { trees, ..self }
     }
 
     /// The next operation, fit for what the model holds.
@@ -48,7 +55,7 @@ impl Generator {
 
     fn any(&mut self, model: &Model) -> Option<Op> {
         let handle = self.dice.below(HANDLES as u64) as usize;
-        Some(match self.dice.below(48) {
+        Some(match self.dice.below(48 + u64::from(self.trees)) {
             0..=4 => Op::Create {
                 at: self.place(model),
                 kind: if self.dice.one_in(6) { FileKind::Fifo } else { FileKind::File },
@@ -145,7 +152,8 @@ impl Generator {
                 let meanwhile = self.dice.one_in(2).then(|| self.removable(model, &directory)).flatten();
                 Op::List { directory, page: 1 + self.dice.below(4) as usize, meanwhile }
             }
-            _ => Op::Fsync { of: self.data(model)?, data_only: self.dice.one_in(2) },
+            47 => Op::Fsync { of: self.data(model)?, data_only: self.dice.one_in(2) },
+            _ => Op::RemoveTree { at: self.existing(model) },
         })
     }
 

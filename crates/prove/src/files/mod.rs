@@ -14,6 +14,7 @@ mod mounted;
 mod operation;
 pub(crate) mod tested;
 mod together;
+mod trees;
 
 pub use cuts::{FilesOptions, FilesOutcome, explore_files};
 pub use directory::Directory;
@@ -22,3 +23,4 @@ pub use mounted::{Mounted, MountedOutcome, explore_mounted};
 pub use operation::{Answer, Data, Op, Place, Refusal, Stat, Subject, Target};
 pub use tested::BetrSetting;
 pub use together::{TogetherOutcome, explore_together};
+pub use trees::{TreesOutcome, explore_trees};

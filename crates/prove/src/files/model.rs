@@ -121,6 +121,7 @@ impl Model {
             Op::Rename { from, to, mode } => self.rename(from, to, *mode)?,
             Op::Unlink { at } => self.remove(at, false)?,
             Op::Rmdir { at } => self.remove(at, true)?,
+            Op::RemoveTree { at } => self.remove_tree(at)?,
             Op::Read { of, offset, len } => {
                 let node = self.target(of)?;
                 let bytes = self.file(node)?;
@@ -315,6 +316,19 @@ impl Model {
         self.entries_mut(parent).remove(&name);
         self.drop_name(parent, node);
         Ok(())
+    }
+
+    fn remove_tree(&mut self, at: &Place) -> Modelled<()> {
+        let (parent, name) = self.above(at)?;
+        let node = *self.entries_of(parent)?.get(&name).ok_or(Errno::NotFound)?;
+        let is_directory = self.is_directory(node);
+        if is_directory {
+            let below: Vec<u8> = self.entries_of(node)?.keys().copied().collect();
+            below.into_iter().try_for_each(|name| self.remove_tree(&at.below(name)))?;
+            // It may wait in the root for a while.
+            self.node(0).modified = None;
+        }
+        self.remove(at, is_directory)
     }
 
     fn drop_name(&mut self, parent: usize, node: usize) {

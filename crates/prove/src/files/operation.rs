@@ -118,6 +118,10 @@ pub enum Op {
     Rmdir {
         at: Place,
     },
+    /// `rm -r`: a directory with all that is below it, or anything else.
+    RemoveTree {
+        at: Place,
+    },
     Read {
         of: Target,
         offset: u64,

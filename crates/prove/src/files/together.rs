@@ -36,7 +36,7 @@ const STEPS: usize = 6;
 const ROUNDS: u64 = 8;
 const NAMES: u64 = 3;
 /// So little that nodes are read again and again, and operations interleave.
-const MEMORY: Size = Size(2 << 10);
+pub(super) const MEMORY: Size = Size(2 << 10);
 
 /// About how many polls a history has, and how many of them change a priority: some in each round.
 const HISTORY_STEPS: u64 = 20_000;
@@ -196,7 +196,7 @@ async fn run<F: Tested>(env: &Env, house: &House<F>, pool: &Pool, files: &Arc<F>
 }
 
 /// A volume with more in it than fits into memory.
-async fn fill(pool: &Pool) -> ashlar_block::Result<()> {
+pub(super) async fn fill(pool: &Pool) -> ashlar_block::Result<()> {
     let volume = pool.create_volume(FILLER).await?;
     for key in 0..FILLER_KEYS {
         let mut txn = Txn::new();
@@ -207,7 +207,7 @@ async fn fill(pool: &Pool) -> ashlar_block::Result<()> {
 }
 
 /// Pushes everything else out of memory, so that the first who needs it waits for the device.
-async fn push_out(env: &Env, pool: &Pool) -> ashlar_block::Result<()> {
+pub(super) async fn push_out(env: &Env, pool: &Pool) -> ashlar_block::Result<()> {
     pool.checkpoint().await?;
     let Some(filler) = pool.volume(FILLER) else { return Ok(()) };
     for _ in 0..100 {
@@ -217,7 +217,7 @@ async fn push_out(env: &Env, pool: &Pool) -> ashlar_block::Result<()> {
 }
 
 /// Goes on pushing everything out of memory, and checkpoints and cleans.
-async fn disturb(env: Env, pool: Pool, over: Arc<AtomicBool>) {
+pub(super) async fn disturb(env: Env, pool: Pool, over: Arc<AtomicBool>) {
     let Some(filler) = pool.volume(FILLER) else { return };
     while !over.load(Ordering::Relaxed) {
         let done = match env.random() % 16 {
