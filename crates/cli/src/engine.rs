@@ -19,6 +19,16 @@ pub enum Opened {
     Betr(Arc<WriteBehind<Betr>>),
 }
 
+/// The same for each engine.
+macro_rules! each {
+    ($opened:expr, $files:ident => $what:expr) => {
+        match $opened {
+            Opened::Files($files) => $what,
+            Opened::Betr($files) => $what,
+        }
+    };
+}
+
 /// How a file system of this engine divides into zones, if it does. `inline`: files up to this size are kept in the index, if
 /// not 16 KiB.
 pub fn zones(engine: Engine, inline: Option<Bytes>) -> Result<Zones, Failure> {
@@ -76,72 +86,50 @@ impl Opened {
 
     /// Why it takes no changes although it was to.
     pub fn damage(&self) -> Option<&ashlar_block::Error> {
-        match self {
-            Opened::Files(files) => files.engine().damage(),
-            Opened::Betr(files) => files.engine().damage(),
-        }
+        each!(self, files => files.engine().damage())
     }
 
     pub fn mount(&self, real: &Real, at: &Path, options: Options) -> Result<Mount, Failure> {
-        let mounted = match self {
-            Opened::Files(files) => Mount::new(real, files.clone(), at, options),
-            Opened::Betr(files) => Mount::new(real, files.clone(), at, options),
-        };
+        let mounted = each!(self, files => Mount::new(real, files.clone(), at, options));
         mounted.map_err(|error| Failure::new(error.to_string()))
     }
 
     /// Takes a tree away, which waits to be cleared then: [`clear::take_away`].
     pub async fn take_away(&self, parent: Ino, name: &Name, progress: &Progress) -> ashlar_vfs::Result<(Taken, bool)> {
-        match self {
-            Opened::Files(files) => clear::take_away(&**files, parent, name, progress).await,
-            Opened::Betr(files) => clear::take_away(&**files, parent, name, progress).await,
-        }
+        each!(self, files => clear::take_away(&**files, parent, name, progress).await)
     }
 
     /// Clears what waits: [`clear::clear_waiting`].
     pub async fn clear_waiting(&self, progress: &Progress) -> ashlar_vfs::Result<(Kept, bool)> {
-        match self {
-            Opened::Files(files) => clear::clear_waiting(&**files, progress).await,
-            Opened::Betr(files) => clear::clear_waiting(&**files, progress).await,
-        }
+        each!(self, files => clear::clear_waiting(&**files, progress).await)
     }
 
     /// Counts the names that wait: [`clear::count_waiting`].
     pub async fn count_waiting(&self, progress: &Progress) -> ashlar_vfs::Result<u64> {
-        match self {
-            Opened::Files(files) => clear::count_waiting(&**files, progress).await,
-            Opened::Betr(files) => clear::count_waiting(&**files, progress).await,
-        }
+        each!(self, files => clear::count_waiting(&**files, progress).await)
     }
 
     /// Whether anything has this name: [`clear::is_there`].
     pub async fn is_there(&self, parent: Ino, name: &Name) -> bool {
-        match self {
-            Opened::Files(files) => clear::is_there(&**files, parent, name).await,
-            Opened::Betr(files) => clear::is_there(&**files, parent, name).await,
-        }
+        each!(self, files => clear::is_there(&**files, parent, name).await)
+    }
+
+    /// Some names in a directory, and where to go on: [`clear::list`].
+    pub async fn list(&self, directory: Ino, cookie: u64) -> ashlar_vfs::Result<clear::Page> {
+        each!(self, files => clear::list(&**files, directory, cookie).await)
     }
 
     /// Writes what it holds in memory.
     pub async fn sync(&self) -> ashlar_vfs::Result<()> {
-        match self {
-            Opened::Files(files) => files.syncfs().await,
-            Opened::Betr(files) => files.syncfs().await,
-        }
+        each!(self, files => files.syncfs().await)
     }
 
     /// Writes everything and stops.
     pub async fn close(&self) -> ashlar_vfs::Result<()> {
-        match self {
-            Opened::Files(files) => {
-                files.settle().await;
-                files.engine().close().await
-            }
-            Opened::Betr(files) => {
-                files.settle().await;
-                files.engine().close().await
-            }
-        }
+        each!(self, files => {
+            files.settle().await;
+            files.engine().close().await
+        })
     }
 
     /// Of the write-optimized engine: its zones, and how they change.

@@ -61,10 +61,18 @@ pub struct Clearing {
     files: Opened,
     dentries: Arc<Dentries>,
     /// Names that were taken away, which the kernel is still to forget.
-    expired: parking_lot::Mutex<Vec<(u64, Vec<u8>)>>,
+    expired: parking_lot::Mutex<Vec<Expired>>,
     /// One at a time: who comes later finds less to do.
     turn: tokio::sync::Mutex<()>,
     progress: Progress,
+}
+
+/// A name that the kernel asks for when it is used again.
+struct Expired {
+    parent: u64,
+    name: Vec<u8>,
+    /// The directory that was there.
+    tree: u64,
 }
 
 impl Clearing {
@@ -92,9 +100,9 @@ impl Clearing {
         match taken {
             Taken::Removed => self.dentries.forget(parent, &place.name).map_err(deaf)?,
             // What the kernel knows below takes longer to forget.
-            Taken::Waits => {
+            Taken::Waits(tree) => {
                 self.dentries.expire(parent, &place.name).map_err(deaf)?;
-                self.expired.lock().push((parent, place.name.clone()));
+                self.expired.lock().push(Expired { parent, name: place.name.clone(), tree });
             }
         }
         Ok(taken)
@@ -103,14 +111,27 @@ impl Clearing {
     /// Has the kernel forget what was taken away and what it knows below, which keeps files that nobody has open.
     async fn forget(&self) {
         let expired = std::mem::take(&mut *self.expired.lock());
-        for (parent, name) in expired {
+        for Expired { parent, name, tree } in expired {
+            // From the inside, since nobody can use a directory while the kernel forgets what is below a name there.
+            let mut next = Some(0);
+            while let Some(cookie) = next
+                && let Ok((names, after)) = self.files.list(tree, cookie).await
+            {
+                next = after;
+                self.forget_all(tree, names.into_iter().map(|(name, _)| name.into_vec()).collect()).await;
+            }
             // Who made something else of this name asked for it before, and the kernel has forgotten what was there.
             if !self.files.is_there(parent, &name).await {
-                // Not from a worker, which must serve those whom this waits for. If nobody takes notices, nobody uses the mount.
-                let dentries = self.dentries.clone();
-                let _ = self.env.unblock(move || dentries.forget(parent, &name)).await;
+                self.forget_all(parent, vec![name]).await;
             }
         }
+    }
+
+    /// Not from a worker, which must serve those whom this waits for. If nobody takes notices, nobody uses the mount.
+    async fn forget_all(&self, parent: u64, names: Vec<Vec<u8>>) {
+        let dentries = self.dentries.clone();
+        let forget = move || names.iter().try_for_each(|name| dentries.forget(parent, name));
+        let _ = self.env.unblock(forget).await;
     }
 
     /// Names removed so far, while some are.
@@ -152,8 +173,7 @@ impl Clearing {
         self.forget().await;
         let (Kept { names, why }, gone) = self.files.clear_waiting(&self.progress).await?;
         if gone {
-            self.expired.lock().push((ROOT, REMOVED.to_vec()));
-            self.forget().await;
+            self.forget_all(ROOT, vec![REMOVED.to_vec()]).await;
         }
         let room = String::from_utf8_lossy(REMOVED);
         match why {

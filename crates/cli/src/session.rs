@@ -350,7 +350,7 @@ impl Session {
             match taken {
                 Ok((taken, clearing)) => {
                     gone += 1;
-                    if taken == Taken::Waits && !waiting.iter().any(|other| Arc::ptr_eq(other, &clearing)) {
+                    if matches!(taken, Taken::Waits(_)) && !waiting.iter().any(|other| Arc::ptr_eq(other, &clearing)) {
                         waiting.push(clearing);
                     }
                 }

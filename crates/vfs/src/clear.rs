@@ -22,8 +22,8 @@ const TRIES: u32 = 100;
 pub enum Taken {
     /// It was no directory, and is removed.
     Removed,
-    /// It is in [`REMOVED`] now.
-    Waits,
+    /// It is in [`REMOVED`] now, with this number.
+    Waits(Ino),
 }
 
 /// What went wrong while a tree was cleared.
@@ -117,7 +117,7 @@ pub async fn take_away<F: FileSystem>(fs: &F, parent: Ino, name: &Name, progress
             return Ok((fs.unlink(parent, name).await.map(|()| Taken::Removed)?, made));
         }
         if (parent, name) == (ROOT, REMOVED) {
-            return Ok((Taken::Waits, made));
+            return Ok((Taken::Waits(attr.ino), made));
         }
         let (room, new) = match waiting_room(fs).await {
             Err(error) if error.errno == Errno::NoSpace => return here().await,
@@ -131,7 +131,7 @@ pub async fn take_away<F: FileSystem>(fs: &F, parent: Ino, name: &Name, progress
         };
         fs.forget(room, 1).await;
         match moved {
-            Ok(()) => return Ok((Taken::Waits, made)),
+            Ok(()) => return Ok((Taken::Waits(attr.ino), made)),
             Err(error) if error.errno == Errno::NoSpace => return here().await,
             // A directory was made there by hand; or who cleared the last one removed the directory before this one came.
             Err(error) if error.errno == Errno::Exists => suffix += 1,
@@ -184,25 +184,34 @@ impl Level {
         while self.page.is_empty()
             && let Some(cookie) = self.cookie.take()
         {
-            let (page, next) = (&mut self.page, &mut self.cookie);
-            let mut take = |entry: crate::DirEntry<'_>| {
-                if page.len() >= PAGE {
-                    return false;
-                }
-                *next = Some(entry.cookie);
-                if !matches!(entry.name, b"." | b"..") {
-                    page.push_back((entry.name.into(), entry.kind));
-                }
-                true
-            };
-            fs.readdir(self.ino, cookie, false, &mut take).await?;
-            // Nothing was told: that was the end.
-            if self.cookie == Some(cookie) {
-                self.cookie = None;
-            }
+            let (page, next) = list(fs, self.ino, cookie).await?;
+            (self.page, self.cookie) = (page.into(), next);
         }
         Ok(self.page.pop_front())
     }
+}
+
+/// Names with their kinds, and the cookie of the next ones, if there may be some.
+pub type Page = (Vec<(Box<Name>, FileKind)>, Option<u64>);
+
+/// At most 1,024 names in a directory from behind a cookie on; 0 is the beginning.
+///
+/// # Errors
+/// Those of `readdir`.
+pub async fn list<F: FileSystem>(fs: &F, directory: Ino, cookie: u64) -> Result<Page> {
+    let (mut page, mut last) = (Vec::new(), None);
+    let mut take = |entry: crate::DirEntry<'_>| {
+        let fits = page.len() < PAGE;
+        if fits {
+            last = Some(entry.cookie);
+        }
+        if fits && !matches!(entry.name, b"." | b"..") {
+            page.push((entry.name.into(), entry.kind));
+        }
+        fits
+    };
+    fs.readdir(directory, cookie, false, &mut take).await?;
+    Ok((page, last))
 }
 
 /// Removes everything below a directory, to which the caller has a reference; it stays itself. Names that cannot be removed are passed

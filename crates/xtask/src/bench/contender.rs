@@ -4,6 +4,7 @@
 use crate::bench::daemon::peak_memory;
 use crate::bench::scratch::{Scratch, is_mounted};
 use crate::bench::server::Server;
+use crate::bench::steps::Remover;
 use crate::bench::{find_program, quiet};
 use ashlar_vfs::Engine;
 use std::fs;
@@ -118,6 +119,13 @@ impl Contender {
     /// Whether it lives in user space and is not ours.
     pub fn in_user_space(&self) -> bool {
         !matches!(self.kind, Kind::Kernel | Kind::Ashlar(..))
+    }
+
+    /// What removes a tree there.
+    pub fn remover(&self, scratch: &Scratch) -> Remover {
+        let Kind::Ashlar(..) = self.kind else { return Remover { gone: "rm -rf".into(), room: "rm -rf".into() } };
+        let room = format!("'{}' --pool '{}' remove", self.program.display(), scratch.path("pool").display());
+        Remover { gone: format!("{room} --no-wait"), room }
     }
 
     /// Takes a copy of our own program, so that a build during the run does not change who takes part.

@@ -4,7 +4,7 @@
 use crate::bench::contender::{self, Contender, Mounted};
 use crate::bench::rows::{Measure, OPEN_FILES, PEAK_MEMORY, ROWS, choose};
 use crate::bench::scratch::Scratch;
-use crate::bench::steps::{History, Place};
+use crate::bench::steps::{History, Place, Remover};
 use crate::bench::table::Results;
 use crate::bench::{catch_signals, check_interrupt, find_program, machine, quiet};
 use ashlar_vfs::Engine;
@@ -97,6 +97,7 @@ pub fn files(options: &Options) -> Result<(), String> {
     'rounds: for round in 1..=options.runs {
         for contender in &contenders {
             eprintln!("round {round} of {}: {}", options.runs, contender.name);
+            let place = Place { remover: contender.remover(&scratch), ..place.clone() };
             outcome = Round { subject, contender, scratch: &scratch, place: &place, done: &done }.run(&mut results);
             if outcome.is_err() {
                 break 'rounds;
@@ -130,6 +131,7 @@ fn inputs<'a>(
         repository: ram.join("repository.git"),
         history,
         data: &scratch.data,
+        remover: Remover::default(),
     };
     let shell = |script: &str, source: &Path| {
         let mut shell = Command::new("sh");

@@ -153,7 +153,7 @@ const APPEND_TIME: Duration = Duration::from_secs(2);
 
 /// All rows. Trees go, and servers are started anew, before more files come: one that keeps a file open for each inode is
 /// near its limit. The bars are those that the project set itself, from what the best peer of each row reached.
-pub static ROWS: [Row; 43] = [
+pub static ROWS: [Row; 45] = [
     time(HISTORY, None, steps::pull_history),
     time("find cold, aged", None, |place| steps::find(place, "aged")).cold().needs(&[HISTORY]),
     time("grep -r cold, aged", None, |place| steps::grep(place, "aged")).cold().needs(&[HISTORY]),
@@ -167,6 +167,8 @@ pub static ROWS: [Row; 43] = [
     figure("grep -r warm", ext4(3.0), steps::grep_warm).needs(&["grep -r cold"]),
     figure("rename tree", None, |place| steps::rename(place, "t", "t2")).needs(&["untar"]),
     time("rm -rf", ext4(3.0), |place| place.shell("rm -rf $M/t && sync -f $M")).needs(&["untar"]),
+    figure("remove a tree, until it is gone", None, |place| steps::remove_tree(place, true)),
+    figure("remove a tree, until there is room", None, |place| steps::remove_tree(place, false)),
     time("git clone", ext4(2.0), |place| place.shell("git clone -q --no-hardlinks $REPOSITORY $M/clone")).cold(),
     figure("git status warm", ext4(1.4), steps::git_status).needs(&["git clone"]),
     time("rm -rf of the clone, cold", None, |place| place.shell("rm -rf $M/clone && sync -f $M"))

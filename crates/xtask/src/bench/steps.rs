@@ -48,6 +48,7 @@ impl History {
 }
 
 /// Where rows happen, and from what.
+#[derive(Clone)]
 pub struct Place<'a> {
     /// The mount point.
     pub mount: PathBuf,
@@ -59,6 +60,17 @@ pub struct Place<'a> {
     pub history: Option<&'a History>,
     /// Bytes that do not compress.
     pub data: &'a [u8],
+    /// What removes a tree.
+    pub remover: Remover,
+}
+
+/// What removes a tree, as a shell takes it: the fastest that a file system has.
+#[derive(Clone, Debug, Default)]
+pub struct Remover {
+    /// Returns when it is gone.
+    pub gone: String,
+    /// Returns when its room is back.
+    pub room: String,
 }
 
 impl Place<'_> {
@@ -98,6 +110,20 @@ impl Place<'_> {
 
 fn fail(path: &Path) -> impl Fn(std::io::Error) -> String {
     move |error| format!("{}: {error}", path.display())
+}
+
+/// Removes a new tree with the fastest that there is, until it is gone or until its room is back and that is durable.
+pub fn remove_tree(place: &Place, until_gone: bool) -> Result<f64, String> {
+    place.shell("mkdir $M/r && tar xf $TREE -C $M/r && sync -f $M")?;
+    let began = Instant::now();
+    match until_gone {
+        true => place.shell(&format!("{} $M/r", place.remover.gone))?,
+        false => place.shell(&format!("{} $M/r && sync -f $M", place.remover.room))?,
+    }
+    let took = began.elapsed().as_secs_f64();
+    // What goes on behind the scenes belongs to no other row.
+    place.shell("while [ -e $M/.ashlar-removed ]; do sleep 0.01; done; sync -f $M")?;
+    Ok(took)
 }
 
 /// Pulls one commit after the other, as somebody who follows a project each day.
