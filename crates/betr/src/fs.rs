@@ -48,6 +48,9 @@ impl FileSystem for Betr {
     fn roomy(&self, len: u64) -> bool {
         self.admit_change().is_ok() && self.volume.pool().has_room(len)
     }
+    async fn calm(&self) {
+        self.volume.pool().calm().await;
+    }
     fn len_max(&self) -> u64 {
         SIZE_MAX
     }

@@ -221,7 +221,7 @@ impl InodeStore for Betr {
             state.record.clone()
         };
         let mut txn = Txn::new().deleting();
-        self.forget_file(&mut txn, &inode.place(), &record);
+        self.forget_orphan(&mut txn, &inode.place(), &record);
         let applied = self.volume.apply(txn).await?;
         self.orphans.lock().remove(&inode.ino);
         {

@@ -237,9 +237,14 @@ impl Betr {
         self.table.all.write_back(&self.volume, put, |inode| self.remove_unused(inode)).await
     }
 
+    /// Everything of a file without names that was [noted](Betr::note_orphan) goes, in `txn`.
+    fn forget_orphan(&self, txn: &mut Txn, place: &Place, record: &Record) {
+        self.volume.delete(txn, &keys::numbered(keys::ORPHAN, record.ino));
+        self.forget_file(txn, place, record);
+    }
+
     /// Everything of a file without names goes, in `txn`.
     fn forget_file(&self, txn: &mut Txn, place: &Place, record: &Record) {
-        self.volume.delete(txn, &keys::numbered(keys::ORPHAN, record.ino));
         if record.has_xattrs {
             let (low, high) = xattr_keys(record.ino);
             self.volume.delete_range(txn, &low, &high);
@@ -258,7 +263,7 @@ impl Betr {
         for (_, value) in self.all_under(keys::ORPHAN).await? {
             let (place, record) = decode_orphan(value)?;
             let mut txn = Txn::new().deleting();
-            self.forget_file(&mut txn, &place, &record);
+            self.forget_orphan(&mut txn, &place, &record);
             self.volume.commit(txn).await?;
         }
         Ok(())

@@ -16,6 +16,9 @@ use std::sync::Arc;
 /// Entries read from the dictionary at once.
 const LISTING_PAGE: usize = 256;
 
+/// Files in use without names, up to which it is looked whether one lies below a directory that is removed.
+const ORPHANS_LOOKED_AT: usize = 1000;
+
 /// Where a name is, or where it would go.
 pub(crate) struct Found {
     /// The entry with this name, and its position.
@@ -270,6 +273,9 @@ impl Betr {
             return Err(Errno::NotEmpty.into());
         }
         let mut txn = Txn::new().deleting();
+        if is_directory {
+            self.gather_deletes(&mut txn, &inode.place());
+        }
         let lost = self.lose_name(&mut txn, directory, position, &entry, inode);
         let mut above = directory.record();
         above.modify(lost.record.changed);
@@ -278,6 +284,19 @@ impl Betr {
         self.adopt_loss(inode, lost, applied.seq);
         self.settle_record(applied, directory).await?;
         Ok(true)
+    }
+
+    /// Deletes all names and contents below an empty directory once more, whose keys are all gone already: in two range deletes, which
+    /// take the place of those for each, and drop nodes unread.
+    fn gather_deletes(&self, txn: &mut Txn, place: &Place) {
+        let (low, high) = keys::below(keys::META, place);
+        self.volume.delete_range(txn, &low, &high);
+        // But contents of files that are in use without names stay where they are.
+        let orphans = self.orphans.lock();
+        if orphans.len() <= ORPHANS_LOOKED_AT && !orphans.values().any(|orphan| orphan.is_below(place)) {
+            let (low, high) = keys::below(keys::DATA, place);
+            self.volume.delete_range(txn, &low, &high);
+        }
     }
 
     /// Whether nothing lies in the directory at `place`.

@@ -266,6 +266,9 @@ impl<F: FileSystem> FileSystem for WriteBehind<F> {
     fn roomy(&self, len: u64) -> bool {
         self.engine.roomy(len)
     }
+    async fn calm(&self) {
+        self.engine.calm().await;
+    }
     fn len_max(&self) -> u64 {
         self.engine.len_max()
     }

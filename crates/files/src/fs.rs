@@ -19,6 +19,9 @@ impl FileSystem for Files {
     fn roomy(&self, len: u64) -> bool {
         self.admit_change().is_ok() && self.volume.pool().has_room(len)
     }
+    async fn calm(&self) {
+        self.volume.pool().calm().await;
+    }
     fn len_max(&self) -> u64 {
         SIZE_MAX
     }

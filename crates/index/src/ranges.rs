@@ -51,23 +51,22 @@ impl RangeSet {
             (start.as_slice().max(low), high.map_or(end, |high| end.min(high)))
         })
     }
-    /// Removes what meets `low..high`, and gives it.
+    /// Removes what meets `low..high`, and gives it. Costs a search for each range that meets it.
     pub fn take(&mut self, low: &[u8], high: Option<&[u8]>) -> RangeSet {
-        if self.0.is_empty() || high.is_some_and(|high| high <= low) {
-            return RangeSet::default();
+        let taken: BTreeMap<Key, Key> =
+            self.within(low, high).map(|(start, end)| (Key::from_slice(start), Key::from_slice(end))).collect();
+        for (start, end) in &taken {
+            // The range that holds this one: only the first may begin before it, only the last end behind it.
+            let (from, to) = self.before(start).map(|(from, to)| (from.clone(), to.clone())).expect("it was there");
+            self.0.remove(&from);
+            if from < *start {
+                self.0.insert(from, start.clone());
+            }
+            if *end < to {
+                self.0.insert(end.clone(), to);
+            }
         }
-        let part = |low, high| {
-            let mut part = RangeSet::default();
-            self.within(low, high).for_each(|(start, end)| part.insert(start, end));
-            part
-        };
-        let taken = part(low, high);
-        let mut kept = part(&[], Some(low));
-        if let Some(high) = high {
-            kept.0.extend(part(high, None).0);
-        }
-        self.0 = kept.0;
-        taken
+        RangeSet(taken)
     }
     /// All ranges in order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {

@@ -322,6 +322,16 @@ impl Pool {
         }
     }
 
+    /// Lets others have their turn, and waits for a checkpoint if one is due: whoever commits much while nobody waits for it leaves the
+    /// worker and the memtables to others.
+    pub async fn calm(&self) {
+        self.0.env.yield_now().await;
+        if self.0.memtables_full() {
+            // A failure poisons the pool, and whoever commits next learns it.
+            let _ = self.checkpoint().await;
+        }
+    }
+
     /// Returns when everything up to `seq` is durable: one batch and one flush per device for all who wait.
     pub async fn sync(&self, seq: Seq) -> Result<()> {
         let shared = &self.0;

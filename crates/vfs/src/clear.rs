@@ -14,6 +14,9 @@ pub const REMOVED: &Name = b".ashlar-removed";
 /// Names of a directory that are held at once.
 const PAGE: usize = 1024;
 
+/// Names that are removed before others have their turn.
+const CALM: u64 = 8;
+
 /// How often is tried again what others can prevent, by making or removing names at the same moment.
 const TRIES: u32 = 100;
 
@@ -184,6 +187,7 @@ impl Level {
         while self.page.is_empty()
             && let Some(cookie) = self.cookie.take()
         {
+            fs.calm().await;
             let (page, next) = list(fs, self.ino, cookie).await?;
             (self.page, self.cookie) = (page.into(), next);
         }
@@ -219,11 +223,15 @@ pub async fn list<F: FileSystem>(fs: &F, directory: Ino, cookie: u64) -> Result<
 ///
 /// Memory    some 1,024 names for each directory on the way to the deepest.
 pub async fn clear_below<F: FileSystem>(fs: &F, directory: Ino, progress: &Progress) -> Kept {
-    let mut kept = Kept::default();
+    let (mut kept, mut calm) = (Kept::default(), progress.removed());
     let mut levels = vec![Level::new(directory, b"")];
     while let Some(level) = levels.last_mut()
         && !progress.is_stopped()
     {
+        if progress.removed() - calm >= CALM {
+            calm = progress.removed();
+            fs.calm().await;
+        }
         let next = level.next(fs).await;
         let here = level.ino;
         match next {

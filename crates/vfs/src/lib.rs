@@ -36,6 +36,11 @@ pub trait FileSystem: Send + Sync + 'static {
         let _ = len;
         false
     }
+    /// Lets others have their turn, and returns when what was changed has gone where it belongs, if much has not: whoever changes much
+    /// while nobody waits for it asks now and then, so that those who do wait find a processor, and room.
+    fn calm(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
     /// The most that a file can be long, in bytes.
     fn len_max(&self) -> u64 {
         i64::MAX as u64
