@@ -52,7 +52,7 @@ fn place(path: &Path) -> Result<Place, Failure> {
     rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
     let stat = rustix::fs::fstat(&directory).map_err(failed)?;
     let device = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
-    Ok(Place { path: whole, device, parent: stat.st_ino, name: name.as_bytes().into() })
+    Ok(Place { path: whole.to_string_lossy().into_owned(), device, parent: stat.st_ino, name: name.as_bytes().into() })
 }
 
 /// What was taken away from a mounted file system, and is removed behind the scenes.

@@ -77,8 +77,8 @@ pub enum Request {
 /// A name in a mounted file system.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Place {
-    /// As the client calls it.
-    pub path: PathBuf,
+    /// As the client calls it, for people: what is no text is replaced.
+    pub path: String,
     /// The file system's number, major and minor.
     pub device: (u32, u32),
     /// The directory's inode.

@@ -354,7 +354,7 @@ impl Session {
                         waiting.push(clearing);
                     }
                 }
-                Err(failure) => failures.push(format!("{}: {failure}", place.path.display())),
+                Err(failure) => failures.push(format!("{}: {failure}", place.path)),
             }
         }
         let mut names = 0;
@@ -371,7 +371,7 @@ impl Session {
             return Err(Failure::new(failures.join("\n")));
         }
         let what = match gone {
-            1 => places[0].path.display().to_string(),
+            1 => places[0].path.clone(),
             _ => format!("{gone} files and directories"),
         };
         let done = match (waiting.is_empty(), wait) {

@@ -2,8 +2,10 @@
 
 use ashlar_prove::Daemon;
 use ashlar_vfs::Engine;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Seek};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output};
@@ -114,6 +116,13 @@ fn a_tree_is_gone_and_what_is_in_use_or_has_another_name_stays() {
         assert_eq!(said, "removed 2 files and directories\n");
         assert_eq!(names(&at), ["d"]);
         house.removed(&[&format!("{}/", text(&at.join("d")))]);
+        assert!(names(&at).is_empty());
+
+        // Not every name is text.
+        let odd = at.join(OsStr::from_bytes(b"n\xff"));
+        fs::write(&odd, b"x").expect("written");
+        let mut command = house.0.command(&["remove"]);
+        assert!(command.arg(&odd).status().expect("the program runs").success());
         assert!(names(&at).is_empty());
         house.end();
     }
