@@ -59,7 +59,8 @@ pub enum Command {
     /// The regions of an object store: kind, fill, fragmentation, generation and health of each. See docs/regions.md.
     Regions(crate::regions::RegionsArguments),
     /// Remove files and whole trees of a mounted file system, much faster than `rm -r` does: a tree is gone at once, whatever is
-    /// below, and its room comes back while the command waits. What is open stays until it is closed, as ever. There is no way back.
+    /// below, and its room comes back while the command waits. Ctrl-C ends the waiting alone: what is gone is gone. What is open stays until it
+    /// is closed, as ever. There is no way back.
     Remove(Remove),
     /// File systems of a pool.
     #[command(subcommand)]

@@ -44,15 +44,20 @@ impl House {
     }
     /// Everything that was taken away is removed.
     fn wait(&self) {
-        let (began, room) = (Instant::now(), self.0.mount().join(".ashlar-removed"));
-        while room.exists() {
-            assert!(began.elapsed() < PATIENCE, "it is never cleared");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until_gone(&self.0.mount().join(".ashlar-removed"));
     }
     fn end(self) {
         self.0.down().unwrap_or_else(|error| panic!("{error}"));
         self.0.check().unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+/// Others remove it meanwhile.
+fn until_gone(path: &Path) {
+    let began = Instant::now();
+    while path.exists() {
+        assert!(began.elapsed() < PATIENCE, "{} is never removed", path.display());
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -177,9 +182,7 @@ fn clearing_goes_on_after_the_server_went() {
             let mut command = house.0.command(&["remove", text(&at.join("second"))]);
             std::thread::spawn(move || command.output().expect("the program runs"))
         };
-        while at.join("second").exists() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until_gone(&at.join("second"));
         house.0.down().unwrap_or_else(|error| panic!("{error}"));
         let waited = waiting.join().expect("it ends");
         let said = String::from_utf8_lossy(&waited.stderr);

@@ -2,8 +2,9 @@
 //! is given back.
 
 use super::operation::{Answer, Op, Place, Refusal, Stat, Subject, Target, attribute_of, name_of};
-use ashlar_vfs::clear;
-use ashlar_vfs::{Attr, Errno, FileKind, FileSystem, Ino, Name, NewNode, ROOT, SeekWhat, SetAttr, SetTime, WriteMode};
+use ashlar_vfs::{
+    Attr, Errno, FileKind, FileSystem, Ino, Name, NewNode, ROOT, SeekWhat, SetAttr, SetTime, WriteMode, clear,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -315,14 +316,9 @@ async fn remove_tree<F: FileSystem>(files: &F, parent: Ino, name: &Name, in_plac
     }
     match clear::clear_waiting(files, &progress).await? {
         (clear::Kept { why: Some(error), .. }, _) => Err(error),
-        // Nobody else removes trees.
-        (_, gone) => {
-            if gone {
-                Ok(())
-            } else {
-                Err(Errno::Io.into())
-            }
-        }
+        (_, true) => Ok(()),
+        // Nobody else removes trees, so that nothing keeps that directory.
+        (_, false) => Err(Errno::Io.into()),
     }
 }
 
