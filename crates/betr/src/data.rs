@@ -1,15 +1,17 @@
 //! Contents of files: a block range of the volume, and over it pieces in the dictionary.
 //!
 //! A small file is only pieces. One that outgrows [`crate::Zones::inline`] gets a range, and whole blocks go there; what is less
-//! than a block goes over it as a piece, and nothing is read for it.
+//! than a block goes over it as a piece, and nothing is read for it. So does what differs in a block that [was read](crate::seen) a
+//! short while ago.
 
 use crate::Betr;
 use crate::inode::{Inode, Placed};
 use crate::keys::{self, Place, RANGE_BLOCKS};
 use crate::record::{Contents, Record};
+use crate::seen::Changes;
 use ashlar_inodes::{BLOCK, InodeStore, blocks_of, sought, trim, visit};
 use ashlar_pool::Txn;
-use ashlar_pool::patches::{Piece, piece, pieces};
+use ashlar_pool::patches::{Piece, patch, piece, pieces};
 use ashlar_units::{BLOCK_LEN, Blocks};
 use ashlar_vfs::{Errno, Ino, Result, SeekWhat, WriteMode};
 use bytes::{Bytes, BytesMut};
@@ -20,14 +22,23 @@ use tokio::sync::RwLockReadGuard;
 
 /// Longest file: a range.
 pub(crate) const SIZE_MAX: u64 = RANGE_BLOCKS * BLOCK;
-/// Longest change of a part of a block that becomes a piece; with more of it the block is written anew.
-const PIECE_LEN_MAX: usize = 1024;
+/// Longest change of a part of a block that becomes a piece, and what pieces a block may have of what was compared; with more of it the
+/// block is written anew.
+pub(crate) const PIECE_LEN_MAX: usize = 1024;
 /// Blocks of pieces that are written into the range in one transaction.
 const SETTLED_BLOCKS: usize = 32;
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 /// Parts of blocks in the dictionary.
 type Over = BTreeMap<u64, Vec<Piece>>;
+
+/// How the whole blocks of a write are stored.
+struct Whole<'a> {
+    /// In a transaction that has room in the log; `None`: in the one of the write.
+    prepared: Option<Txn>,
+    /// What of them differs from what is there, where that is known; of what was prepared it is not asked.
+    changes: &'a Changes,
+}
 
 impl Betr {
     /// The pieces of the blocks `first..last`.
@@ -120,7 +131,11 @@ impl Betr {
         let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
         let over = self.pieces_in(&inode.place(), &record, first, last).await?;
         drop(shape);
+        let pieces = lengths(&over);
         let mut parts = self.read_below(over, &record, first, last).await?;
+        if record.contents.range != 0 {
+            self.seen.note(&inode, first, &parts, &pieces);
+        }
         trim(&mut parts, (offset - first * BLOCK) as usize, (end - offset) as usize);
         Ok(parts)
     }
@@ -139,8 +154,11 @@ impl Betr {
         if range == 0 || !offset.is_multiple_of(BLOCK) || end > SIZE_MAX || self.is_read_only() {
             return Ok(None);
         }
-        let mut txn = Txn::new();
         let whole = data.len() / BLOCK_LEN * BLOCK_LEN;
+        if self.seen.compares(ino, offset / BLOCK, (whole / BLOCK_LEN) as u64) {
+            return Ok(None);
+        }
+        let mut txn = Txn::new();
         self.volume.write(&mut txn, keys::range_base(range) + Blocks(offset / BLOCK), &data.slice(..whole));
         self.pool().make_room(&mut txn).await?;
         Ok(Some((range, txn)))
@@ -168,17 +186,25 @@ impl Betr {
             // Committed by itself, for what follows may read it.
             self.settle(&inode).await?;
         }
-        let before = inode.record();
+        let (before, version) = {
+            let state = inode.state();
+            (state.record.clone(), state.version)
+        };
         let mut record = before.clone();
         if self.outgrows(&record, end) {
             record.contents.range = record.ino;
         }
         let mut txn = Txn::new();
+        let mut changes = Changes::new();
         if record.contents.range == 0 {
             self.write_pieces(&mut txn, &place, &mut record, offset, &data);
         } else {
             let prepared = prepared.filter(|(range, _)| *range == record.contents.range).map(|(_, txn)| txn);
-            self.write_range(&mut txn, &place, &mut record, offset, &data, prepared).await?;
+            if prepared.is_none() {
+                changes = self.changes_of(&inode, offset, &data);
+            }
+            let whole = Whole { prepared, changes: &changes };
+            self.write_range(&mut txn, &place, &mut record, offset, &data, whole).await?;
         }
         record.cover(offset, end);
         if how.clear_setid {
@@ -188,12 +214,16 @@ impl Betr {
             record.modify(self.now());
         }
         let only_times = Record { modified: before.modified, changed: before.changed, ..record.clone() } == before;
+        let written = offset / BLOCK..end.div_ceil(BLOCK);
         if only_times {
             let applied = self.volume.apply(txn).await?;
             inode.state().adopt_times(record, applied.seq);
+            self.adopt_changes(&inode, written, changes, version);
             Ok(applied.settle().await.map(drop)?)
         } else {
-            self.commit_record(txn, &inode, record).await
+            let applied = self.apply_record(txn, &inode, record).await?;
+            self.adopt_changes(&inode, written, changes, version);
+            self.settle_record(applied, &inode).await
         }
     }
 
@@ -221,7 +251,7 @@ impl Betr {
         record.contents.overlaid = true;
     }
 
-    /// Writes to a file that has a range. `prepared`: the whole blocks, if they begin where the data do.
+    /// Writes to a file that has a range. What was prepared begins where the data do.
     async fn write_range(
         &self,
         txn: &mut Txn,
@@ -229,20 +259,32 @@ impl Betr {
         record: &mut Record,
         offset: u64,
         data: &Bytes,
-        prepared: Option<Txn>,
+        whole: Whole<'_>,
     ) -> Result<()> {
         let end = offset + data.len() as u64;
         let (first, last) = (offset.div_ceil(BLOCK), end / BLOCK);
         let slice = |from: u64, to: u64| data.slice((from - offset) as usize..(to - offset) as usize);
-        if first < last {
-            match prepared {
-                Some(prepared) => txn.append(prepared),
-                None => {
-                    let whole = slice(first * BLOCK, last * BLOCK);
-                    self.volume.write(txn, record.contents.base() + Blocks(first), &whole);
-                }
-            }
+        if let Some(prepared) = whole.prepared.filter(|_| first < last) {
+            txn.append(prepared);
             self.clear_pieces(txn, place, record, first, last);
+        } else {
+            let mut block = first;
+            while block < last {
+                let changed = |block: u64| whole.changes.get(&block).and_then(|change| change.pieces.as_ref());
+                if let Some(pieces) = changed(block) {
+                    if !pieces.is_empty() {
+                        self.volume.overlay(txn, &keys::data(place, record.ino, block), patch(pieces));
+                        record.contents.overlaid = true;
+                    }
+                    block += 1;
+                    continue;
+                }
+                let next = (block..last).find(|block| changed(*block).is_some()).unwrap_or(last);
+                let new = slice(block * BLOCK, next * BLOCK);
+                self.volume.write(txn, record.contents.base() + Blocks(block), &new);
+                self.clear_pieces(txn, place, record, block, next);
+                block = next;
+            }
         }
         let mut edges: Vec<(u64, u64)> = Vec::new();
         if !offset.is_multiple_of(BLOCK) {
@@ -469,6 +511,11 @@ impl Betr {
             return Ok(counted * BLOCK);
         }
     }
+}
+
+/// Bytes of pieces over each block.
+fn lengths(over: &Over) -> BTreeMap<u64, usize> {
+    over.iter().map(|(block, pieces)| (*block, pieces.iter().map(|piece| piece.bytes.len()).sum())).collect()
 }
 
 /// A block of pieces with nothing below.

@@ -15,6 +15,7 @@ use crate::Betr;
 use crate::data::SIZE_MAX;
 use crate::keys::Place;
 use crate::record::{Contents, Record};
+use crate::seen::Epoch;
 use ashlar_inodes::InodeStore;
 use ashlar_pool::{Applied, Txn, Volume};
 use ashlar_vfs::{Errno, Ino, ROOT, Result};
@@ -57,12 +58,14 @@ pub struct Own {
     pub(crate) spot: Spot,
     /// Of a directory: bytes added below since its sums were looked at.
     pub(crate) grown: u64,
+    /// Of a file: since when its contents are as they are known.
+    pub(crate) epoch: Epoch,
 }
 
 impl Own {
     /// Of an inode that is read from the dictionary.
     pub(crate) fn at(spot: Spot) -> Own {
-        Own { spot, grown: GROWN_UNKNOWN }
+        Own { spot, grown: GROWN_UNKNOWN, epoch: Epoch::default() }
     }
     pub(crate) fn above(&self) -> Option<&Above> {
         match &self.spot {
@@ -196,11 +199,19 @@ impl InodeStore for Betr {
 
     async fn write_record(&self, inode: &Arc<Inode>) -> Result<()> {
         let _lock = inode.lock.write().await;
-        let record = inode.state().unwritten();
-        match record {
-            Some(record) => self.commit_record(Txn::new(), inode, record).await,
-            None => Ok(()),
+        let (unwritten, version) = {
+            let state = inode.state();
+            (state.unwritten(), state.version)
+        };
+        let Some(record) = unwritten else { return Ok(()) };
+        let applied = self.apply_record(Txn::new(), inode, record).await?;
+        {
+            // These are times: contents are what they were.
+            let mut state = inode.state();
+            let now = state.version;
+            state.own.epoch.keep(version, now);
         }
+        self.settle_record(applied, inode).await
     }
 
     async fn resize(&self, txn: Txn, inode: &Arc<Inode>, record: Record, size: u64) -> Result<()> {

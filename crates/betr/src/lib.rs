@@ -32,6 +32,7 @@ mod record;
 mod rename;
 mod repair;
 mod salvage;
+mod seen;
 mod shift;
 mod way;
 mod zones;
@@ -85,6 +86,8 @@ ashlar_env::rules! {
         "a name in a directory that was just made is noted before it is given",
     LockWhatMoves = "lock-what-moves":
         "inodes and directories of a name are locked while it moves",
+    ForgetChanged = "forget-changed":
+        "what is known of blocks that were read is forgotten when they change in another way",
     NoteWays = "note-ways":
         "the way to an inode is stored in the transaction that gives or moves its name",
 }
@@ -135,6 +138,8 @@ pub struct Betr {
     ahead: ashlar_inodes::Ahead<(Ino, Place)>,
     /// Directories that were made a short while ago.
     fresh: ashlar_inodes::Fresh,
+    /// Blocks that were read a short while ago.
+    seen: seen::Seen,
     splits: AtomicU64,
     merges: AtomicU64,
     closed: AtomicBool,

@@ -192,7 +192,7 @@ impl Betr {
         let spot = if deep { Spot::Root(self.new_number().await?, Some(name)) } else { Spot::Named(name) };
         self.put_spot(&mut txn, &spot, &record);
         self.count(&mut txn, &directory, self.stored_in(&spot, &record).weight(self.zones.inline.0));
-        let state = State::new(record, Own { spot, grown: 0 }, Default::default()).used(new.open);
+        let state = State::new(record, Own { grown: 0, ..Own::at(spot) }, Default::default()).used(new.open);
         commit_new(self, &self.table.all, txn, (&directory, above), state).await
     }
 

@@ -3,6 +3,7 @@
 use crate::inode::{Own, Spot, State, Table};
 use crate::keys::{self, Place};
 use crate::record::{Entry, Record};
+use crate::seen::Seen;
 use crate::{Betr, Options, Zones};
 use ashlar_block::Kind;
 use ashlar_env::Env;
@@ -156,6 +157,7 @@ impl Betr {
             shrunk: Mutex::default(),
             ahead: ashlar_inodes::Ahead::new(volume.ahead_memory()),
             fresh: ashlar_inodes::Fresh::default(),
+            seen: Seen::new(volume.pool(), &options),
             splits: AtomicU64::new(0),
             merges: AtomicU64::new(0),
             closed: AtomicBool::new(false),

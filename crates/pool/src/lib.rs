@@ -67,7 +67,7 @@ use crate::format::Stream;
 use crate::map::Map;
 use crate::space::{Layout, Space, Usage};
 use crate::stream::StreamState;
-use ashlar_block::{Error, Kind, Result};
+use ashlar_block::{Error, Kind, Medium, Result};
 use ashlar_env::Env;
 use ashlar_index::Tree;
 use bytes::Bytes;
@@ -138,6 +138,8 @@ struct Outstanding {
 pub(crate) struct Shared {
     env: Env,
     config: Config,
+    /// What the devices are made of, as far as that is known.
+    medium: Medium,
     limits: Limits,
     layout: Layout,
     pool: u64,
@@ -223,6 +225,11 @@ impl Pool {
     /// that the pool was given, beside it.
     pub fn held_beside(&self, bytes_each: usize) -> usize {
         ((self.0.config.memory.0 / BESIDE_SHARE) as usize / bytes_each.max(1)).max(BESIDE_MIN)
+    }
+
+    /// What the devices are made of: disks, unless they are known to be flash.
+    pub fn medium(&self) -> Medium {
+        self.0.medium
     }
 
     /// Numbers for people.

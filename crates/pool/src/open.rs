@@ -145,9 +145,10 @@ impl Pool {
     /// Opens a pool: reads the newest superblock and replays the log behind it. The devices may come in any order.
     pub async fn open(env: &Env, devices: Vec<Device>, config: Config) -> Result<Pool> {
         let (superblock, devices) = assemble(devices).await?;
-        let limits = config.nodes.unwrap_or_else(|| match config.medium.or_else(|| medium_of(&devices)) {
-            Some(Medium::Flash) => Limits::NARROW,
-            Some(Medium::Disk) | None => Limits::WIDE,
+        let medium = config.medium.or_else(|| medium_of(&devices)).unwrap_or(Medium::Disk);
+        let limits = config.nodes.unwrap_or(match medium {
+            Medium::Flash => Limits::NARROW,
+            Medium::Disk => Limits::WIDE,
         });
         let layout = Layout::new(superblock.segment);
         for (device, record) in devices.into_iter().zip(&superblock.devices) {
@@ -162,6 +163,7 @@ impl Pool {
         let pool = Pool(Arc::new(Shared {
             env: env.clone(),
             config,
+            medium,
             limits,
             pool: superblock.pool,
             space: Space::new(slots_count, born, superblock.segment),

@@ -94,6 +94,20 @@ fn cover(older: &[Piece], newer: &[Piece]) -> Bytes {
         all.extend(piece.part(at, piece.end()));
     }
     all.sort_unstable_by_key(|piece| piece.offset);
+    encode(&all)
+}
+
+/// Pieces as a value or patch: in order, and none over another.
+///
+/// # Panics
+/// If there are none.
+pub fn patch(pieces: &[Piece]) -> Bytes {
+    assert!(!pieces.is_empty(), "a patch changes something");
+    encode(pieces)
+}
+
+/// Pieces in order; neighbours become one.
+fn encode(all: &[Piece]) -> Bytes {
     let mut encoded = BytesMut::with_capacity(all.iter().map(|piece| PIECE_HEAD + piece.bytes.len()).sum());
     for run in all.chunk_by(|one, next| one.end() == next.offset) {
         put_piece(&mut encoded, run[0].offset, run.iter().map(|piece| piece.bytes.len()).sum());

@@ -47,13 +47,24 @@ pub struct FilesOptions {
     pub careless: bool,
     /// Whole trees are removed, too.
     pub trees: bool,
+    /// Some small writes are made as the kernel's page cache makes them.
+    pub pages: bool,
     /// The engine: the first one, or the write-optimized one so made and opened.
     pub betr: Option<BetrSetting>,
 }
 
 impl Default for FilesOptions {
     fn default() -> FilesOptions {
-        FilesOptions { lives: 4, steps: 150, hash_bits: 55, without: None, careless: false, trees: true, betr: None }
+        FilesOptions {
+            lives: 4,
+            steps: 150,
+            hash_bits: 55,
+            without: None,
+            careless: false,
+            trees: true,
+            pages: true,
+            betr: None,
+        }
     }
 }
 
@@ -145,7 +156,7 @@ async fn history<F: Tested>(env: Env, seed: u64, options: FilesOptions, setting:
     for life in 0..options.lives {
         let in_life = |error: String| format!("life {life}: {error}");
         let (pool, files) = house.open().await.map_err(in_life)?;
-        let mut engine = Engine::new(files.clone());
+        let mut engine = Engine::new(files.clone()).by_pages(options.pages);
         let clean = examine(&mut engine, &model, &mut Tally::default()).await;
         clean.map_err(|error| format!("life {life}, after a clean start: {error}"))?;
         house.device.cut_after(env.random() % (options.steps * 3));
@@ -310,7 +321,7 @@ mod tests {
     /// A long exploration found it: the times of an open file without a name are set and synced, after a directory was made.
     #[test]
     fn a_sync_of_what_has_no_name_promises_nothing() {
-        let options = FilesOptions { hash_bits: 1, trees: false, ..FilesOptions::default() };
+        let options = FilesOptions { hash_bits: 1, trees: false, pages: false, ..FilesOptions::default() };
         explore_files(1_795_526_719, options).unwrap_or_else(|failure| panic!("{failure:?}"));
     }
 
