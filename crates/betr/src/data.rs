@@ -42,7 +42,7 @@ struct Whole<'a> {
 
 impl Betr {
     /// The pieces of the blocks `first..last`.
-    async fn pieces_in(&self, place: &Place, record: &Record, first: u64, last: u64) -> Result<Over> {
+    pub(crate) async fn pieces_in(&self, place: &Place, record: &Record, first: u64, last: u64) -> Result<Over> {
         let mut over = Over::new();
         if record.contents.overlaid {
             let note = |key: &[u8], value: &Bytes| {
@@ -316,7 +316,7 @@ impl Betr {
     }
 
     /// Drops the pieces of the blocks `first..last`, in `txn`.
-    fn clear_pieces(&self, txn: &mut Txn, place: &Place, record: &Record, first: u64, last: u64) {
+    pub(crate) fn clear_pieces(&self, txn: &mut Txn, place: &Place, record: &Record, first: u64, last: u64) {
         if !record.contents.overlaid || first >= last {
             return;
         }

@@ -7,6 +7,7 @@ use crate::keys;
 use crate::record::Record;
 use ashlar_inodes::{BLOCK, COPY_BYTES, InodeStore, SHARE_BLOCKS, Shift, blocks_of, lock_all};
 use ashlar_pool::Txn;
+use ashlar_pool::patches::patch;
 use ashlar_units::Blocks;
 use ashlar_vfs::{Errno, FallocateMode, Ino, Result, WriteMode};
 use bytes::Bytes;
@@ -92,24 +93,52 @@ impl Betr {
             let whole = len.is_multiple_of(BLOCK) || (from.1 + len == record.size && end >= target.record().size);
             let in_blocks = record.contents.range != 0 && end > self.zones.inline.0;
             if whole && in_blocks && from.1.is_multiple_of(BLOCK) && to.1.is_multiple_of(BLOCK) {
-                self.settle(&source).await?;
-                self.settle(&target).await?;
-                let (source, mut record) = (source.record(), target.record());
-                record.modify(self.now());
-                record.sparse |= source.sparse;
-                record.cover(to.1, end);
-                let mut txn = Txn::new();
-                let (first, to_first, count) = (Blocks(from.1 / BLOCK), Blocks(to.1 / BLOCK), Blocks(blocks_of(len)));
-                let (at, to_at) = (source.contents.base() + first, record.contents.base() + to_first);
-                self.volume.share(&mut txn, at, &self.volume, to_at, count).await?;
-                self.commit_record(txn, &target, record).await?;
-                return Ok(len);
+                return self.share(&source, from.1, &target, to.1, len).await;
             }
         }
         let data = self.read_data(None, from.0, from.1, len.min(COPY_BYTES) as usize).await?.concat();
         let copied = data.len() as u64;
         self.write_data(to.0, to.1, data.into(), WriteMode::default(), None).await?;
         Ok(copied)
+    }
+}
+
+impl Betr {
+    /// Copies by reference: blocks are shared, and pieces over them are copied, as many as a transaction takes. Offsets are of blocks, and
+    /// `len` is of whole ones or ends both files. The caller holds both locks for writing.
+    async fn share(&self, source: &Arc<Inode>, from: u64, target: &Arc<Inode>, to: u64, len: u64) -> Result<u64> {
+        if target.record().contents.range == 0 {
+            self.settle(target).await?;
+        }
+        let (source, source_place) = (source.record(), source.place());
+        let (mut record, place) = (target.record(), target.place());
+        let (first, to_first) = (from / BLOCK, to / BLOCK);
+        let mut count = blocks_of(len);
+        let mut copies = Vec::new();
+        let mut held = 0;
+        for (block, pieces) in self.pieces_in(&source_place, &source, first, first + count).await? {
+            let (key, value) = (keys::data(&place, record.ino, to_first + (block - first)), patch(&pieces));
+            held += key.len() + value.len();
+            if held > self.options.part_len_max && block > first {
+                count = block - first;
+                break;
+            }
+            copies.push((key, value));
+        }
+        let len = len.min(count * BLOCK);
+        record.modify(self.now());
+        record.sparse |= source.sparse;
+        record.cover(to, to + len);
+        let mut txn = Txn::new();
+        let (at, to_at) = (source.contents.base() + Blocks(first), record.contents.base() + Blocks(to_first));
+        self.volume.share(&mut txn, at, &self.volume, to_at, Blocks(count)).await?;
+        self.clear_pieces(&mut txn, &place, &record, to_first, to_first + count);
+        record.contents.overlaid |= !copies.is_empty();
+        for (key, value) in copies {
+            self.volume.put(&mut txn, &key, value);
+        }
+        self.commit_record(txn, target, record).await?;
+        Ok(len)
     }
 }
 

@@ -23,7 +23,7 @@ struct House {
     betr: Arc<Betr>,
 }
 
-async fn house(env: &Env, medium: Option<Medium>, memory: Size, without: Option<Rule>) -> House {
+async fn house(env: &Env, medium: Option<Medium>, memory: Size, options: Options) -> House {
     let device = Arc::new(Checked::new(Arc::new(Memory::new(Blocks(1 << 15))), env.clone()));
     let devices = vec![device.clone() as Device];
     Pool::create(env, &devices, Creation { segment: Some(Blocks(256)), force: false }).await.expect("created");
@@ -31,7 +31,7 @@ async fn house(env: &Env, medium: Option<Medium>, memory: Size, without: Option<
     let pool = Pool::open(env, devices, config).await.expect("opened");
     let volume = pool.create_volume("v").await.expect("a volume");
     Betr::format(&volume, 0, 0, Zones::default()).await.expect("formatted");
-    let betr = Betr::open(volume, Options { without, ..Options::default() }).await.expect("a file system");
+    let betr = Betr::open(volume, options).await.expect("a file system");
     House { device, pool, betr }
 }
 
@@ -80,7 +80,7 @@ async fn read(betr: &Betr, ino: Ino, at: usize, len: usize) -> Vec<u8> {
 /// Bytes that reach the device when 200 pages of a file were read, changed by four bytes each, and written whole.
 fn overwrite(medium: Medium) -> u64 {
     simulate(1, move |env| async move {
-        let house = house(&env, Some(medium), Size::mib(64), None).await;
+        let house = house(&env, Some(medium), Size::mib(64), Options::default()).await;
         let mut contents = noise(1, 1000 * PAGE);
         let ino = file(&house.betr, b"large", &contents).await;
         house.betr.syncfs().await.expect("synced");
@@ -107,10 +107,39 @@ fn only_what_differs_is_stored_on_a_disk() {
     assert!(disk * 8 < flash, "{disk} bytes on a disk, {flash} on flash");
 }
 
+#[test]
+fn a_copy_shares_blocks_under_the_pieces() {
+    simulate(3, |env| async move {
+        let house = house(&env, None, Size::mib(64), Options::default()).await;
+        let mut contents = noise(3, 1000 * PAGE);
+        let from = file(&house.betr, b"from", &contents).await;
+        for page in (0..1000).step_by(5) {
+            let at = page * PAGE;
+            read(&house.betr, from, at, PAGE).await;
+            contents[at + 2000] ^= 1;
+            write(&house.betr, from, at, &contents[at..at + PAGE]).await;
+        }
+        let to = file(&house.betr, b"to", b"something").await;
+        house.betr.syncfs().await.expect("synced");
+        let (before, len) = (house.written(), contents.len() as u64);
+        let mut done = 0;
+        while done < len {
+            let copied = house.betr.copy_range((from, done), (to, done), len - done).await.expect("copied");
+            assert!(copied > 0, "after {done} bytes");
+            done += copied;
+        }
+        house.betr.syncfs().await.expect("synced");
+        let written = house.written() - before;
+        assert!(written < 200 * PAGE as u64, "{written} bytes were written");
+        assert!(read(&house.betr, to, 0, contents.len()).await == contents);
+        house.close().await;
+    });
+}
+
 /// Whether a page that is written whole is what was written, after its block changed behind the back of who had read it.
 fn changed_behind(without: Option<Rule>) -> bool {
     simulate(2, move |env| async move {
-        let house = house(&env, None, Size::mib(64), without).await;
+        let house = house(&env, None, Size::mib(64), Options { without, ..Options::default() }).await;
         let mut contents = noise(2, 20 * PAGE);
         let ino = file(&house.betr, b"large", &contents).await;
         let mut right = true;
@@ -255,7 +284,9 @@ impl Run {
 fn contents_are_right(seed: u64, without: Option<Rule>) -> bool {
     simulate(seed, move |env| async move {
         let memory = if seed % 2 == 0 { Size::mib(64) } else { Size::mib(2) };
-        let house = house(&env, None, memory, without).await;
+        // Some copies by reference take many transactions.
+        let part_len_max = if seed % 3 == 0 { 1 } else { Options::default().part_len_max };
+        let house = house(&env, None, memory, Options { part_len_max, without, ..Options::default() }).await;
         let mut dice = Pcg64Mcg::seed_from_u64(seed);
         let files = [(b"one", 90_000), (b"two", 30_000)].map(|(name, len)| (name.to_vec(), few(&mut dice, len)));
         for (name, contents) in &files {
