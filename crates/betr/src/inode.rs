@@ -15,7 +15,7 @@ use crate::Betr;
 use crate::data::SIZE_MAX;
 use crate::keys::Place;
 use crate::record::{Contents, Record};
-use crate::seen::Epoch;
+use crate::seen::{Epoch, keep_epoch};
 use ashlar_inodes::InodeStore;
 use ashlar_pool::{Applied, Txn, Volume};
 use ashlar_vfs::{Errno, Ino, ROOT, Result};
@@ -205,12 +205,8 @@ impl InodeStore for Betr {
         };
         let Some(record) = unwritten else { return Ok(()) };
         let applied = self.apply_record(Txn::new(), inode, record).await?;
-        {
-            // These are times: contents are what they were.
-            let mut state = inode.state();
-            let now = state.version;
-            state.own.epoch.keep(version, now);
-        }
+        // These are times: contents are what they were.
+        keep_epoch(&mut inode.state(), version);
         self.settle_record(applied, inode).await
     }
 

@@ -3,7 +3,7 @@
 //! anew lies somewhere else, and on a disk whoever then reads the file on end waits for the head at each.
 //!
 //! Of each block there are digests of its parts, so that little memory is taken. They hold for one *epoch* of an inode's contents, which
-//! ends with any change of what is stored that is not said to [leave it as it is known](Epoch::keep): whoever forgets to say so loses
+//! ends with any change of what is stored that is not said to [leave it as it is known](keep_epoch): whoever forgets to say so loses
 //! digests and nothing else.
 
 use crate::data::PIECE_LEN_MAX;
@@ -56,12 +56,11 @@ pub(crate) struct Epoch {
     version: u64,
 }
 
-impl Epoch {
-    /// Contents had the first version and have the second one: what is known of them is so still.
-    pub(crate) fn keep(&mut self, before: u64, after: u64) {
-        if self.version == before {
-            self.version = after;
-        }
+/// What is known of an inode's contents is so still, although [`State::version`] is not `before` any more. The caller has kept others
+/// from changing them since.
+pub(crate) fn keep_epoch(state: &mut State, before: u64) {
+    if state.own.epoch.version == before {
+        state.own.epoch.version = state.version;
     }
 }
 
@@ -210,9 +209,7 @@ impl Betr {
     /// for writing since then.
     pub(crate) fn adopt_changes(&self, inode: &Inode, written: Range<u64>, changes: Changes, version: u64) {
         self.seen.adopt(inode.ino, written, changes);
-        let mut state = inode.state();
-        let now = state.version;
-        state.own.epoch.keep(version, now);
+        keep_epoch(&mut inode.state(), version);
     }
 }
 

@@ -7,6 +7,7 @@
 use crate::inode::{Above, GROWN_UNKNOWN, Inode, Placed, Spot};
 use crate::keys::{self, Place, Range, damaged};
 use crate::record::{Record, weight_of};
+use crate::seen::keep_epoch;
 use crate::{Betr, Rule};
 use ashlar_inodes::visit;
 use ashlar_pool::{Applied, Txn, patches};
@@ -352,8 +353,10 @@ impl Betr {
         let mut state = inode.state();
         state.own.spot = to;
         state.adopt(record, applied.seq);
-        // Who counts what is stored may have looked where it was.
+        // Who counts what is stored may have looked where it was; contents are what they were.
+        let version = state.version;
         state.stored_changed();
+        keep_epoch(&mut state, version);
         Ok(applied)
     }
 

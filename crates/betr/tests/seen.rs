@@ -86,10 +86,12 @@ fn overwrite(medium: Medium) -> u64 {
         house.betr.syncfs().await.expect("synced");
         house.pool.checkpoint().await.expect("a checkpoint");
         let before = house.written();
-        for page in (0..1000).step_by(5) {
-            let at = page * PAGE;
+        // The page cache reads many before it writes any. With the first piece the file becomes a zone of its own.
+        for at in (0..1000).step_by(5).map(|page| page * PAGE) {
             assert!(read(&house.betr, ino, at, PAGE).await == contents[at..at + PAGE]);
-            contents[at + 77..at + 81].copy_from_slice(&noise(page as u64, 4));
+        }
+        for at in (0..1000).step_by(5).map(|page| page * PAGE) {
+            contents[at + 77..at + 81].copy_from_slice(&noise(at as u64, 4));
             write(&house.betr, ino, at, &contents[at..at + PAGE]).await;
         }
         house.betr.syncfs().await.expect("synced");
