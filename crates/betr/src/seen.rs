@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
+use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 /// Bytes of a part.
 const PART_LEN: usize = 256;
@@ -35,8 +36,8 @@ const BLOCK_MEMORY: usize = 384;
 /// Part of what may be [held beside](ashlar_pool::Pool::held_beside) the pool's memory.
 const SHARE: usize = 8;
 
-/// First bytes of a BLAKE3 digest: nobody finds two parts that have the same.
-type Digest = [u8; 16];
+/// XXH3 with a seed that nobody knows: of 2^128 parts that differ from another, one has its digest.
+type Digest = u128;
 
 /// A block as it is.
 #[derive(Clone, Debug)]
@@ -80,6 +81,7 @@ pub(crate) type Changes = BTreeMap<u64, Change>;
 pub(crate) struct Seen {
     known: Mutex<Known>,
     blocks_max: usize,
+    seed: u64,
     epochs: AtomicU64,
     /// Digests are kept when contents change in another way: see [`Rule::ForgetChanged`].
     careless: bool,
@@ -122,7 +124,8 @@ impl Seen {
             _ => 0,
         };
         let careless = options.without == Some(Rule::ForgetChanged);
-        Seen { known: Mutex::default(), blocks_max, epochs: AtomicU64::new(0), careless }
+        let seed = pool.env().random();
+        Seen { known: Mutex::default(), blocks_max, seed, epochs: AtomicU64::new(0), careless }
     }
 
     /// The number of an inode's epoch; 0: contents have changed since.
@@ -140,6 +143,10 @@ impl Seen {
         state.own.epoch.number
     }
 
+    fn digests(&self, block: &[u8]) -> [Digest; PARTS] {
+        std::array::from_fn(|part| xxh3_128_with_seed(&block[part * PART_LEN..(part + 1) * PART_LEN], self.seed))
+    }
+
     /// Blocks from `first` on were read, with so many bytes of pieces over each. The caller holds the inode's lock.
     pub(crate) fn note(&self, inode: &Inode, first: u64, parts: &[Bytes], pieces: &BTreeMap<u64, usize>) {
         let len: usize = parts.iter().map(Bytes::len).sum();
@@ -150,7 +157,7 @@ impl Seen {
         let whole = if let [whole] = parts { whole.clone() } else { parts.concat().into() };
         for (number, block) in (first..).zip(whole.chunks_exact(BLOCK_LEN)) {
             let pieces = pieces.get(&number).copied().unwrap_or(0);
-            let block = Block { parts: digests(block), pieces, epoch };
+            let block = Block { parts: self.digests(block), pieces, epoch };
             self.known.lock().put((inode.ino, number), block, self.blocks_max);
         }
     }
@@ -198,7 +205,8 @@ impl Betr {
                 let known = self.seen.known.lock().blocks.get(&(inode.ino, block)).map(|(_, known)| known.clone());
                 if let Some(known) = known.filter(|known| known.epoch == epoch) {
                     let from = (block * BLOCK - offset) as usize;
-                    changes.insert(block, known.change(&data.slice(from..from + BLOCK_LEN)));
+                    let data = data.slice(from..from + BLOCK_LEN);
+                    changes.insert(block, known.change(self.seen.digests(&data), &data));
                 }
             }
         }
@@ -214,9 +222,8 @@ impl Betr {
 }
 
 impl Block {
-    /// What it takes to make these contents of it.
-    fn change(&self, data: &Bytes) -> Change {
-        let parts = digests(data);
+    /// What it takes to make `data` of it, which have these digests.
+    fn change(&self, parts: [Digest; PARTS], data: &Bytes) -> Change {
         let differs: Vec<usize> = (0..PARTS).filter(|part| self.parts[*part] != parts[*part]).collect();
         let pieces: Vec<Piece> = differs
             .chunk_by(|one, next| one + 1 == *next)
@@ -227,11 +234,4 @@ impl Block {
         let (pieces, len) = if len <= PIECE_LEN_MAX { (Some(pieces), len) } else { (None, 0) };
         Change { pieces, becomes: Block { parts, pieces: len, epoch: self.epoch } }
     }
-}
-
-fn digests(block: &[u8]) -> [Digest; PARTS] {
-    std::array::from_fn(|part| {
-        let digest = blake3::hash(&block[part * PART_LEN..(part + 1) * PART_LEN]);
-        *digest.as_bytes().first_chunk().expect("a digest is longer")
-    })
 }

@@ -285,9 +285,9 @@ impl Run {
 /// little memory, so that blocks are forgotten.
 fn contents_are_right(seed: u64, without: Option<Rule>) -> bool {
     simulate(seed, move |env| async move {
-        let memory = if seed % 2 == 0 { Size::mib(64) } else { Size::mib(2) };
+        let memory = if seed.is_multiple_of(2) { Size::mib(64) } else { Size::mib(2) };
         // Some copies by reference take many transactions.
-        let part_len_max = if seed % 3 == 0 { 1 } else { Options::default().part_len_max };
+        let part_len_max = if seed.is_multiple_of(3) { 1 } else { Options::default().part_len_max };
         let house = house(&env, None, memory, Options { part_len_max, without, ..Options::default() }).await;
         let mut dice = Pcg64Mcg::seed_from_u64(seed);
         let files = [(b"one", 90_000), (b"two", 30_000)].map(|(name, len)| (name.to_vec(), few(&mut dice, len)));
