@@ -26,6 +26,7 @@ mod regions;
 mod remove;
 mod request;
 mod schedule;
+mod schemas;
 mod session;
 mod survey;
 mod up;
@@ -34,8 +35,8 @@ mod volume;
 use crate::arguments::{Arguments, Command, DeviceCommand, FsCommand, PoolCommand, S3Command, SnapshotCommand};
 use crate::output::{Failure, Output};
 use crate::request::Request;
-use clap::{CommandFactory, Parser};
-use std::path::Path;
+use clap::CommandFactory;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Buffers that must be page-aligned leave holes in the C library's heap, which then takes four times what is in use.
@@ -45,7 +46,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse_from(survey::arguments::with_json_file(std::env::args_os()));
+    let arguments = schemas::read(survey::arguments::with_json_file(std::env::args_os()));
     let output = Output::new(arguments.json, arguments.json_schema);
     match run(arguments, &output) {
         Ok(code) => output.ended(code),
@@ -59,7 +60,10 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
     match arguments.command {
         Command::Pool(PoolCommand::Create(create)) => up::create(&create, output),
         Command::Pool(PoolCommand::Grow(grow)) => {
-            let path = device_files::device_file(&grow.device)?;
+            let path = match output.wants_schema() {
+                true => PathBuf::new(),
+                false => device_files::device_file(&grow.device)?,
+            };
             ask(Request::PoolGrow { path, force: grow.force })
         }
         Command::Array(command) => array::run(pool.as_deref(), command, output),
@@ -93,7 +97,9 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
             SnapshotCommand::List => Request::SnapshotList,
             SnapshotCommand::Destroy { name } => Request::SnapshotDestroy { name },
             SnapshotCommand::Clone { name, to } => Request::SnapshotClone { name, to },
-            SnapshotCommand::Mount { name, .. } if !name.contains('@') => return Err(session::no_snapshot_name(&name)),
+            SnapshotCommand::Mount { name, .. } if !name.contains('@') && !output.wants_schema() => {
+                return Err(session::no_snapshot_name(&name));
+            }
             SnapshotCommand::Mount { name, at } => {
                 Request::Mount { name, at: up::absolute(&at)?, write_through: false }
             }
@@ -116,6 +122,7 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
         Command::Layers { name } => explain::layers(name.as_deref(), output),
         Command::Explain { name } => explain::explain(&name, output),
         Command::Completions { shell } => {
+            output.no_document()?;
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "ashlar", &mut text);
             output.put(&String::from_utf8_lossy(&text));
@@ -127,6 +134,7 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
 
 /// Manual pages: one to standard output, or all into a directory.
 fn man(directory: Option<&Path>, output: &Output) -> Result<ExitCode, Failure> {
+    output.no_document()?;
     let command = Arguments::command();
     let written = match directory {
         Some(directory) => clap_mangen::generate_to(command, directory),

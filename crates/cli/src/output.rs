@@ -73,6 +73,14 @@ impl Output {
         })
     }
 
+    /// Refuses to tell the schema of a command that prints no document.
+    pub fn no_document(&self) -> Result<(), Failure> {
+        match self.schema {
+            true => Err(Failure::new("this command prints no JSON document, so there is no schema")),
+            false => Ok(()),
+        }
+    }
+
     /// Prints a result.
     pub fn print<T: Serialize + fmt::Display>(&self, value: &T) {
         self.put(&if self.json { document(value) } else { value.to_string() });

@@ -160,7 +160,7 @@ pub fn run(pool: Option<&Path>, command: ArrayCommand, output: &Output) -> Resul
         }
         ArrayCommand::Scrub { work: Work { at, rate } } => (at, ArrayRequest::Look { rate: bytes(rate), repair: true }),
         ArrayCommand::Replace { member, with, force, work: Work { at, rate } } => {
-            let path = device_file(&with)?;
+            let path = if output.wants_schema() { PathBuf::new() } else { device_file(&with)? };
             (at, ArrayRequest::Replace { member, path, force, rate: bytes(rate) })
         }
         ArrayCommand::Rebuild { work: Work { at, rate } } => (at, ArrayRequest::Rebuild { rate: bytes(rate) }),

@@ -29,6 +29,7 @@ const TICK: Duration = Duration::from_millis(20);
 
 /// `ashlar device serve`.
 pub fn serve(serve: &Serve, output: &Output) -> Result<ExitCode, Failure> {
+    output.no_document()?;
     serve.exported.check()?;
     let stop = super::on_signal()?;
     if serve.model.is_some() || serve.model_file.is_some() {

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 /// `ashlar volume serve`.
 pub fn serve(directory: &Path, serve: &VolumeServe, output: &Output) -> Result<ExitCode, Failure> {
+    output.no_document()?;
     serve.exported.check()?;
     let spec = find(directory, &serve.name)?;
     let stop = on_signal()?;
