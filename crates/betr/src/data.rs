@@ -268,22 +268,22 @@ impl Betr {
             txn.append(prepared);
             self.clear_pieces(txn, place, record, first, last);
         } else {
-            let mut block = first;
-            while block < last {
-                let changed = |block: u64| whole.changes.get(&block).and_then(|change| change.pieces.as_ref());
-                if let Some(pieces) = changed(block) {
-                    if !pieces.is_empty() {
-                        self.volume.overlay(txn, &keys::data(place, record.ino, block), patch(pieces));
-                        record.contents.overlaid = true;
-                    }
-                    block += 1;
+            let mut anew = first;
+            for block in first..last {
+                let Some(pieces) = whole.changes.get(&block).and_then(|change| change.pieces.as_ref()) else {
                     continue;
+                };
+                if anew < block {
+                    self.write_blocks(txn, place, record, anew, &slice(anew * BLOCK, block * BLOCK));
                 }
-                let next = (block..last).find(|block| changed(*block).is_some()).unwrap_or(last);
-                let new = slice(block * BLOCK, next * BLOCK);
-                self.volume.write(txn, record.contents.base() + Blocks(block), &new);
-                self.clear_pieces(txn, place, record, block, next);
-                block = next;
+                if !pieces.is_empty() {
+                    self.volume.overlay(txn, &keys::data(place, record.ino, block), patch(pieces));
+                    record.contents.overlaid = true;
+                }
+                anew = block + 1;
+            }
+            if anew < last {
+                self.write_blocks(txn, place, record, anew, &slice(anew * BLOCK, last * BLOCK));
             }
         }
         let mut edges: Vec<(u64, u64)> = Vec::new();
@@ -309,10 +309,15 @@ impl Betr {
             };
             whole.resize(whole.len().max(within + part.len()), 0);
             whole[within..within + part.len()].copy_from_slice(&part);
-            self.volume.write(txn, record.contents.base() + Blocks(block), &whole.freeze());
-            self.clear_pieces(txn, place, record, block, block + 1);
+            self.write_blocks(txn, place, record, block, &whole.freeze());
         }
         Ok(())
+    }
+
+    /// Writes blocks from `first` on into the file's range, with no pieces over them, in `txn`. The last may end early.
+    fn write_blocks(&self, txn: &mut Txn, place: &Place, record: &Record, first: u64, data: &Bytes) {
+        self.volume.write(txn, record.contents.base() + Blocks(first), data);
+        self.clear_pieces(txn, place, record, first, first + blocks_of(data.len() as u64));
     }
 
     /// Drops the pieces of the blocks `first..last`, in `txn`.

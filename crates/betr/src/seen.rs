@@ -235,3 +235,48 @@ impl Block {
         Change { pieces, becomes: Block { parts, pieces: len, epoch: self.epoch } }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn put(known: &mut Known, number: u64, epoch: u64, most: usize) {
+        known.put((7, number), Block { parts: [0; PARTS], pieces: 0, epoch }, most);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_known_is_the_newest_and_not_forgotten(
+            most in 1usize..8,
+            steps in proptest::collection::vec((0u64..12, any::<bool>()), 0..200),
+        ) {
+            let (mut known, mut newest) = (Known::default(), BTreeMap::new());
+            for (epoch, (number, forget)) in (1..).zip(steps) {
+                if forget {
+                    known.blocks.remove(&(7, number));
+                    newest.remove(&number);
+                } else {
+                    put(&mut known, number, epoch, most);
+                    newest.insert(number, epoch);
+                    prop_assert!(known.blocks.contains_key(&(7, number)), "what came last is there");
+                }
+                prop_assert!(known.blocks.len() <= most && known.order.len() <= most);
+                for ((_, number), (_, block)) in &known.blocks {
+                    prop_assert_eq!(newest.get(number), Some(&block.epoch));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_oldest_blocks_give_way() {
+        let mut known = Known::default();
+        for number in 0..100 {
+            put(&mut known, number, 1, 8);
+            let mut left: Vec<u64> = known.blocks.keys().map(|(_, number)| *number).collect();
+            left.sort_unstable();
+            assert_eq!(left, ((number + 1).saturating_sub(8)..=number).collect::<Vec<_>>());
+        }
+    }
+}

@@ -282,7 +282,7 @@ impl Run {
 }
 
 /// Pages that are read and written back, and everything else that changes contents, beside what files should hold. Half of the runs have
-/// little memory, so that blocks are forgotten.
+/// little memory for the pool.
 fn contents_are_right(seed: u64, without: Option<Rule>) -> bool {
     simulate(seed, move |env| async move {
         let memory = if seed.is_multiple_of(2) { Size::mib(64) } else { Size::mib(2) };

@@ -333,7 +333,10 @@ pub fn connect(path: &Path) -> Result<UnixStream, Failure> {
 
 /// `ashlar device control SOCKET COMMAND`.
 pub fn control(path: &Path, words: &[String], output: &Output) -> Result<ExitCode, Failure> {
-    let request = command(&words.join(" "))?;
+    let request = command(&words.join(" ")).map_err(|error| match output.wants_schema() {
+        true => Failure::new("each command of a device has a document of its own: say which, as `stats --json-schema`"),
+        false => error,
+    })?;
     let schema = match &request {
         Request::Fault { .. } => output.schema::<OneFault>(),
         Request::Faults => output.schema::<Faults>(),
