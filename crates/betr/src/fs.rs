@@ -51,6 +51,9 @@ impl FileSystem for Betr {
     async fn calm(&self) {
         self.volume.pool().calm().await;
     }
+    fn keeps_attributes_by_names(&self) -> bool {
+        true
+    }
     fn len_max(&self) -> u64 {
         SIZE_MAX
     }

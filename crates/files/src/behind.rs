@@ -269,6 +269,9 @@ impl<F: FileSystem> FileSystem for WriteBehind<F> {
     async fn calm(&self) {
         self.engine.calm().await;
     }
+    fn keeps_attributes_by_names(&self) -> bool {
+        self.engine.keeps_attributes_by_names()
+    }
     fn len_max(&self) -> u64 {
         self.engine.len_max()
     }

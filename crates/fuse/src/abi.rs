@@ -105,8 +105,6 @@ pub mod init {
     pub const BIG_WRITES: u64 = 1 << 5;
     /// READDIRPLUS is understood.
     pub const DO_READDIRPLUS: u64 = 1 << 13;
-    /// The kernel chooses between READDIR and READDIRPLUS.
-    pub const READDIRPLUS_AUTO: u64 = 1 << 14;
     /// Direct I/O may be submitted asynchronously.
     pub const ASYNC_DIO: u64 = 1 << 15;
     /// The page cache collects writes.

@@ -17,6 +17,7 @@ mod dentries;
 #[cfg(test)]
 mod fuzz;
 mod holes;
+mod listings;
 mod log;
 mod mount;
 mod names;

@@ -245,8 +245,8 @@ impl Names {
                 items.iter().for_each(|item| self.forgotten(item.nodeid, item.nlookup));
                 return None;
             }
-            Operation::ReadDir { arg, attributes } => {
-                if attributes {
+            Operation::ReadDir { arg, plus } => {
+                if plus {
                     self.listed(ino, reply.body());
                 }
                 let (len, done) = (u64::from(arg.size), reply.body_len() as u64);

@@ -4,6 +4,7 @@ use crate::abi::{MAJOR, MINOR_MIN, NOTIFY_INC_EPOCH, NOTIFY_PRUNE, NotifyPruneOu
 use crate::counters::{Counters, Shards};
 use crate::decode::{Message, Operation};
 use crate::dentries::Dentries;
+use crate::listings::Listings;
 use crate::log::{Heard, Log};
 use crate::negotiate::{Agreement, negotiate};
 use crate::options::Options;
@@ -65,6 +66,7 @@ pub(crate) struct State {
     pub(crate) ended: tokio::sync::Notify,
     pub(crate) probe: Probe,
     pub(crate) refusals: Refusals,
+    pub(crate) listings: Listings,
     pub(crate) log: Log,
     /// For notices to the kernel.
     pub(crate) notices: Arc<OwnedFd>,
@@ -132,6 +134,7 @@ impl Mount {
             ended: tokio::sync::Notify::new(),
             probe: Probe::new(real.env().random()),
             refusals: Refusals::default(),
+            listings: Listings::default(),
             log: Log::default(),
             notices: devices[0].clone(),
             lingering: AtomicBool::new(false),

@@ -51,7 +51,6 @@ pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize, over_rin
         | init::EXPORT_SUPPORT
         | init::BIG_WRITES
         | init::DO_READDIRPLUS
-        | init::READDIRPLUS_AUTO
         | init::ASYNC_DIO
         | init::PARALLEL_DIROPS
         | init::ABORT_ERROR
@@ -125,9 +124,9 @@ mod tests {
     }
 
     #[test]
-    fn locks_splices_and_truncating_opens_stay_with_the_kernel() {
+    fn locks_splices_truncating_opens_and_choosing_readdirplus_are_declined() {
         let (_, agreement) = negotiate(&offer(u64::MAX), &Options::default(), 256, true);
-        for bit in [1u64 << 1, 1 << 3, 1 << 10, 1 << 7, 1 << 8, 1 << 9, 1 << 12] {
+        for bit in [1u64 << 1, 1 << 3, 1 << 10, 1 << 7, 1 << 8, 1 << 9, 1 << 12, 1 << 14] {
             assert_eq!(agreement.flags & bit, 0, "{bit:#x}");
         }
     }

@@ -3,6 +3,7 @@
 use crate::abi::{NOTIFY_INVAL_INODE, NOTIFY_RETRIEVE, NotifyInvalInodeOut, NotifyRetrieveOut, OutHeader};
 use crate::buffers::Buffers;
 use crate::decode::{Message, Operation, Request};
+use crate::listings::Listings;
 use crate::mount::State;
 use crate::reply::Reply;
 use crate::report::Damage;
@@ -224,6 +225,9 @@ impl<F: FileSystem> Kernel for Asking<'_, F> {
     }
     fn take_refusal(&self, ino: Ino) -> bool {
         self.queue.state.refusals.take(ino)
+    }
+    fn listings(&self) -> &Listings {
+        &self.queue.state.listings
     }
 }
 

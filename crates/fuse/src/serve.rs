@@ -3,6 +3,7 @@
 use crate::abi::*;
 use crate::decode::{Operation, Request};
 use crate::holes::confirmed_seek;
+use crate::listings::Listings;
 use crate::negotiate::Agreement;
 use crate::reply::{DIRENT_LEN_MAX, DIRENT_PLUS_LEN_MAX, Reply, decode_device};
 use ashlar_vfs::{
@@ -23,6 +24,8 @@ pub(crate) trait Kernel: Sync {
     fn refuse_next_write(&self, ino: Ino);
     /// Whether that was noted; it is no more.
     fn take_refusal(&self, ino: Ino) -> bool;
+    /// Listings under way.
+    fn listings(&self) -> &Listings;
 }
 
 /// Serves one request. `whole` is what the request's slices lie in.
@@ -48,11 +51,14 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
         open: false,
     };
     match request.operation {
-        Operation::Lookup { name } => match fs.lookup(ino, name).await {
-            Ok(attr) => reply.put_entry(&attr, timeouts),
-            Err(Error { errno: Errno::NotFound, .. }) => reply.put_absent(timeouts),
-            Err(error) => return Err(error),
-        },
+        Operation::Lookup { name } => {
+            kernel.listings().looked_up(ino);
+            match fs.lookup(ino, name).await {
+                Ok(attr) => reply.put_entry(&attr, timeouts),
+                Err(Error { errno: Errno::NotFound, .. }) => reply.put_absent(timeouts),
+                Err(error) => return Err(error),
+            }
+        }
         Operation::Forget { count } => {
             reply.silence();
             fs.forget(ino, count).await;
@@ -159,17 +165,25 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
             sized(reply, size, &names)?;
         }
         Operation::RemoveXattr { name } => fs.removexattr(ino, name).await?,
-        Operation::ReadDir { arg, attributes } => {
+        Operation::ReadDir { arg, plus } => {
             let room = arg.size as usize;
-            let entry_max = if attributes { DIRENT_PLUS_LEN_MAX } else { DIRENT_LEN_MAX };
+            let entry_max = if plus { DIRENT_PLUS_LEN_MAX } else { DIRENT_LEN_MAX };
+            let attributes = plus && kernel.listings().begin(ino, arg.offset, fs.keeps_attributes_by_names());
+            let (mut told, mut inodes) = (0, (Ino::MAX, Ino::MIN));
             let mut sink = |entry: DirEntry<'_>| {
                 let fits = reply.body_len() + entry_max <= room;
                 if fits {
-                    reply.put_dirent(&entry, attributes.then_some(timeouts));
+                    reply.put_dirent(&entry, plus.then_some(timeouts));
+                    if entry.attr.is_some() {
+                        (told, inodes) = (told + 1, (inodes.0.min(entry.ino), inodes.1.max(entry.ino)));
+                    }
                 }
                 fits
             };
             let listed = fs.readdir(ino, arg.offset, attributes, &mut sink).await;
+            if attributes {
+                kernel.listings().told(ino, told, inodes);
+            }
             // Entries that were taken count references, so they must arrive; the error comes again behind them.
             if reply.body_len() == 0 {
                 listed?;

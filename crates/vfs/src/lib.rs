@@ -41,6 +41,10 @@ pub trait FileSystem: Send + Sync + 'static {
     fn calm(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
+    /// Whether attributes lie by the names, so that a listing with them reads little more than one without.
+    fn keeps_attributes_by_names(&self) -> bool {
+        false
+    }
     /// The most that a file can be long, in bytes.
     fn len_max(&self) -> u64 {
         i64::MAX as u64

@@ -1,6 +1,7 @@
 //! Names, nodes and their attributes.
 
 use super::*;
+use ashlar_vfs::{FileKind, FileSystem, NewNode, ROOT};
 
 #[test]
 fn names_come_and_go() {
@@ -187,5 +188,24 @@ fn opening_and_listing_what_is_known_costs_nothing() {
             assert_eq!(asked(name), 0, "{name}");
         }
         assert!(mounted.served("open") <= 1 && mounted.served("opendir") <= 1);
+    });
+}
+
+#[test]
+fn who_lists_all_before_asking_of_each_is_told_with_the_listing() {
+    on_each_transport(|mounted, at| {
+        let memory = mounted.memory.clone();
+        mounted.real.block_on(async move {
+            let (kind, permissions) = (FileKind::File, 0o644);
+            for n in 0..3000 {
+                let node = NewNode { kind, permissions, uid: 0, gid: 0, device: 0, umask: 0, open: false };
+                memory.create(ROOT, format!("file-{n}").as_bytes(), node).await.unwrap();
+            }
+        });
+        let names: Vec<_> = fs::read_dir(at).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(names.len(), 3000);
+        let before = mounted.served("lookup");
+        assert!(names.iter().all(|name| fs::symlink_metadata(name).unwrap().is_file()));
+        assert_eq!(mounted.served("lookup") - before, 0);
     });
 }
