@@ -10,6 +10,7 @@
 #![deny(unsafe_code)]
 
 mod abi;
+mod blocks;
 mod buffers;
 mod counters;
 mod decode;

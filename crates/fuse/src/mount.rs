@@ -1,6 +1,7 @@
 //! Mounting, serving and unmounting.
 
-use crate::abi::{MAJOR, MINOR_MIN, NOTIFY_INC_EPOCH, NOTIFY_PRUNE, NotifyPruneOut, OutHeader};
+use crate::abi::{MAJOR, MINOR_MIN, NOTIFY_INC_EPOCH, NOTIFY_PRUNE, NotifyPruneOut, OutHeader, init};
+use crate::blocks::Outdated;
 use crate::counters::{Counters, Shards};
 use crate::decode::{Message, Operation};
 use crate::dentries::Dentries;
@@ -10,7 +11,7 @@ use crate::negotiate::{Agreement, negotiate};
 use crate::options::Options;
 use crate::page_cache::PageCache;
 use crate::probe::Probe;
-use crate::queue::Queue;
+use crate::queue::{Queue, forget_attributes};
 use crate::refusals::Refusals;
 use crate::reply::Reply;
 use crate::report::Limiter;
@@ -36,6 +37,8 @@ const INIT_BUFFER_LEN: usize = 128 << 10;
 /// How often the engine is asked for inodes that it would like to get back.
 const PRUNE_INTERVAL: Duration = Duration::from_millis(250);
 const PRUNED_AT_ONCE: usize = 1024;
+/// How long the number of a file's blocks may be outdated after its data came.
+const COUNT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Why a mount failed, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +69,7 @@ pub(crate) struct State {
     pub(crate) ended: tokio::sync::Notify,
     pub(crate) probe: Probe,
     pub(crate) refusals: Refusals,
+    pub(crate) outdated: Outdated,
     pub(crate) listings: Listings,
     pub(crate) log: Log,
     /// For notices to the kernel.
@@ -134,6 +138,7 @@ impl Mount {
             ended: tokio::sync::Notify::new(),
             probe: Probe::new(real.env().random()),
             refusals: Refusals::default(),
+            outdated: Outdated::default(),
             listings: Listings::default(),
             log: Log::default(),
             notices: devices[0].clone(),
@@ -142,6 +147,9 @@ impl Mount {
             retrievals: Retrievals::default(),
         });
         drop(state.env.spawn(prune_on(state.clone(), devices[0].clone(), fs.clone())));
+        if agreement.flags & init::WRITEBACK_CACHE != 0 {
+            drop(state.env.spawn(count_on(state.clone(), devices[0].clone())));
+        }
         let queues: Arc<Vec<_>> = Arc::new_cyclic(|all| {
             let queue = |(worker, device)| {
                 let spawner = real.spawner(worker);
@@ -283,6 +291,18 @@ async fn prune_on<F: FileSystem>(state: Arc<State>, device: Arc<OwnedFd>, fs: Ar
             if pruned.is_err() {
                 return;
             }
+        }
+    }
+}
+
+/// Tells the kernel of whose blocks it has an outdated number, as long as it is served.
+async fn count_on(state: Arc<State>, device: Arc<OwnedFd>) {
+    while state.queues.load(Ordering::Acquire) > 0 {
+        state.env.sleep(COUNT_INTERVAL).await;
+        let outdated = state.outdated.take_all();
+        if !outdated.is_empty() {
+            let device = device.clone();
+            state.env.unblock(move || outdated.into_iter().for_each(|ino| forget_attributes(&device, ino))).await;
         }
     }
 }

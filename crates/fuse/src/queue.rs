@@ -123,7 +123,7 @@ impl<F: FileSystem> Queue<F> {
             caught(served).await
         };
         match outcome {
-            Ok(Ok(())) if clears_setid(&request) => self.forget_attributes(request.header.nodeid),
+            Ok(Ok(())) if clears_setid(&request) => forget_attributes(&self.device, request.header.nodeid),
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 reply.fail(number(error.errno));
@@ -147,11 +147,6 @@ impl<F: FileSystem> Queue<F> {
             _ => {}
         }
         shard.record(request.opcode, reply.error() != 0, took.as_nanos() as u64);
-    }
-
-    /// Tells the kernel that it must ask for an inode's attributes again.
-    fn forget_attributes(&self, ino: Ino) {
-        invalidate(&self.device, NotifyInvalInodeOut { ino, off: -1, len: 0 });
     }
 
     /// Asks for what the page cache has of a range of a file; the answer comes as a request with this number.
@@ -220,15 +215,31 @@ impl<F: FileSystem> Kernel for Asking<'_, F> {
     }
     fn refuse_next_write(&self, ino: Ino) {
         if self.queue.state.refusals.note(ino) {
-            self.queue.forget_attributes(ino);
+            forget_attributes(&self.queue.device, ino);
         }
     }
     fn take_refusal(&self, ino: Ino) -> bool {
         self.queue.state.refusals.take(ino)
     }
+    fn data_came(&self, ino: Ino) {
+        self.queue.state.outdated.note(ino);
+    }
+    fn attributes_are_told(&self, ino: Ino) {
+        self.queue.state.outdated.take(ino);
+    }
+    fn data_are_durable(&self, ino: Ino) {
+        if self.queue.state.outdated.take(ino) {
+            forget_attributes(&self.queue.device, ino);
+        }
+    }
     fn listings(&self) -> &Listings {
         &self.queue.state.listings
     }
+}
+
+/// Tells the kernel that it must ask for an inode's attributes again.
+pub(crate) fn forget_attributes(device: &OwnedFd, ino: Ino) {
+    invalidate(device, NotifyInvalInodeOut { ino, off: -1, len: 0 });
 }
 
 /// Sends a notice that waits for nobody but for the write-back of dirty pages in its range.

@@ -24,6 +24,12 @@ pub(crate) trait Kernel: Sync {
     fn refuse_next_write(&self, ino: Ino);
     /// Whether that was noted; it is no more.
     fn take_refusal(&self, ino: Ino) -> bool;
+    /// Data that the kernel had collected came: it has an outdated number of this inode's blocks.
+    fn data_came(&self, ino: Ino);
+    /// It asks for the attributes, which are read only then.
+    fn attributes_are_told(&self, ino: Ino);
+    /// Who made data durable may ask for the blocks next.
+    fn data_are_durable(&self, ino: Ino);
     /// Listings under way.
     fn listings(&self) -> &Listings;
 }
@@ -74,10 +80,12 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
         }
         Operation::GetAttr(_) => {
             kernel.take_refusal(ino);
+            kernel.attributes_are_told(ino);
             reply.put_attr(&fs.getattr(ino).await?, timeouts);
         }
         Operation::Statx => {
             kernel.take_refusal(ino);
+            kernel.attributes_are_told(ino);
             reply.put_statx(&fs.getattr(ino).await?, timeouts);
         }
         Operation::SetAttr(arg) => reply.put_attr(&fs.setattr(ino, changes(&arg)).await?, timeouts),
@@ -127,6 +135,9 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
                 kernel.refuse_next_write(ino);
             }
             written?;
+            if how.writeback {
+                kernel.data_came(ino);
+            }
             reply.put(&WriteOut { size: arg.size, padding: 0 });
         }
         Operation::StatFs => {
@@ -145,7 +156,10 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
             });
         }
         Operation::Fsync { directory: true, .. } | Operation::SyncFs => fs.syncfs().await?,
-        Operation::Fsync { arg, .. } => fs.fsync(ino, arg.fsync_flags & FSYNC_FDATASYNC != 0).await?,
+        Operation::Fsync { arg, .. } => {
+            fs.fsync(ino, arg.fsync_flags & FSYNC_FDATASYNC != 0).await?;
+            kernel.data_are_durable(ino);
+        }
         Operation::SetXattr { arg, name, value } => {
             let mode = match arg.flags as i32 {
                 libc::XATTR_CREATE => XattrMode::Create,

@@ -322,3 +322,22 @@ fn a_file_is_a_vector_of_bytes() {
     };
     on_each_transport(|_, at| (1..=5).for_each(|seed| run(at, seed)));
 }
+
+#[test]
+fn a_file_that_stays_open_has_blocks() {
+    on_each_transport(|mounted, at| {
+        let path = at.join("log");
+        let file = File::create(&path).unwrap();
+        let blocks = || fs::metadata(&path).unwrap().blocks();
+        assert_eq!(blocks(), 0);
+        file.write_all_at(&[1; 3 * PAGE as usize], 0).unwrap();
+        file.sync_data().unwrap();
+        assert_eq!(blocks(), 24);
+        file.write_all_at(&[1; PAGE as usize], 3 * PAGE).unwrap();
+        // SAFETY: the call has no memory arguments.
+        check(unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) }).unwrap();
+        until("blocks are not counted", || blocks() == 32);
+        let before = mounted.served("getattr") + mounted.served("statx");
+        assert_eq!((blocks(), mounted.served("getattr") + mounted.served("statx")), (32, before));
+    });
+}
