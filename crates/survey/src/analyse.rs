@@ -20,6 +20,8 @@ const READ_ON: usize = 64 << 10;
 /// So many mean lengths before a stretch cuts begin. Of random bytes in stretches of two mean lengths 0.6 % are then in chunks
 /// that are none of the whole; with two lengths 2 %, with one 12 %, and without a lead 15 %, and 22 % are in none at all.
 const LEAD: u64 = 3;
+/// Pieces without a cut that show that a run of bytes has none, such as zeros: random bytes have so many in a row once in 2^28.
+const CUTLESS: usize = 5;
 /// Mean lengths of the longest content-defined chunks in which most that are under way end.
 const TAIL: u64 = 2;
 
@@ -40,7 +42,8 @@ pub struct Plan {
 impl Plan {
     /// Bytes before a stretch that are read to know where its chunks begin.
     pub fn lead(&self) -> u64 {
-        LEAD * self.longest()
+        let longest = self.longest();
+        if longest == 0 { 0 } else { (LEAD * longest).max(((CUTLESS + 1) * gear::PIECE_MAX) as u64) }
     }
 
     /// Bytes behind a stretch where most of its last chunks end.
@@ -204,8 +207,27 @@ struct Defined {
     start: u64,
     /// Its pieces: digests and lengths.
     pieces: Vec<(u64, u32)>,
-    /// A cut was met.
+    /// A cut was met, or it does not matter where chunks begin.
     synchronised: bool,
+    /// Pieces since the last cut of any level.
+    cutless: usize,
+    /// The last chunk, if it ended for its length alone.
+    forced: Option<u64>,
+}
+
+impl Defined {
+    /// In a run without any cut, as of zeros, all longest chunks are equal wherever they begin. Of the whole file nobody knows where
+    /// without reading from its beginning, so they begin at multiples of their length, in each stretch of the run.
+    fn begin_in_run(&mut self, at: u64) {
+        if !self.synchronised && self.cutless >= CUTLESS {
+            let before = at % u64::from(self.cutter.longest());
+            self.start = at - before;
+            self.cutter.restart(before as u32);
+            self.pieces.clear();
+            self.pieces.extend((before > 0).then_some((0, before as u32)));
+            self.synchronised = true;
+        }
+    }
 }
 
 impl Analyser {
@@ -237,6 +259,8 @@ impl Analyser {
                     start: begin,
                     pieces: Vec::new(),
                     synchronised: stretch.begins && begin == stretch.data_begin,
+                    cutless: 0,
+                    forced: None,
                 }),
             }
         }
@@ -302,7 +326,9 @@ impl Analyser {
         let (got, _) = self.fill(from, begin, len);
         outcome.read += got as u64;
         if got == len {
-            return self.pieces(defined, begin, false, stretch, outcome);
+            let next = self.pieces(defined, begin, false, stretch, outcome);
+            defined.iter_mut().for_each(|defined| defined.begin_in_run(next));
+            return next;
         }
         // It cannot be read, or is gone: chunks count from the first cut on.
         self.window.restart(stretch.from);
@@ -412,6 +438,7 @@ impl Analyser {
             at += len as u64;
             for defined in &mut *all {
                 defined.pieces.push((value, len as u32));
+                defined.cutless = if level == 0 { defined.cutless + 1 } else { 0 };
                 let mut cuts = [(0u32, false); 8];
                 let mut count = 0;
                 defined.cutter.push(len as u32, level, |len, natural| {
@@ -456,14 +483,16 @@ impl Analyser {
         defined.pieces.drain(..count);
         let start = defined.start;
         defined.start += u64::from(len);
+        let value = digests.take();
         let counts = defined.synchronised;
-        defined.synchronised |= natural;
+        // What repeats itself without a cut where a chunk may end does so wherever its chunks begin.
+        defined.synchronised |= natural || defined.forced == Some(value);
+        defined.forced = (!natural).then_some(value);
         if !counts || start < stretch.from || start >= stretch.to {
             return;
         }
         let bytes = self.window.bytes(start, len);
         let zero = bytes.first() == Some(&0) && is_zero(bytes);
-        let value = digests.take();
         let chunks = &mut outcome.chunks[defined.index];
         chunks.bytes += u64::from(len);
         if zero {
@@ -572,6 +601,55 @@ mod tests {
         }
         let (counted, wrong) = (counted as f64 / end as f64, wrong as f64 / end as f64);
         assert!((counted - 1.0).abs() < 0.01 && wrong < 0.01, "counted {counted}, wrong {wrong}");
+    }
+
+    #[test]
+    fn runs_without_cuts_are_found_in_each_stretch() {
+        let period: Vec<u8> = (0..4 << 20).map(|at: u32| (at % 4 + 7) as u8).collect();
+        let random = |seed| incompressible(seed, 1 << 20);
+        let parts = [
+            random(1),
+            vec![0; 40 << 20],
+            random(2),
+            vec![65; 8 << 20],
+            random(3),
+            period,
+            random(4),
+            vec![0; 4 << 20],
+        ];
+        let bytes = parts.concat();
+        let end = bytes.len() as u64;
+        let chunkings = [Chunking::Cdc(8 << 10), Chunking::Cdc(64 << 10)];
+        let mut analyser = Analyser::new(&plan(&chunkings));
+        let whole = Stretch { from: 0, to: end, data_end: end, data_begin: 0, begins: true, salt: 0 };
+        let mut found = |unit: u64| {
+            let mut outcome = Outcome::default();
+            for from in (0..end).step_by(unit as usize) {
+                let stretch = Stretch { from, to: (from + unit).min(end), ..whole };
+                analyser.stretch(&mut bytes.as_slice(), &stretch, &mut outcome).expect("memory");
+            }
+            outcome
+                .chunks
+                .iter()
+                .map(|chunks| {
+                    let distinct: BTreeSet<_> = chunks.found.iter().map(|found| (found.value, found.len)).collect();
+                    let stored: u64 = distinct.iter().map(|(_, len)| u64::from(*len)).sum();
+                    [chunks.bytes, chunks.zero, stored].map(|bytes| bytes as f64 / end as f64)
+                })
+                .collect::<Vec<_>>()
+        };
+        let expected = found(end);
+        assert!(
+            expected.iter().all(|[bytes, zero, stored]| *bytes == 1.0 && *zero > 0.7 && *stored < 0.12),
+            "{expected:?}"
+        );
+        for unit in [32 << 10, 128 << 10, 1 << 20, 16 << 20] {
+            for (found, expected) in found(unit).iter().zip(&expected) {
+                let off =
+                    found.iter().zip(expected).map(|(found, expected)| (found - expected).abs()).fold(0.0, f64::max);
+                assert!(off < 0.02, "{unit}: {found:?} and not {expected:?}");
+            }
+        }
     }
 
     #[test]

@@ -52,6 +52,19 @@ impl Cutter {
         Cutter { params, len: 0, backup: None, since: Vec::new(), pending: Vec::new() }
     }
 
+    /// No chunk is longer, unless a single piece is.
+    pub fn longest(&self) -> u32 {
+        self.params.max
+    }
+
+    /// Begins anew in the middle of a chunk, of which so many bytes without a cut are known.
+    pub fn restart(&mut self, len: u32) {
+        self.clear();
+        if len > 0 {
+            self.push(len, 0, |_, _| {});
+        }
+    }
+
     /// Takes a piece; calls `cut` with the length of each chunk that ends by that, from the first on, and whether it ends
     /// where its content says so.
     pub fn push(&mut self, piece: u32, level: u32, mut cut: impl FnMut(u32, bool)) {
