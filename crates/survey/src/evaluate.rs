@@ -19,8 +19,10 @@ use crate::unseen::{NoAnswer, Sample, Slack, range};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
-/// Values in more clusters than this are common: each is in the sample for certain, and its mass is what the sample shows.
+/// Values in more clusters than this are told together.
 const ROWS: usize = 60;
+/// Values in more clusters than this are abundant: others like them are in the sample for certain.
+const RARE: usize = 16;
 /// Standard deviations of the range: 95 of 100 samples.
 const DEVIATIONS: f64 = 2.0;
 /// Where no event was seen, two deviations are as many events as are missed by 5 of 100 samples: three.
@@ -112,8 +114,8 @@ struct Rows {
     events: BTreeMap<u64, (usize, f64)>,
     /// Weight that each cluster shares with others, by row: what comes and goes with it.
     shared: BTreeMap<(u32, usize), f64>,
-    /// Mass of the common values: weight times clusters.
-    common_mass: f64,
+    /// Of values in more clusters than are told apart: weight times clusters, squares of weights, and these times clusters.
+    common: [f64; 3],
     /// Bytes of all incidences of each cluster, for the noise of their share.
     clusters: BTreeMap<u32, f64>,
 }
@@ -141,7 +143,9 @@ impl Rows {
             }
         }
         if row == ROWS {
-            self.common_mass += weight * places as f64;
+            let places = places as f64;
+            let more = [weight * places, weight * weight, weight * weight * places];
+            self.common.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
         } else if row > 0 {
             let signature = clusters.iter().fold(0, |sum, cluster| mix(sum, u64::from(*cluster) + 1));
             let event = self.events.entry(signature).or_insert((row, 0.0));
@@ -152,8 +156,8 @@ impl Rows {
         }
     }
 
-    /// Standard deviations of all rows, and the size of an event.
-    fn noise(&self, least_event: f64) -> Vec<f64> {
+    /// Standard deviations of all rows up to the last of rare values, and of the number of all others.
+    fn noise(&self, least_event: f64) -> (Vec<f64>, f64) {
         let (mut variance, mut events) = (vec![0.0; ROWS], vec![0.0; ROWS]);
         for ((_, row), weight) in &self.shared {
             variance[*row] += weight * weight;
@@ -172,13 +176,41 @@ impl Rows {
         // seen, the usual size is not known, and it may be a whole cluster.
         let known = if fourths > 0.0 { squares * squares / fourths / EVENTS_KNOWN } else { 0.0 };
         let event = if sum > 0.0 { (squares / sum).max(least_event * (1.0 - known)) } else { least_event };
-        variance.iter().zip(&events).map(|(variance, least)| (variance.max(*least) + event * event).sqrt()).collect()
+        let variance: Vec<f64> = variance.iter().zip(&events).map(|(variance, least)| variance.max(*least)).collect();
+        let deviation = |row: usize| {
+            // A row with few values by chance seems to have little noise, and would count for more than one with many: of rows
+            // that are much alike all have the noise of their mean.
+            let near = &variance[row - row / 3..(row + row / 3 + 1).min(ROWS)];
+            (near.iter().sum::<f64>() / near.len() as f64 + event * event).sqrt()
+        };
+        let abundant = variance[RARE..].iter().sum::<f64>() + self.common[1] + event * event;
+        ((0..RARE).map(deviation).collect(), abundant.sqrt())
+    }
+
+    /// Standard deviation of the mass of abundant values in the sample. Those that are in more clusters than are told apart lie
+    /// in clusters together as the others do.
+    fn abundant_noise(&self, share: f64) -> f64 {
+        let mut together: BTreeMap<u32, f64> = BTreeMap::new();
+        for ((cluster, _), weight) in self.shared.iter().filter(|((_, row), _)| *row >= RARE) {
+            *together.entry(*cluster).or_insert(0.0) += weight;
+        }
+        let squares: f64 = together.values().map(|weight| weight * weight).sum();
+        let apart = self.events.values().filter(|(row, _)| *row >= RARE);
+        let apart: f64 = apart.map(|(row, weight)| weight * weight * (*row + 1) as f64).sum();
+        let factor = if apart > 0.0 { (squares / apart).max(1.0) } else { 1.0 };
+        ((apart + self.common[2]) * factor * (1.0 - share)).sqrt()
+    }
+
+    /// Mass of rare values, and weight of abundant ones.
+    fn rare_and_abundant(&self) -> (f64, f64) {
+        let (rare, abundant) = self.weight.split_at(RARE);
+        (rare.iter().zip(1..).map(|(weight, places)| weight * f64::from(places)).sum(), abundant.iter().sum())
     }
 
     /// Weight of all values, in each cluster that holds them.
     fn mass(&self) -> f64 {
         let rare: f64 = self.weight[..ROWS].iter().zip(1..).map(|(weight, places)| weight * f64::from(places)).sum();
-        rare + self.common_mass
+        rare + self.common[0]
     }
 
     /// Mean ratio of compression in a row; of all rows where the row has none.
@@ -273,20 +305,25 @@ pub fn evaluate(tally: &mut Tally, whole: Whole) -> Result<Evaluation, Evaluatio
                 Some(codec) => rows.all_packed(codec).map_or_else(sampled, |stored| Ratio::Value(part(stored))),
             });
         }
-        let common = counts[ROWS];
-        let total: f64 =
-            counts[..ROWS].iter().zip(1..).map(|(count, places)| count * f64::from(places)).sum::<f64>() / share;
+        let (rare, abundant) = counts.split_at(RARE);
+        let abundant: f64 = abundant.iter().sum();
+        let mass: f64 = rare.iter().zip(1..).map(|(count, places)| count * f64::from(places)).sum();
         let mean_cluster = rows.mass() / tally.clusters.len().max(1) as f64;
-        let least_event = NONE_SEEN * mean_cluster;
-        let noise = rows.noise(least_event).iter().zip(&packing).map(|(noise, packing)| noise * packing).collect();
-        let mut counts = counts;
-        counts.truncate(ROWS);
-        let used = counts.iter().rposition(|count| *count > 0.0).map_or(1, |row| row + 2).min(ROWS);
-        let mut noise: Vec<f64> = noise;
+        let (noise, abundant_noise) = rows.noise(NONE_SEEN * mean_cluster);
+        let mut noise: Vec<f64> = noise.iter().zip(&packing).map(|(noise, packing)| noise * packing).collect();
+        let last = rare.iter().rposition(|count| *count > 0.0).map_or(1, |row| row + 2).min(RARE);
+        let used = if abundant > 0.0 { RARE } else { last };
+        let mut counts = rare.to_vec();
         counts.truncate(used);
         noise.truncate(used);
-        let found = range(&Sample { counts, noise, share, total }, Slack::Noise(DEVIATIONS))?;
-        let part = |distinct: f64| (distinct * scale + common + zero_stored) / logical;
+        // What abundant values have by chance too little of the sample, the others have too much.
+        let (rare_seen, abundant_seen) = rows.rare_and_abundant();
+        let split = if rare_seen > 0.0 { DEVIATIONS * rows.abundant_noise(share) / rare_seen } else { 0.0 };
+        let within = within.hypot(split);
+        let packed = if abundant_seen > 0.0 { abundant / abundant_seen } else { 1.0 };
+        let beyond = (abundant, abundant_noise * packed);
+        let found = range(&Sample { counts, noise, beyond, share, total: mass / share }, Slack::Noise(DEVIATIONS))?;
+        let part = |distinct: f64| (distinct * scale + abundant + zero_stored) / logical;
         let least = if codec.is_none() { (stored + zero_stored) / logical } else { 0.0 };
         // Errors of different origin that do not depend on each other.
         let best = part(found.best);
@@ -512,11 +549,11 @@ mod tests {
                 for value in chunks {
                     tally.found(*value, cluster as u32, 4096, *drawing).expect("space");
                 }
-                let part = Part { bytes: 16 * 4096, zero: 0, first: true, stratum: 0 };
+                let part = Part { bytes: chunks.len() as u64 * 4096, zero: 0, first: true, stratum: 0 };
                 tally.unit(cluster as u32, part, *drawing);
             }
         }
-        let logical = whole.len() as u64 * 16 * 4096;
+        let logical = whole.iter().map(Vec::len).sum::<usize>() as u64 * 4096;
         let mut strata = [[0; 2]; STRATA];
         strata[0] = [logical, logical];
         evaluate(&mut tally, Whole { logical, full: part >= 1.0, strata }).expect("an answer")
@@ -538,6 +575,48 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert!((value - all.len() as f64 / count as f64).abs() < 1e-12);
+    }
+
+    /// Values with so many copies each, anywhere; clusters of 8 chunks.
+    fn scattered(classes: &[(u64, u64)]) -> Vec<Vec<u64>> {
+        let mut chance = Chance::new(9);
+        let mut all = Vec::new();
+        for (class, (values, copies)) in classes.iter().enumerate() {
+            for value in 0..*values {
+                all.extend(std::iter::repeat_n(mix(class as u64 + 77, value), *copies as usize));
+            }
+        }
+        for at in (1..all.len()).rev() {
+            all.swap(at, chance.below(at as u64 + 1) as usize);
+        }
+        all.chunks(8).map(<[u64]>::to_vec).collect()
+    }
+
+    #[test]
+    fn ranges_hold_the_truth_where_some_values_have_hundreds_of_copies() {
+        let sets: [&[(u64, u64)]; 5] = [
+            &[(60_000, 1), (120, 300)],
+            &[(60_000, 1), (12, 3000)],
+            &[(60_000, 1), (8, 3000), (40, 300)],
+            &[(90_000, 1), (60, 500), (200, 40)],
+            &[(40_000, 1), (10_000, 2), (1000, 20), (100, 100), (20, 800)],
+        ];
+        for classes in sets {
+            let whole = scattered(classes);
+            let Ratio::Value(truth) = sampled(&whole, 1, 1.0, Mode::Full).dedup else { panic!("a range") };
+            for (part, most) in [(0.02, 0.65), (0.05, 0.4), (0.10, 0.2), (0.20, 0.07)] {
+                let (mut inside, mut width) = (0, 0.0);
+                for seed in 0..20 {
+                    let Ratio::Range(low, high) = sampled(&whole, seed, part, Mode::Full).dedup else {
+                        panic!("a value")
+                    };
+                    inside += i32::from(low <= truth && truth <= high);
+                    width += (high - low) / 20.0;
+                }
+                assert!(inside >= 19, "{classes:?} {part}: {inside} of 20 hold {truth}");
+                assert!(width < most, "{classes:?} {part}: {width}");
+            }
+        }
     }
 
     #[test]

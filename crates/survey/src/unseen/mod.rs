@@ -33,9 +33,12 @@ pub struct Sample {
     pub counts: Vec<f64>,
     /// Standard deviations of these, where they are known.
     pub noise: Vec<f64>,
+    /// Values that occurred more often than there are counts: their weight, and its standard deviation. They are known, and no part
+    /// of the answer.
+    pub beyond: (f64, f64),
     /// Probability of each occurrence to be in the sample.
     pub share: f64,
-    /// Weight of all occurrences of the whole. Values that occur often are no part of either.
+    /// Weight of all occurrences of the others, by the share.
     pub total: f64,
 }
 

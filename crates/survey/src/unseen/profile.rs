@@ -11,7 +11,9 @@
 //! of all explanations that do so; since all of them are not off at once by as much, that range is wider than it need be.
 //!
 //! The first row, of values seen once, is what the others leave of a mass that is known, so it is no row here but the
-//! condition that shares add up to one; and what would be seen more often than anything was is a row of its own.
+//! condition that shares add up to one. Values that are seen more often than there are rows are a row of their own. They are
+//! certainly seen, so nothing is to be estimated of them (as of the abundant species of Chao and Lee, 1992); a share of the mass
+//! is a share of that of values that are not.
 
 use super::histogram::{column, mesh};
 use super::nnls::Matrix;
@@ -37,24 +39,25 @@ impl Profile {
         let rows = sample.counts.len().max(3);
         let count = |row: usize| sample.counts.get(row).copied().unwrap_or(0.0);
         let event = sample.noise.last().copied().unwrap_or(0.0);
-        let noise = |row: usize| sample.noise.get(row).copied().unwrap_or(event).max(1e-9 * sample.total);
-        let copies = mesh(rows, sample.share);
+        let least = 1e-9 * sample.total;
+        let noise = |row: usize| sample.noise.get(row).copied().unwrap_or(event).max(least);
+        let beyond_noise = sample.beyond.1.max(event).max(least);
         let of = |&copies: &u64| {
             let column = column(copies, rows, sample.share);
-            let values = sample.total / copies as f64;
-            let mut scaled: Vec<f64> = (1..rows).map(|row| column[row] * values / noise(row)).collect();
-            let seen: f64 = column.iter().zip(1..).map(|(part, times)| part * f64::from(times)).sum();
-            let beyond = (sample.share * copies as f64 - seen).max(0.0) * values;
-            scaled.push(beyond / (noise(rows) * (rows + 1) as f64));
-            scaled
+            let unseen = (copies as f64 * (-sample.share).ln_1p()).exp();
+            let seen: f64 = column.iter().sum();
+            let beyond = (1.0 - unseen - seen).max(0.0);
+            // Values by the mass of those that are not beyond.
+            let mass: f64 = column.iter().zip(1..).map(|(part, times)| part * f64::from(times)).sum();
+            let values = sample.share / mass.max(f64::MIN_POSITIVE);
+            let scaled = (1..rows).map(|row| column[row] * values * sample.total / noise(row));
+            let scaled = scaled.chain([beyond * values * sample.total / beyond_noise]).collect();
+            (scaled, (1.0 - beyond) * values)
         };
         let mut target: Vec<f64> = (1..rows).map(|row| count(row) / noise(row)).collect();
-        target.push(0.0);
-        Profile {
-            columns: copies.iter().map(of).collect(),
-            target,
-            distinct: copies.iter().map(|copies| 1.0 / *copies as f64).collect(),
-        }
+        target.push(sample.beyond.0 / beyond_noise);
+        let (columns, distinct) = mesh(rows, sample.share).iter().map(of).unzip();
+        Profile { columns, target, distinct }
     }
 
     /// Least sum of squares, of all explanations or of those with a share of distinct values; and that share.

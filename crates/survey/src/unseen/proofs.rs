@@ -10,7 +10,7 @@ fn exact(whole: &[f64], share: f64) -> Sample {
     counts.push(0.0);
     let noise = counts.iter().map(|count| (count + 1.0f64).sqrt()).collect();
     let total = whole.iter().zip(1..).map(|(values, copies)| values * f64::from(copies)).sum();
-    Sample { counts, noise, share, total }
+    Sample { counts, noise, beyond: (0.0, 0.0), share, total }
 }
 
 #[test]

@@ -61,7 +61,8 @@ impl Sketch {
             }
         }
         let noise = counts.iter().map(|count: &f64| (count + 1.0).sqrt()).collect();
-        let found = range(&Sample { counts, noise, share, total: mass / share }, Slack::Noise(slack))?;
+        let found =
+            range(&Sample { counts, noise, beyond: (0.0, 0.0), share, total: mass / share }, Slack::Noise(slack))?;
         let whole = |distinct: f64| (distinct + popular) / self.covered();
         let covered = if self.from == 0 { 0.0 } else { 2.0 / (self.values.len() as f64).sqrt() };
         let (low, high) = (whole(found.low) * (1.0 - covered), whole(found.high) * (1.0 + covered));

@@ -50,7 +50,7 @@ pub fn sample(chance: &mut Chance, whole: &[u64], share: f64) -> Sample {
     counts.push(0.0);
     let total: f64 = whole.iter().zip(1..).map(|(values, copies)| *values as f64 * f64::from(copies)).sum();
     let noise = counts.iter().map(|count| (count + 1.0).sqrt()).collect();
-    Sample { counts, noise, share: seen / total, total }
+    Sample { counts, noise, beyond: (0.0, 0.0), share: seen / total, total }
 }
 
 /// Values by copies, `x_j ∝ j^-2.2` up to 40 copies, `occurrences` in all: the long-tailed set of the digest's check.
