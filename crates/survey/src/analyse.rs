@@ -10,6 +10,7 @@ use crate::chunk::fixed::{BLOCK, Block, Joiner, block};
 use crate::chunk::{Chunking, Digests, digest, gear, is_zero};
 use crate::compress::{Packed, Packer, Study};
 use crate::sample::mix;
+use std::collections::BTreeSet;
 use std::io;
 
 /// Bytes that are read at once from what is near: they are still in the processor's cache when they are digested.
@@ -94,6 +95,15 @@ pub struct Chunks {
     pub bytes: u64,
     /// Bytes of zeros.
     pub zero: u64,
+    /// Lengths of chunks of zeros: each is a chunk of its own.
+    pub zero_lens: BTreeSet<u32>,
+}
+
+impl Chunks {
+    fn add_zeros(&mut self, len: u32) {
+        self.zero += u64::from(len);
+        self.zero_lens.insert(len);
+    }
 }
 
 /// Reads at an offset; returns fewer bytes only at the end.
@@ -407,7 +417,7 @@ impl Analyser {
         let chunks = &mut outcome.chunks[index];
         chunks.bytes += u64::from(block.len);
         if block.zero {
-            chunks.zero += u64::from(block.len);
+            chunks.add_zeros(block.len);
             return;
         }
         chunks.found.push(Found { value: block.digest, len: block.len });
@@ -496,7 +506,7 @@ impl Analyser {
         let chunks = &mut outcome.chunks[defined.index];
         chunks.bytes += u64::from(len);
         if zero {
-            chunks.zero += u64::from(len);
+            chunks.add_zeros(len);
             return;
         }
         chunks.found.push(Found { value, len });
@@ -508,7 +518,6 @@ impl Analyser {
 mod tests {
     use super::*;
     use ashlar_fuzz::incompressible;
-    use std::collections::BTreeSet;
 
     impl ReadAt for &[u8] {
         fn read_at(&mut self, offset: u64, to: &mut [u8]) -> io::Result<usize> {

@@ -11,6 +11,7 @@
 //! estimator of Horvitz and Thompson for a small share). Independent chunks are events of their own, and this is then the
 //! variance of a Poisson number.
 
+use crate::compress::Packer;
 use crate::incidence::Incidences;
 use crate::listing::STRATA;
 use crate::sample::mix;
@@ -286,7 +287,8 @@ pub fn evaluate(tally: &mut Tally, whole: Whole) -> Result<Evaluation, Evaluatio
     }
     let share = if whole.full { 1.0 } else { (seen / whole.logical.max(1) as f64).min(1.0) };
     let exact = whole.full || share >= 0.9999;
-    let zero_stored = if tally.zero > 0 { rows.mean_len() } else { 0.0 };
+    let zero_stored: f64 = tally.zero_lens.iter().map(|len| f64::from(*len)).sum();
+    let zero_packed = packed_zeros(tally.zero_lens.last().copied());
     // What the sample holds of mass by chance more or less than its share.
     let (scale, within) = if exact { (1.0, 0.0) } else { calibrated(&rows, tally, &whole, share) };
     let ratio = |codec: Option<usize>| -> Result<Ratio, NoAnswer> {
@@ -296,6 +298,7 @@ pub fn evaluate(tally: &mut Tally, whole: Whole) -> Result<Evaluation, Evaluatio
         let counts: Vec<f64> = rows.weight.iter().zip(&packing).map(|(weight, packing)| weight * packing).collect();
         let stored: f64 = counts.iter().sum();
         let logical = seen / share;
+        let zero_stored = zero_stored * codec.map_or(1.0, |codec| zero_packed[codec]);
         if exact {
             let part = |stored: f64| (stored + zero_stored) / logical;
             let sampled =
@@ -332,14 +335,28 @@ pub fn evaluate(tally: &mut Tally, whole: Whole) -> Result<Evaluation, Evaluatio
         Ok(Ratio::Range(low, high))
     };
     let dedup = ratio(None)?;
-    let compressed = [ratio(Some(0))?, ratio(Some(1))?];
-    let mean_len = rows.mean_len();
+    // What does not become smaller is stored as it is.
+    let compressed = [ratio(Some(0))?, ratio(Some(1))?].map(|ratio| match ratio {
+        Ratio::Range(low, high) => Ratio::Range(low.min(dedup.bounds().1), high.min(dedup.bounds().1)),
+        value => value,
+    });
+    let mean_len = match rows.mean_len() {
+        0.0 => zero_stored / tally.zero_lens.len().max(1) as f64,
+        mean => mean,
+    };
     let count = |ratio: f64| if mean_len > 0.0 { ratio * whole.logical as f64 / mean_len } else { 0.0 };
     let chunks = match dedup {
         Ratio::Value(value) => Ratio::Value(count(value)),
         Ratio::Range(low, high) => Ratio::Range(count(low), count(high)),
     };
     Ok(Evaluation { dedup, compressed, zeros: zero_share, chunks, mean_len, by_copies: rows.values })
+}
+
+/// What both codecs leave of zeros.
+fn packed_zeros(longest: Option<u32>) -> [f64; 2] {
+    let zeros = vec![0; longest.unwrap_or(1) as usize];
+    let packed = Packer::new().pack(0, &zeros);
+    [packed.lz4, packed.zstd].map(|bytes| f64::from(bytes) / zeros.len() as f64)
 }
 
 /// By how much the mass of values in all clusters, each value once in each cluster, differs from that of the sample divided

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
-const MAGIC: [u8; 8] = *b"ASHSURV5";
+const MAGIC: [u8; 8] = *b"ASHSURV6";
 /// Longest header: mostly names of files that could not be read.
 const HEADER_MAX: u32 = 16 << 20;
 
@@ -21,6 +21,8 @@ pub struct Progress {
     pub fingerprint: u64,
     /// See [`crate::probe::Probe`].
     pub far: bool,
+    /// Everything is read, whatever the survey was asked for.
+    pub full: bool,
     /// Bytes of a unit.
     pub unit_bytes: u64,
     /// The share under way.

@@ -162,12 +162,23 @@ struct Survey<'a> {
     unit_bytes: u64,
     full: bool,
     total: u64,
+    /// The share that is to be sampled, and bytes that are read for one that is.
+    share: f64,
+    cost: f64,
     /// Bytes that were read to learn where files are inside images.
     looked: u64,
     began: Instant,
     saved: (Instant, Duration),
     status: &'a dyn Fn(Status),
     stop: &'a AtomicBool,
+}
+
+/// What came of reading.
+enum Read {
+    /// As far as was asked for.
+    Done(Vec<Evaluation>),
+    /// To go on takes more than to read everything.
+    All,
 }
 
 /// Surveys what is at `path`.
@@ -177,6 +188,31 @@ pub fn survey(
     status: &dyn Fn(Status),
     stop: &AtomicBool,
 ) -> Result<Answer, SurveyError> {
+    match attempt(path, options, None, status, stop)? {
+        Attempt::Answer(answer) => Ok(*answer),
+        Attempt::All { read } => match attempt(path, options, Some(read), status, stop)? {
+            Attempt::Answer(answer) => Ok(*answer),
+            Attempt::All { .. } => unreachable!("there is no more than everything"),
+        },
+    }
+}
+
+enum Attempt {
+    Answer(Box<Answer>),
+    /// Everything is to be read; so much was read in vain.
+    All {
+        read: u64,
+    },
+}
+
+/// Surveys once; everything if `all` says so, after so many bytes were read in vain.
+fn attempt(
+    path: &Path,
+    options: &Options,
+    all: Option<u64>,
+    status: &dyn Fn(Status),
+    stop: &AtomicBool,
+) -> Result<Attempt, SurveyError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let began = Instant::now();
     let progress = |files| status(Status::Walking(files));
@@ -185,22 +221,34 @@ pub fn survey(
     let total = source.listing.data_bytes();
     // A survey that is taken up again goes on with the same units.
     let kept = options.resume.as_deref().and_then(state::peek);
+    let full = options.full || all.is_some() || kept.as_ref().is_some_and(|kept| kept.full);
     let Probe { far, read: mut looked } = match &kept {
-        _ if options.full => Probe::default(),
+        _ if full => Probe::default(),
         Some(kept) => Probe { far: kept.far, read: 0 },
         None => aside(options.idle, || source.probe(options.seed, stop)),
     };
     // What a bucket is asked for may cost money.
     let small = if far && source.kind != Kind::Bucket { SMALL_FAR } else { SMALL };
-    let full = options.full || options.budget.is_none() && total <= small;
-    let unit_bytes = match (full, &kept, options.unit) {
-        (true, ..) => FULL_UNIT,
-        (_, Some(kept), _) => kept.unit_bytes,
-        (.., Some(unit)) => unit,
+    looked += all.unwrap_or(0);
+    let mut plan = Plan {
+        chunkings: options.chunkings.clone(),
+        read: if source.kind == Kind::Bucket { REQUEST } else { READ },
+        pack_every: Vec::new(),
+        study_every: 0,
+    };
+    let unit_bytes = match (&kept, options.unit) {
+        (Some(kept), _) => kept.unit_bytes,
+        (_, Some(unit)) => unit,
         _ => unit_bytes(far, total),
     };
+    let cost = reading(&source, &plan, unit_bytes);
+    let share = expected_share(options.budget, total, cost);
+    // More would be read for so large a sample than there is.
+    let covers = options.budget.is_some() && kept.is_none() && share * cost > 1.0 - 1e-9;
+    let full = full || covers || options.budget.is_none() && total <= small;
+    let unit_bytes = if full { FULL_UNIT } else { unit_bytes };
     if !full {
-        let read = (expected_share(options.budget, total) * total as f64 * LOOK) as u64;
+        let read = (share * total as f64 * LOOK) as u64;
         let limits = Limits { read, files: source.listing.room(options.memory / 2), unit: unit_bytes, stop };
         // Where files lie in an image is told all over it.
         if !far {
@@ -208,14 +256,10 @@ pub fn survey(
         }
         source.listing.group(unit_bytes);
     }
-    let sampled = (!full).then(|| expected_share(options.budget, total));
+    let sampled = (!full).then_some(share);
     let expected = (total as f64 * sampled.unwrap_or(1.0)) as u64;
-    let plan = Plan {
-        chunkings: options.chunkings.clone(),
-        read: if source.kind == Kind::Bucket { REQUEST } else { READ },
-        pack_every: options.chunkings.iter().map(|chunking| pack_every(*chunking, expected)).collect(),
-        study_every: study_every(expected),
-    };
+    plan.pack_every = options.chunkings.iter().map(|chunking| pack_every(*chunking, expected)).collect();
+    plan.study_every = study_every(expected);
     let mode = if full { Mode::Full } else { options.mode };
     // Smaller chunks are more.
     let memory = options.memory / 2;
@@ -227,10 +271,10 @@ pub fn survey(
     let tallies = options.chunkings.iter().map(tally).collect();
     let name = format!(
         "{:?} {} {} {:?} {:?} {:?} {:?}",
-        path, options.seed, full, options.unit, options.budget, mode, options.chunkings
+        path, options.seed, options.full, options.unit, options.budget, options.mode, options.chunkings
     );
     let fingerprint = source.listing.fingerprint();
-    let at = Progress { survey: name, fingerprint, far, unit_bytes, ..Progress::default() };
+    let at = Progress { survey: name, fingerprint, far, full, unit_bytes, ..Progress::default() };
     let mut survey = Survey {
         source: &source,
         options,
@@ -241,6 +285,8 @@ pub fn survey(
         unit_bytes,
         full,
         total,
+        share,
+        cost,
         looked,
         began,
         saved: (began, Duration::ZERO),
@@ -259,7 +305,27 @@ pub fn survey(
         let layout = layout.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok::<_, SurveyError>((evaluations, layout))
     })?;
-    survey.answer(path, now, mode, evaluations, layout, notes)
+    match evaluations {
+        Read::Done(evaluations) => {
+            survey.answer(path, now, mode, evaluations, layout, notes).map(Box::new).map(Attempt::Answer)
+        }
+        Read::All => Ok(Attempt::All { read: survey.at.read + survey.looked }),
+    }
+}
+
+/// Bytes that are read for each one of a sample: of content-defined chunks more is read before a unit and behind it.
+fn reading(source: &Source, plan: &Plan, unit: u64) -> f64 {
+    let (lead, behind) = (plan.lead(), plan.tail() / 2);
+    let (mut read, mut data) = (0.0, 0.0);
+    for entry in &source.listing.entries {
+        let len = if entry.sparse { entry.data } else { entry.size };
+        // Units near the beginning, or the end, have less before them, or behind.
+        let near = |most: u64| (most.min(len) as f64 * most.min(len) as f64) / 2.0 / unit as f64;
+        let rest = |most: u64| len.saturating_sub(most) as f64 * most as f64 / unit as f64;
+        let beside = |most: u64| if len > unit { near(most) + rest(most) } else { 0.0 };
+        (read, data) = (read + len as f64 + beside(lead) + beside(behind), data + len as f64);
+    }
+    if data > 0.0 { read / data } else { 1.0 }
 }
 
 /// One chunk in so many is compressed, of so many bytes that will be read.
@@ -277,10 +343,11 @@ fn study_every(expected: u64) -> u64 {
     (blocks / (blocks / PACKED_PART).clamp(least, most)).max(1)
 }
 
-fn expected_share(budget: Option<Budget>, total: u64) -> f64 {
+fn expected_share(budget: Option<Budget>, total: u64, cost: f64) -> f64 {
     match budget {
         Some(Budget::Share(share)) => share,
-        Some(Budget::Bytes(bytes)) => (bytes as f64 / total.max(1) as f64).min(1.0),
+        // What is read beside the sample is in the budget too.
+        Some(Budget::Bytes(bytes)) => (bytes as f64 / (total.max(1) as f64 * cost)).min(1.0),
         Some(Budget::Time(_)) | None => 0.05,
     }
 }
@@ -309,12 +376,12 @@ impl Survey<'_> {
         Ok(notes)
     }
 
-    fn read(&mut self) -> Result<Vec<Evaluation>, SurveyError> {
+    fn read(&mut self) -> Result<Read, SurveyError> {
         if self.full {
             self.step(Share::ALL, false)?;
-            return self.evaluate();
+            return self.evaluate().map(Read::Done);
         }
-        let sampled = self.options.budget.map_or(STEPS[0], |budget| expected_share(Some(budget), self.total));
+        let sampled = self.options.budget.map_or(STEPS[0], |_| self.share);
         let base = base_share(&self.options.chunkings, self.total).min(sampled);
         if self.options.mode == Mode::Base && (self.at.drawing || self.at.last.is_none() && self.at.to == 0.0) {
             self.step(Share { from: 0.0, to: base }, true)?;
@@ -322,15 +389,17 @@ impl Survey<'_> {
         }
         match self.options.budget {
             Some(Budget::Time(time)) => self.read_for(time),
-            Some(budget) => {
-                let to = expected_share(Some(budget), self.total);
-                self.step(Share { from: 0.0, to }, false)?;
-                self.evaluate()
+            Some(_) => {
+                self.step(Share { from: 0.0, to: self.share }, false)?;
+                self.evaluate().map(Read::Done)
             }
             None => {
                 let mut from = 0.0;
                 let mut found = Vec::new();
                 for to in STEPS {
+                    if (to - self.at.from) * self.cost >= 1.0 && self.may_read_all() {
+                        return Ok(Read::All);
+                    }
                     if to > self.at.from {
                         self.step(Share { from, to }, false)?;
                         found = self.evaluate()?;
@@ -340,13 +409,13 @@ impl Survey<'_> {
                     }
                     from = to;
                 }
-                Ok(found)
+                Ok(Read::Done(found))
             }
         }
     }
 
     /// Reads in steps, each as large as the time that is left allows by the speed of those before.
-    fn read_for(&mut self, time: Duration) -> Result<Vec<Evaluation>, SurveyError> {
+    fn read_for(&mut self, time: Duration) -> Result<Read, SurveyError> {
         let mut from = self.at.from;
         let mut to: f64 = if self.at.to > from { self.at.to } else { from + 0.005 };
         loop {
@@ -358,10 +427,19 @@ impl Survey<'_> {
             // Some is kept for the last step to be slower than the ones before.
             let more = rate * left * 0.8;
             if left <= 0.0 || to >= 1.0 || more < 0.001 {
-                return self.evaluate();
+                return self.evaluate().map(Read::Done);
+            }
+            // Everything is read once in the time for so much of a sample.
+            if more * self.cost >= 1.0 && self.may_read_all() {
+                return Ok(Read::All);
             }
             to = (to + more.min(to * 4.0)).min(1.0);
         }
+    }
+
+    /// Whether everything may be read instead of a sample that takes as much. What a bucket is asked for may cost money.
+    fn may_read_all(&self) -> bool {
+        self.source.kind != Kind::Bucket
     }
 
     fn seconds(&self) -> f64 {
@@ -442,6 +520,9 @@ impl Survey<'_> {
             }
             for found in &chunks.found {
                 tally.found(found.value, done.cluster, found.len, drawing)?;
+            }
+            if !drawing {
+                tally.zeros(&chunks.zero_lens);
             }
             let Done { first, stratum, .. } = *done;
             tally.unit(done.cluster, Part { bytes: chunks.bytes, zero: chunks.zero, first, stratum }, drawing);

@@ -2,7 +2,7 @@
 
 use crate::compress::Packed;
 use crate::incidence::Incidences;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
@@ -18,6 +18,9 @@ pub enum Mode {
 
 /// Places of a value that are told apart in base mode; beyond that they are only counted.
 const PLACES_MAX: usize = 64;
+
+/// Lengths of chunks of zeros that are kept. Blocks have few; of content-defined chunks each run of zeros may have one.
+const ZERO_LENS_MAX: usize = 1 << 16;
 
 /// What is known of a cluster beside its values.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -64,6 +67,8 @@ pub struct Tally {
     pub bytes: u64,
     /// Bytes of chunks of zeros.
     pub zero: u64,
+    /// Their lengths, as many as are kept.
+    pub zero_lens: BTreeSet<u32>,
     /// Clusters of the sample. Of a full scan none.
     pub clusters: BTreeMap<u32, Cluster>,
     /// Chunks that were compressed.
@@ -126,7 +131,8 @@ impl Tally {
         let base = (mode == Mode::Base).then(Base::default);
         let memory = if mode == Mode::Base { 0 } else { memory };
         let (clusters, packed) = (BTreeMap::new(), HashMap::new());
-        Tally { incidences: Incidences::new(memory, directory), base, bytes: 0, zero: 0, clusters, packed }
+        let zero_lens = BTreeSet::new();
+        Tally { incidences: Incidences::new(memory, directory), base, bytes: 0, zero: 0, zero_lens, clusters, packed }
     }
 
     /// A chunk that is not zeros. In base mode the part to draw from comes first, and once more with the rest.
@@ -166,6 +172,12 @@ impl Tally {
         }
     }
 
+    /// Chunks of zeros of these lengths.
+    pub fn zeros(&mut self, lens: &BTreeSet<u32>) {
+        let room = ZERO_LENS_MAX.saturating_sub(self.zero_lens.len());
+        self.zero_lens.extend(lens.iter().take(room));
+    }
+
     /// A chunk that was compressed.
     pub fn packed(&mut self, packed: &Packed) {
         self.packed.insert(packed.value, PackedValue { len: packed.len, lz4: packed.lz4, zstd: packed.zstd });
@@ -194,6 +206,8 @@ impl Tally {
     /// Writes all of it.
     pub fn write_to(&mut self, to: &mut impl Write) -> io::Result<()> {
         put(to, &[self.bytes, self.zero, self.clusters.len() as u64, self.packed.len() as u64])?;
+        put(to, &[self.zero_lens.len() as u64])?;
+        self.zero_lens.iter().try_for_each(|len| put(to, &[u64::from(*len)]))?;
         for (cluster, known) in &self.clusters {
             put(to, &[u64::from(*cluster), known.bytes, known.first, u64::from(known.stratum)])?;
         }
@@ -218,6 +232,9 @@ impl Tally {
     pub fn read_from(&mut self, from: &mut impl Read) -> io::Result<()> {
         (self.bytes, self.zero) = (get(from)?, get(from)?);
         let (clusters, packed) = (get_count(from)?, get_count(from)?);
+        for _ in 0..get_count(from)? {
+            self.zero_lens.insert(get(from)? as u32);
+        }
         for _ in 0..clusters {
             let cluster = get(from)? as u32;
             let (bytes, first, stratum) = (get(from)?, get(from)?, get(from)? as u8);

@@ -16,6 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A directory that goes with its owner.
 pub struct Directory(pub PathBuf);
@@ -161,6 +162,51 @@ fn zeros_are_stored_once() {
     let answer = run(&tree.0, &options());
     assert!((value(&answer, "fixed:4KiB") - 11.0 / 20.0).abs() < 1e-12);
     assert_eq!(answer.dedup[0].zero_share, 0.5);
+}
+
+#[test]
+fn a_chunk_of_zeros_has_its_own_length() {
+    let tree = Directory::new();
+    tree.write("zeros", &vec![0; 1 << 20]);
+    let answer = run(&tree.0, &options());
+    assert_eq!(
+        ["fixed:4KiB", "fixed:64KiB", "cdc:8KiB"].map(|chunking| value(&answer, chunking)),
+        [4.0, 64.0, 32.0].map(|kib| kib / 1024.0)
+    );
+    assert_eq!(answer.dedup[0].chunks.value, Some(1.0));
+    tree.write("short", b"a");
+    let answer = run(&tree.0, &options());
+    assert!((value(&answer, "fixed:4KiB") - 4097.0 / 1_048_577.0).abs() < 1e-12);
+    let found = &answer.dedup[0];
+    assert!(found.with_lz4.value.is_some_and(|packed| packed < found.ratio.value.expect("a full scan")));
+}
+
+#[test]
+fn a_size_bounds_what_is_read_and_who_has_room_for_all_reads_all() {
+    let tree = Directory::new();
+    for file in 0..16 {
+        tree.write(format!("{file}"), &incompressible(file, 3 << 20));
+    }
+    let chunkings = vec![Chunking::Fixed(4096), Chunking::Cdc(65536)];
+    let asked = |budget| {
+        run(&tree.0, &Options { full: false, budget: Some(budget), chunkings: chunkings.clone(), ..options() })
+    };
+    for mib in [6, 16, 40] {
+        let answer = asked(Budget::Bytes(mib << 20));
+        assert_eq!(answer.origin, Origin::Sampled);
+        assert!(
+            answer.read_bytes < mib * 5 << 18 && answer.read_bytes > mib << 18,
+            "{} of {mib} MiB",
+            answer.read_bytes >> 20
+        );
+    }
+    for budget in
+        [Budget::Bytes(48 << 20), Budget::Share(1.0), Budget::Share(0.5), Budget::Time(Duration::from_secs(3600))]
+    {
+        let answer = asked(budget);
+        assert_eq!((answer.origin, answer.read_fraction), (Origin::Measured, 1.0), "{budget:?}");
+        assert!(answer.read_bytes < 60 << 20, "{budget:?}: {}", answer.read_bytes);
+    }
 }
 
 /// Small packages, of which some come in several versions, and some files are everywhere.
