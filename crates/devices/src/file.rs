@@ -7,15 +7,16 @@ use ashlar_env::Env;
 use ashlar_units::{BLOCK, Blocks, Bytes as Size, Lba};
 use bytes::Bytes;
 use std::fs::File;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// For how long a lock that another process holds is asked for again, and how often.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
-const LOCK_RETRY: Duration = Duration::from_millis(20);
+/// For how long what another process holds is asked for again, and how often.
+const PATIENCE: Duration = Duration::from_secs(2);
+const RETRY: Duration = Duration::from_millis(20);
 
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
@@ -43,36 +44,52 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Opens, and with [`OpenOptions::create`] makes, the file; takes an exclusive lock on it.
+    /// Opens, and with [`OpenOptions::create`] makes, the file; takes an exclusive lock on it. A block device that is to be
+    /// written is opened for this program alone.
     pub fn open(path: &Path, options: &OpenOptions, env: Env) -> Result<FileDevice> {
         let shown = path.display();
+        let found = std::fs::metadata(path).ok();
+        let block_device = found.as_ref().is_some_and(|found| found.file_type().is_block_device());
+        // Linux gives a block device to one such opener at a time, by whatever node, and never beside a mount. With O_CREAT the
+        // flag would mean something else.
+        let exclusive = if block_device && !options.read_only { libc::O_EXCL } else { 0 };
         let open = |direct: i32| {
             File::options()
                 .read(true)
                 .write(!options.read_only)
-                .create(options.create.is_some())
-                .custom_flags(direct | libc::O_CLOEXEC)
+                .create(options.create.is_some() && !block_device)
+                .custom_flags(direct | exclusive | libc::O_CLOEXEC)
                 .open(path)
         };
-        let existed = path.exists();
-        let file = if options.buffered { open(0) } else { open(libc::O_DIRECT).or_else(|_| open(0)) };
-        let file = file.map_err(|error| Error::io(format!("cannot open {shown}"), &error))?;
-        lock(&file).map_err(|error| match error {
-            std::fs::TryLockError::WouldBlock => Error::new(
-                Kind::Retry,
-                format!(
-                    "{shown} is in use by another process; stop that one first (ashlar down, or Ctrl-C where it \
-                     is served), or use another device"
-                ),
-            ),
-            std::fs::TryLockError::Error(error) => Error::io(format!("cannot lock {shown}"), &error),
-        })?;
+        let file = patiently(|| match open(if options.buffered { 0 } else { libc::O_DIRECT }) {
+            Err(error) if !options.buffered && !is_taken(&error) => open(0),
+            outcome => outcome,
+        });
+        let refused = |error: io::Error, what: &str| match (is_taken(&error), block_device) {
+            (false, _) => Error::io(format!("cannot {what} {shown}"), &error),
+            (true, true) => {
+                let message = format!(
+                    "{shown} is in use by another process, or mounted; stop that one first (ashlar down, or Ctrl-C where it \
+                     is served), unmount it, or use another device"
+                );
+                Error::new(Kind::Retry, message)
+            }
+            (true, false) => {
+                let message = format!(
+                    "{shown} is in use by another process; stop that one first (ashlar down, or Ctrl-C where it is \
+                     served), or use another device"
+                );
+                Error::new(Kind::Retry, message)
+            }
+        };
+        let file = file.map_err(|error| refused(error, "open"))?;
+        patiently(|| Ok(file.try_lock()?)).map_err(|error| refused(error, "lock"))?;
         let kind = file.metadata().map_err(|error| Error::io(format!("cannot examine {shown}"), &error))?;
         let block_device = kind.file_type().is_block_device();
         if !block_device && !kind.is_file() {
             return Err(Error::misuse(format!("{shown} is neither a file nor a block device")));
         }
-        if let Some(size) = options.create.filter(|_| !existed && !block_device) {
+        if let Some(size) = options.create.filter(|_| found.is_none() && !block_device) {
             file.set_len(size.0).map_err(|error| Error::io(format!("cannot size {shown} to {size}"), &error))?;
         }
         let size = {
@@ -98,7 +115,7 @@ impl FileDevice {
         let ops = self.env.file_ops().ok_or_else(none)?;
         Ok(if self.in_memory { ops.at_once() } else { ops })
     }
-    fn failed(&self, what: &str, at: Lba, error: &std::io::Error) -> Error {
+    fn failed(&self, what: &str, at: Lba, error: &io::Error) -> Error {
         Error::io(format!("{what} at {at}"), error)
     }
 }
@@ -166,7 +183,7 @@ impl Layer for FileDevice {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         match self.ops()?.fallocate(&self.file, mode, offset, len).await {
             // A file system without holes: zeros by hand, in pieces of bounded memory.
-            Err(error) if error.kind() == std::io::ErrorKind::Unsupported && !self.block_device => {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported && !self.block_device => {
                 let zeros = Bytes::from_static(&ZEROS);
                 let mut at = at;
                 let end = at + count;
@@ -177,7 +194,7 @@ impl Layer for FileDevice {
                 }
                 Ok(())
             }
-            Err(error) if error.kind() != std::io::ErrorKind::Unsupported => Err(self.failed("discard", at, &error)),
+            Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(self.failed("discard", at, &error)),
             _ => Ok(()),
         }
     }
@@ -197,18 +214,20 @@ fn realign(piece: &Bytes) -> Bytes {
     ashlar_env::ring::AlignedBuf::copy_of(piece).freeze(piece.len())
 }
 
-/// Locks a file. A process that was killed holds it until the kernel has ended its I/O, so a lock that is held is asked
-/// for again for a while.
-fn lock(file: &File) -> std::result::Result<(), std::fs::TryLockError> {
+/// Asks again for a while for what another process holds: one that was killed holds it until the kernel has ended its I/O.
+fn patiently<T>(mut ask: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let began = Instant::now();
     loop {
-        match file.try_lock() {
-            Err(std::fs::TryLockError::WouldBlock) if began.elapsed() < LOCK_PATIENCE => {
-                std::thread::sleep(LOCK_RETRY);
-            }
+        match ask() {
+            Err(error) if is_taken(&error) && began.elapsed() < PATIENCE => std::thread::sleep(RETRY),
             outcome => return outcome,
         }
     }
+}
+
+/// Whether somebody else has it.
+fn is_taken(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy)
 }
 
 #[cfg(test)]
@@ -216,6 +235,7 @@ mod tests {
     use super::*;
     use ashlar_block::{Checked, Device, conformance};
     use ashlar_env::real::Real;
+    use std::process::Command;
 
     fn scratch(name: &str) -> PathBuf {
         std::env::temp_dir().join(format!("ashlar-file-{name}-{}", std::process::id()))
@@ -260,5 +280,74 @@ mod tests {
         assert_eq!(second.kind(), Kind::Retry);
         assert!(second.to_string().contains("in use by another process"));
         drop(first);
+    }
+
+    /// A loop device on a file of 1 MiB, gone at the end.
+    struct Loop {
+        device: PathBuf,
+        file: PathBuf,
+    }
+
+    impl Loop {
+        fn new(name: &str) -> Option<Loop> {
+            let file = scratch(name);
+            File::create(&file).and_then(|made| made.set_len(1 << 20)).expect("a scratch file");
+            let found = Command::new("losetup").args(["--find", "--show"]).arg(&file).output();
+            match found {
+                Ok(found) if found.status.success() => {
+                    let device = String::from_utf8(found.stdout).expect("text").trim().into();
+                    Some(Loop { device, file })
+                }
+                _ => {
+                    println!("SKIPPED: no loop device can be had");
+                    std::fs::remove_file(&file).expect("just created");
+                    None
+                }
+            }
+        }
+    }
+
+    impl Drop for Loop {
+        fn drop(&mut self) {
+            let _ = Command::new("losetup").arg("--detach").arg(&self.device).status();
+            let _ = std::fs::remove_file(&self.file);
+        }
+    }
+
+    #[test]
+    fn a_block_device_has_one_user_by_whatever_node() {
+        let Some(disk) = Loop::new("loop") else { return };
+        let real = Real::start(1).expect("io_uring is available");
+        let open = |path: &Path, read_only| {
+            let options = OpenOptions { create: Some(Size::mib(1)), read_only, ..OpenOptions::default() };
+            FileDevice::open(path, &options, real.env())
+        };
+        let refused = |outcome: Result<FileDevice>| {
+            let error = outcome.err().expect("somebody else has it");
+            assert!(
+                error.kind() == Kind::Retry && error.to_string().contains("in use by another process, or mounted"),
+                "{error}"
+            );
+        };
+        let node = scratch("loop-node");
+        let number = std::fs::metadata(&disk.device).expect("a device").rdev();
+        let made = rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &node,
+            rustix::fs::FileType::BlockDevice,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+            number,
+        );
+        let first = open(&disk.device, false).expect("nobody has it");
+        if made.is_ok() {
+            refused(open(&node, false));
+            let _ = std::fs::remove_file(&node);
+        }
+        drop(first);
+        let claimed = File::options().read(true).custom_flags(libc::O_EXCL).open(&disk.device).expect("nobody has it");
+        refused(open(&disk.device, false));
+        open(&disk.device, true).expect("who only reads is in nobody's way");
+        drop(claimed);
+        open(&disk.device, false).expect("it is free again");
     }
 }
