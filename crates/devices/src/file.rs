@@ -154,7 +154,16 @@ impl Layer for FileDevice {
     async fn read(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
         let len = count.to_bytes().0 as usize;
         let read = self.ops()?.read_at(&self.file, at.to_bytes().0, len).await;
-        read.map_err(|error| self.failed("read", at, &error))
+        let data = read.map_err(|error| self.failed("read", at, &error))?;
+        if data.len() < len {
+            let message = format!(
+                "read at {at}: only {} of {len} bytes are there: the file or device became shorter while it was open; give \
+                 it back its size",
+                data.len()
+            );
+            return Err(Error::new(Kind::Failed, message));
+        }
+        Ok(data)
     }
     async fn write(&self, context: IoContext, at: Lba, pieces: Vec<Bytes>, durability: Durability) -> Result<()> {
         let pieces: Vec<Bytes> = pieces
@@ -280,6 +289,26 @@ mod tests {
         assert_eq!(second.kind(), Kind::Retry);
         assert!(second.to_string().contains("in use by another process"));
         drop(first);
+    }
+
+    #[test]
+    fn what_is_cut_off_meanwhile_cannot_be_read() {
+        for path in [scratch("cut"), Path::new("/dev/shm").join(scratch("cut").file_name().expect("a name"))] {
+            let real = Real::start(1).expect("io_uring is available");
+            let options = OpenOptions { create: Some(Size::mib(1)), ..OpenOptions::default() };
+            let device = FileDevice::open(&path, &options, real.env()).expect("a scratch file");
+            File::options().write(true).open(&path).and_then(|file| file.set_len(64 << 10)).expect("cut");
+            real.block_on(async move {
+                const TEST: IoContext = IoContext::foreground("test");
+                let read = async |at, count| Layer::read(&device, TEST, Lba(at), Blocks(count)).await;
+                assert_eq!(read(0, 16).await.expect("it is there").len(), 64 << 10);
+                for (at, count) in [(8, 16), (100, 1)] {
+                    let error = read(at, count).await.expect_err("it is gone");
+                    assert!(error.kind() == Kind::Failed && error.to_string().contains("became shorter"), "{error}");
+                }
+            });
+            std::fs::remove_file(&path).expect("just created");
+        }
     }
 
     /// A loop device on a file of 1 MiB, gone at the end.

@@ -376,10 +376,12 @@ fn refuse_short(device: &Device, record: &DeviceRecord) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "{}: is cut short: it had {} and now has {}; restore its full size or its contents",
+        "{}: is cut short: it had {} ({}) and now has {} ({}); restore its full size or its contents",
         device.name(),
         record.capacity.to_bytes(),
-        capacity.to_bytes()
+        record.capacity,
+        capacity.to_bytes(),
+        capacity
     );
     Err(Error::corrupt(message))
 }

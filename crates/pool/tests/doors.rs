@@ -126,7 +126,9 @@ fn truncated_devices() {
         pool_on(&env, std::slice::from_ref(&device)).await;
         for blocks in [16, 17, 100, 300, 3000, CAPACITY.0 - 1] {
             let short = resized(&device, Blocks(blocks)).await;
-            refused(&env, vec![short], Kind::Corrupt, &["is cut short", "restore its full size"]).await;
+            let sizes = [format!("({CAPACITY})"), format!("({blocks} blocks)")];
+            let said = ["is cut short", "restore its full size", &sizes[0], &sizes[1]];
+            refused(&env, vec![short], Kind::Corrupt, &said).await;
         }
         // Longer is fine: the end is simply not used.
         use_pool(&env, &[resized(&device, CAPACITY + Blocks(1000)).await]).await;
