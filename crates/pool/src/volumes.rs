@@ -105,7 +105,7 @@ impl Pool {
         let shared = &self.0;
         let _one = shared.checkpointing.lock().await;
         let of = self.live(volume)?.id();
-        self.check_name(name)?;
+        check_form(name)?;
         let full = format!("{volume}@{name}");
         if self.volume(&full).is_some() {
             return Err(Error::misuse(format!("there is a snapshot {full} already")));
@@ -200,11 +200,7 @@ impl Pool {
     }
 
     fn check_name(&self, name: &str) -> Result<()> {
-        let valid = !name.is_empty() && name.len() <= VOLUME_NAME_LEN_MAX && !name.contains(['/', '\0', '@']);
-        if !valid {
-            let message = format!("{name:?} is no name: 1 to {VOLUME_NAME_LEN_MAX} bytes without '/' and '@'");
-            return Err(Error::misuse(message));
-        }
+        check_form(name)?;
         if self.volumes().iter().any(|existing| existing.name == name) {
             return Err(Error::misuse(format!("there is a volume {name:?} already")));
         }
@@ -216,4 +212,13 @@ impl Pool {
         let message = record.map_or(Message::Delete, |record| Message::Put(record.encode()));
         self.0.catalog.apply(VolumeRecord::key(id), message, &mut Lost::default());
     }
+}
+
+fn check_form(name: &str) -> Result<()> {
+    let valid = !name.is_empty() && name.len() <= VOLUME_NAME_LEN_MAX && !name.contains(['/', '\0', '@']);
+    if !valid {
+        let message = format!("{name:?} is no name: 1 to {VOLUME_NAME_LEN_MAX} bytes without '/' and '@'");
+        return Err(Error::misuse(message));
+    }
+    Ok(())
 }

@@ -66,6 +66,22 @@ fn destroying_a_volume_leaves_the_nodes_of_snapshots_alone() {
     });
 }
 
+#[test]
+fn a_snapshot_may_be_named_like_a_volume() {
+    run(Size::mib(8), |pool| async move {
+        for name in ["v", "monday"] {
+            pool.create_volume(name).await.expect("made");
+        }
+        pool.create_snapshot("v", "monday").await.expect("its full name is v@monday");
+        for (name, said) in
+            [("monday", "there is a snapshot v@monday already"), ("", "is no name"), ("a@b", "is no name")]
+        {
+            let error = pool.create_snapshot("v", name).await.map(drop).expect_err("refused");
+            assert!(error.to_string().contains(said), "{error}");
+        }
+    });
+}
+
 /// Fills segments with keys and extents of which most are replaced, so that there is something to move.
 async fn scatter(volume: &Volume) {
     put(volume, 0..KEYS, 0).await;
