@@ -42,6 +42,7 @@ pub async fn check(
         bytes: checked.bytes.0,
         damaged: Vec::new(),
         inconsistent: Vec::new(),
+        empty: Vec::new(),
         repaired,
     };
     for (slot, counted, found) in checked.miscounted {
@@ -53,13 +54,17 @@ pub async fn check(
     for damage in checked.damaged {
         report.damaged.push(locator.locate(damage).await);
     }
-    audit(pool, &torn, &mut report.inconsistent).await?;
+    audit(pool, &torn, &mut report).await?;
     Ok(report)
 }
 
 /// Compares names and inodes of every file system. Of those that are `torn`, which lack keys, only what can be read.
-async fn audit(pool: &Pool, torn: &HashSet<String>, inconsistent: &mut Vec<String>) -> Result<(), Failure> {
+async fn audit(pool: &Pool, torn: &HashSet<String>, report: &mut CheckReport) -> Result<(), Failure> {
     for info in pool.volumes() {
+        if !is_bucket(&info.name) && is_empty(pool, &info.name).await {
+            report.empty.push(info.name);
+            continue;
+        }
         let snapshot = match info.kind {
             VolumeKind::Live { .. } => pool.create_snapshot(&info.name, AUDITED).await?,
             VolumeKind::Snapshot { .. } => match pool.volume(&info.name) {
@@ -74,15 +79,24 @@ async fn audit(pool: &Pool, torn: &HashSet<String>, inconsistent: &mut Vec<Strin
         forget_audited(pool).await?;
         let wrong = match wrong {
             Err(_) if torn.contains(&info.name) => continue, // what is damaged is told already
-            wrong => wrong?,
+            Err(failure) => vec![format!("names and inodes cannot be compared: {failure}")],
+            Ok(wrong) => wrong,
         };
-        inconsistent.extend(wrong.into_iter().map(|sentence| format!("{}: {sentence}", info.name)));
+        report.inconsistent.extend(wrong.into_iter().map(|sentence| format!("{}: {sentence}", info.name)));
     }
     Ok(())
 }
 
 async fn audit_files(volume: Volume) -> Result<Vec<String>, Failure> {
     Viewed::open(volume).await?.audit().await
+}
+
+/// Whether a volume or snapshot surely holds nothing.
+async fn is_empty(pool: &Pool, name: &str) -> bool {
+    match pool.volume(name) {
+        Some(volume) => volume.is_empty().await.unwrap_or(false),
+        None => false,
+    }
 }
 
 /// Mends what follows from the rest in every file system that is not in use, after keys were lost. Sentences of what was done.
@@ -101,6 +115,13 @@ async fn repair_files(pool: &Pool, damaged: &[ashlar_pool::Damage], in_use: &[St
                     "{} is in use: its names are mended by `ashlar check --repair` after `ashlar down`",
                     info.name
                 ));
+            }
+            continue;
+        }
+        if lost.is_empty() && is_empty(pool, &info.name).await {
+            // One with snapshots stays.
+            if pool.destroy_volume(&info.name).await.is_ok() {
+                told.push(format!("took away {}, since making this file system was cut off", info.name));
             }
             continue;
         }
@@ -180,5 +201,86 @@ impl Locator<'_> {
             self.volumes.insert(name.into(), files);
         }
         self.volumes.get(name).cloned().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine;
+    use ashlar_block::Device;
+    use ashlar_env::sim::{Schedule, Sim};
+    use ashlar_pool::{Config, Creation, Txn};
+    use ashlar_units::{Blocks, Bytes, Lba};
+    use ashlar_vfs::Engine;
+
+    /// Runs a test on a small pool with a file system.
+    fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Pool) -> F + Send + 'static) {
+        let sim = Sim::new(1, Schedule::Fifo);
+        let env = sim.env();
+        sim.run(async move {
+            let device: Device = Arc::new(ashlar_devices::Memory::new(Bytes::mib(64).to_blocks_down()));
+            let creation = Creation { segment: Some(Blocks(256)), force: false };
+            Pool::create(&env, std::slice::from_ref(&device), creation).await.expect("made");
+            let config = Config { memory: Bytes::mib(16), ..Config::default() };
+            let pool = Pool::open(&env, vec![device], config).await.expect("opened");
+            engine::make(&pool, "main", Engine::Files, None).await.expect("made");
+            test(pool).await;
+        })
+        .expect("no deadlock");
+    }
+
+    fn names(pool: &Pool) -> Vec<String> {
+        pool.volumes().into_iter().map(|info| info.name).collect()
+    }
+
+    #[test]
+    fn a_file_system_that_was_never_made_is_named_and_the_others_are_checked() {
+        run(|pool| async move {
+            // As a crash leaves it between the two steps.
+            for name in ["more", "most"] {
+                pool.create_volume(name).await.expect("made");
+            }
+            let other = pool.create_volume("other").await.expect("made");
+            let mut txn = Txn::new();
+            other.put(&mut txn, b"key", &b"value"[..]);
+            other.commit(txn).await.expect("committed");
+            let report = check(&pool, false, &[], |_, _| ()).await.expect("checked");
+            assert_eq!(report.empty, ["more", "most"]);
+            assert!(matches!(&report.inconsistent[..], [one] if one.starts_with("other: ")), "{report}");
+            engine::make(&pool, "more", Engine::Betr, None).await.expect("it is made now");
+            pool.destroy_volume("other").await.expect("destroyed");
+            let report = check(&pool, true, &[], |_, _| ()).await.expect("checked");
+            assert!(
+                report.empty.is_empty() && report.inconsistent.is_empty() && report.repaired.len() == 1,
+                "{report}"
+            );
+            assert_eq!(names(&pool), ["main", "more"]);
+        });
+    }
+
+    #[test]
+    fn a_file_system_that_finds_no_room_leaves_nothing() {
+        run(|pool| async move {
+            let main = pool.volume("main").expect("made");
+            let piece = ashlar_units::BLOCK.0 as usize * 16;
+            for index in 0.. {
+                let mut txn = Txn::new();
+                let data = ashlar_fuzz::incompressible(index, piece);
+                main.write(&mut txn, Lba(index * 16), &data.into());
+                let written = match main.commit(txn).await {
+                    Ok(seq) => pool.sync(seq).await,
+                    Err(error) => Err(error),
+                };
+                if written.is_err() {
+                    break;
+                }
+            }
+            for engine in [Engine::Files, Engine::Betr] {
+                engine::make(&pool, "more", engine, None).await.map(drop).expect_err("the pool is full");
+            }
+            assert_eq!(names(&pool), ["main"]);
+            check(&pool, false, &[], |_, _| ()).await.expect("checked");
+        });
     }
 }

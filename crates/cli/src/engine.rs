@@ -42,15 +42,32 @@ pub fn zones(engine: Engine, inline: Option<Bytes>) -> Result<Zones, Failure> {
     Ok(zones)
 }
 
-/// Makes a file system; `inline` as for [`zones`].
+/// Makes a file system, or nothing; `inline` as for [`zones`]. An empty volume of this name was left by a crash in the middle of
+/// that, and becomes one.
 pub async fn make(pool: &Pool, name: &str, engine: Engine, inline: Option<Bytes>) -> Result<Volume, Failure> {
     let zones = zones(engine, inline)?;
-    let volume = pool.create_volume(name).await?;
-    match engine {
-        Engine::Files => Files::format(&volume, 0, 0).await?,
-        Engine::Betr => Betr::format(&volume, 0, 0, zones).await?,
+    let volume = match unfinished(pool, name).await? {
+        Some(volume) => volume,
+        None => pool.create_volume(name).await?,
+    };
+    let made = match engine {
+        Engine::Files => Files::format(&volume, 0, 0).await.map_err(Failure::from),
+        Engine::Betr => Betr::format(&volume, 0, 0, zones).await.map_err(Failure::from),
+    };
+    if let Err(failure) = made {
+        // If this fails as well, what is left is as after a crash.
+        let _ = pool.destroy_volume(name).await;
+        return Err(failure);
     }
     Ok(volume)
+}
+
+/// A volume that was to become a file system of this name when the program ended: an empty one.
+pub async fn unfinished(pool: &Pool, name: &str) -> Result<Option<Volume>, Failure> {
+    match pool.volume(name) {
+        Some(volume) if !name.contains('@') && volume.is_empty().await? => Ok(Some(volume)),
+        _ => Ok(None),
+    }
 }
 
 /// Which engine made what is on a volume.

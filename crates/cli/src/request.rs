@@ -257,6 +257,9 @@ pub struct CheckReport {
     pub damaged: Vec<Damage>,
     /// Contradictions in metadata, which are defects of this software.
     pub inconsistent: Vec<String>,
+    /// File systems that nothing was ever written to, since making them was cut off: harmless.
+    #[serde(default)]
+    pub empty: Vec<String>,
     /// What `--repair` did; the rest of the report is about what is left.
     pub repaired: Vec<String>,
 }
@@ -383,6 +386,13 @@ impl fmt::Display for CheckReport {
         }
         for sentence in &self.inconsistent {
             writeln!(f, "inconsistent: {sentence}")?;
+        }
+        for name in &self.empty {
+            writeln!(
+                f,
+                "empty: {name}: making this file system was cut off; `ashlar fs create {name}` makes it, `ashlar fs \
+                 destroy {name}` or `ashlar check --repair` takes the name away"
+            )?;
         }
         if self.damaged.is_empty() && self.inconsistent.is_empty() {
             writeln!(f, "everything is in order")?;

@@ -166,7 +166,8 @@ impl Session {
         }
         let (wanted, memory) = (name.to_string(), self.memory);
         let files = self.run(|pool| async move {
-            let volume = match pool.volume(&wanted) {
+            let unfinished = engine::unfinished(&pool, &wanted).await?.is_some();
+            let volume = match pool.volume(&wanted).filter(|_| !unfinished) {
                 Some(volume) => volume,
                 None if is_snapshot => {
                     return Err(Failure::new(format!(

@@ -6,6 +6,7 @@ use crate::map::{
     decode_within,
 };
 use crate::store::pad;
+use crate::volumes::KEYS_END;
 use crate::{Pool, Seq};
 use ashlar_block::{Error, Result, ResultExt};
 use ashlar_index::{Key, Page, Tree};
@@ -63,6 +64,10 @@ impl Volume {
                 _ => return Ok(page.entries),
             }
         }
+    }
+    /// Whether it holds nothing: no key and no block.
+    pub async fn is_empty(&self) -> Result<bool> {
+        Ok(self.first(&[], &KEYS_END, 1).await?.is_empty())
     }
     /// Sets a key in `txn`.
     pub fn put(&self, txn: &mut Txn, key: &[u8], value: impl Into<Bytes>) {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Longest name of a volume, in bytes.
 pub const VOLUME_NAME_LEN_MAX: usize = 255;
 /// Behind every key of a volume.
-const KEYS_END: [u8; 32] = [0xff; 32];
+pub(crate) const KEYS_END: [u8; 32] = [0xff; 32];
 
 /// A volume or snapshot in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,8 +50,7 @@ impl Pool {
         self.check_name(name)?;
         let kind = VolumeKind::Live { origin: None };
         let id = self.next_id();
-        self.record(id, Some(VolumeRecord { name: name.into(), root: None, nodes: 0, kind }));
-        self.checkpoint_locked(Chores::default()).await?;
+        self.record_new(id, VolumeRecord { name: name.into(), root: None, nodes: 0, kind }).await?;
         Ok(self.admit_volume(id, name, None, 0, kind))
     }
 
@@ -163,8 +162,7 @@ impl Pool {
         let root = shared.tree(origin)?.root();
         let kind = VolumeKind::Live { origin: Some((origin, taken)) };
         let (id, nodes) = (self.next_id(), self.nodes(origin));
-        self.record(id, Some(VolumeRecord { name: name.into(), root, nodes, kind }));
-        self.checkpoint_locked(Chores::default()).await?;
+        self.record_new(id, VolumeRecord { name: name.into(), root, nodes, kind }).await?;
         Ok(self.admit_volume(id, name, root, nodes, kind))
     }
 
@@ -205,6 +203,16 @@ impl Pool {
             return Err(Error::misuse(format!("there is a volume {name:?} already")));
         }
         Ok(())
+    }
+
+    /// Writes the record of a new volume. If that fails, no later checkpoint names it.
+    async fn record_new(&self, id: u64, record: VolumeRecord) -> Result<()> {
+        self.record(id, Some(record));
+        let written = self.checkpoint_locked(Chores::default()).await;
+        if written.is_err() {
+            self.record(id, None);
+        }
+        written
     }
 
     /// Changes a volume's record; the next checkpoint writes it.
