@@ -65,6 +65,23 @@ const PROGRAM: Bytes = Bytes::mib(128);
 /// The same with huge pages, which are seldom full.
 const PROGRAM_HUGE: Bytes = Bytes::mib(192);
 
+/// With less there is not room enough for what is under way.
+const MEMORY_MIN: Bytes = Bytes::mib(64);
+
+/// Refuses memory for a server that is too little, or more than the machine has.
+pub fn check_memory(memory: Bytes) -> Result<(), Failure> {
+    let machine = rustix::system::sysinfo();
+    let machine = Bytes((machine.totalram as u64).saturating_mul(u64::from(machine.mem_unit)));
+    refuse_memory(memory, machine).map_or(Ok(()), |why| Err(Failure::new(why).with_code(2)))
+}
+
+fn refuse_memory(memory: Bytes, machine: Bytes) -> Option<String> {
+    if memory < MEMORY_MIN {
+        return Some(format!("--memory {memory} is too little: a server needs at least {MEMORY_MIN}"));
+    }
+    (memory > machine).then(|| format!("--memory {memory} is more than this machine has, {machine}; give it less"))
+}
+
 /// Sixteenths of the memory that is left, or of a quarter of all where little is: for the pool, for inodes, for requests.
 fn share(memory: Bytes, sixteenths: u64) -> Bytes {
     let program = if memory < HUGE_PAGES_FROM { PROGRAM } else { PROGRAM_HUGE };
@@ -584,4 +601,18 @@ pub fn go_on(env: &Env, name: &str, array: &Arc<Array>) -> Option<Task<()>> {
 /// A name that should have been a snapshot's.
 pub fn no_snapshot_name(name: &str) -> Failure {
     Failure::new(format!("{name:?} names no snapshot: write FILESYSTEM@SNAPSHOT, as in main@monday"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_must_be_enough_and_there() {
+        let machine = Bytes::mib(8192);
+        let said = |memory| refuse_memory(memory, machine).unwrap_or_default();
+        assert!(said(Bytes(0)).contains("at least 64 MiB") && said(Bytes(MEMORY_MIN.0 - 1)).contains("at least 64 MiB"));
+        assert!(said(Bytes(machine.0 + 1)).contains("more than this machine has, 8 GiB"), "{}", said(Bytes(machine.0 + 1)));
+        assert_eq!((said(MEMORY_MIN), said(machine)), (String::new(), String::new()));
+    }
 }

@@ -7,7 +7,7 @@ use crate::daemon::Control;
 use crate::device_files::DeviceFiles;
 use crate::output::{Failure, Output};
 use crate::request::{Done, Request};
-use crate::session::{Manner, Session};
+use crate::session::{self, Manner, Session};
 use ashlar_env::real::Real;
 use ashlar_layers::Stack;
 use ashlar_pool::{Creation, Pool};
@@ -88,6 +88,7 @@ pub fn mount(pool: Option<&Path>, mount: Mount, output: &Output) -> Result<ExitC
     if output.wants_schema() || client::connect(&directory).is_some() {
         return client::ask(&directory, Request::Mount { name, at, write_through }, output);
     }
+    session::check_memory(memory)?;
     config::read(&directory)?;
     let up = Up {
         mount: None,
@@ -123,6 +124,7 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
     if let Some(code) = output.schema::<Done>() {
         return Ok(code);
     }
+    session::check_memory(up.memory)?;
     let directory = config::pool_directory(pool)?;
     if client::connect(&directory).is_some() {
         return Err(Failure::new(format!("{} is up already; see `ashlar status`", directory.display())));
