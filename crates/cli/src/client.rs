@@ -86,19 +86,27 @@ pub fn down(directory: &Path, output: &Output) -> Result<ExitCode, Failure> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let mut cleared = Vec::new();
-    for at in config::read_mounts(directory) {
-        if ashlar_fuse::is_mounted(&at) {
-            ashlar_fuse::detach(&at).map_err(|error| Failure::new(error.to_string()))?;
-            cleared.push(at.display().to_string());
-        }
-    }
+    let cleared = clear_mounts(directory)?;
     let done = match cleared.is_empty() {
         true => "the pool is not up".to_string(),
         false => format!("the daemon is gone; cleared what it left at {}", cleared.join(", ")),
     };
     output.print(&Done { done });
     Ok(ExitCode::SUCCESS)
+}
+
+/// Unmounts what a daemon that is gone left mounted, and names it.
+pub fn clear_mounts(directory: &Path) -> Result<Vec<String>, Failure> {
+    let mut cleared = Vec::new();
+    for at in config::read_mounts(directory).iter().filter(|at| ashlar_fuse::is_mounted(at)) {
+        match ashlar_fuse::detach(at) {
+            Ok(()) => cleared.push(at.display().to_string()),
+            // Somebody else may have been faster.
+            Err(error) if ashlar_fuse::is_mounted(at) => return Err(Failure::new(error.to_string())),
+            Err(_) => {}
+        }
+    }
+    Ok(cleared)
 }
 
 /// A connection to the daemon that serves this pool.

@@ -611,8 +611,14 @@ mod tests {
     fn memory_must_be_enough_and_there() {
         let machine = Bytes::mib(8192);
         let said = |memory| refuse_memory(memory, machine).unwrap_or_default();
-        assert!(said(Bytes(0)).contains("at least 64 MiB") && said(Bytes(MEMORY_MIN.0 - 1)).contains("at least 64 MiB"));
-        assert!(said(Bytes(machine.0 + 1)).contains("more than this machine has, 8 GiB"), "{}", said(Bytes(machine.0 + 1)));
+        assert!(
+            said(Bytes(0)).contains("at least 64 MiB") && said(Bytes(MEMORY_MIN.0 - 1)).contains("at least 64 MiB")
+        );
+        assert!(
+            said(Bytes(machine.0 + 1)).contains("more than this machine has, 8 GiB"),
+            "{}",
+            said(Bytes(machine.0 + 1))
+        );
         assert_eq!((said(MEMORY_MIN), said(machine)), (String::new(), String::new()));
     }
 }

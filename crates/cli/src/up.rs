@@ -148,9 +148,7 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
         make(&directory, Stack::of_files(&[device]), ("lz4", None), false)?;
     }
     // What a daemon that died left behind would be in the way.
-    for at in config::read_mounts(&directory).iter().filter(|at| ashlar_fuse::is_mounted(at)) {
-        ashlar_fuse::detach(at).map_err(|error| Failure::new(error.to_string()))?;
-    }
+    client::clear_mounts(&directory)?;
     config::forget_mounts(&directory);
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {

@@ -55,6 +55,18 @@ fn what_was_written_to_open_files_is_in_a_snapshot_and_survives_the_end() {
     daemon.down().unwrap_or_else(|error| panic!("{error}"));
 }
 
+#[test]
+fn several_may_clear_what_a_server_left() {
+    let Some(daemon) = daemon("cleared-twice") else { return };
+    daemon.kill().unwrap_or_else(|error| panic!("{error}"));
+    let downs: Vec<_> = (0..4).map(|_| daemon.command(&["down"]).stdout(Stdio::piped()).spawn()).collect();
+    for down in downs {
+        let output = down.and_then(|down| down.wait_with_output()).expect("it runs");
+        assert!(output.status.success(), "{output:?}");
+    }
+    assert!(!ashlar_fuse::is_mounted(&daemon.mount()));
+}
+
 /// Where [`those_who_seek`] do so.
 const PLACE: &str = "ASHLAR_TEST_SEEKS_IN";
 /// What they say when they are at it.
