@@ -40,11 +40,16 @@ pub fn read<T: DeserializeOwned>(from: impl Read) -> Result<T, String> {
 /// of it waits in the kernel: perhaps for its own mount, which somebody has to clear.
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
     let stream = UnixStream::connect(path)?;
-    let server = rustix::net::sockopt::socket_peercred(&stream)?.pid.as_raw_nonzero().get();
+    let server = server_of(&stream)?;
     if ashlar_env::host::has_ended(server) {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
     Ok(stream)
+}
+
+/// The process at the other end.
+fn server_of(stream: &UnixStream) -> io::Result<i32> {
+    Ok(rustix::net::sockopt::socket_peercred(stream)?.pid.as_raw_nonzero().get())
 }
 
 /// Listens at a socket; `hint` says what else to do if that fails. A socket that nobody listens at any more is replaced.
@@ -96,14 +101,21 @@ fn first_byte(lines: &mut BufReader<UnixStream>, server: &str, silence: Duration
     lines.get_ref().set_read_timeout(None)?;
     match heard {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            eprintln!(
-                "ashlar: {server} has not answered for {} s; Ctrl-C ends this command and leaves it alone",
-                silence.as_secs()
-            );
+            eprintln!("ashlar: {}", silent(server, server_of(lines.get_ref())?, silence));
             Ok(lines.fill_buf()?.first().copied())
         }
         heard => heard,
     }
+}
+
+/// What to do about a server that says nothing.
+fn silent(server: &str, process: i32, silence: Duration) -> String {
+    format!(
+        "{server} (process {process}) has not answered for {} s; Ctrl-C ends this command and leaves it alone; if it \
+         hangs for good, `kill -9 {process}` ends it, and what nobody synced is lost; `ashlar down` then clears what a \
+         pool left mounted",
+        silence.as_secs()
+    )
 }
 
 /// Asks `server`, as errors call it; returns the answer, and what more may come.
@@ -139,6 +151,16 @@ pub fn ask<R: Serialize, A: DeserializeOwned>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_waits_hears_whom_to_end() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let own = std::process::id();
+        assert_eq!(server_of(&ours).unwrap(), own as i32);
+        let said = silent("the daemon", own as i32, SILENCE);
+        assert!(said.contains(&format!("(process {own}) has not answered for 5 s")), "{said}");
+        assert!(said.contains(&format!("`kill -9 {own}`")) && said.contains("`ashlar down`"), "{said}");
+    }
 
     #[test]
     fn who_waits_longer_than_it_is_silent_hears_all_the_same() {
