@@ -172,6 +172,9 @@ impl FromStr for DeviceArgument {
     fn from_str(text: &str) -> Result<DeviceArgument, String> {
         let mut parts = text.split(',');
         let path = PathBuf::from(parts.next().unwrap_or_default());
+        if path.as_os_str().is_empty() {
+            return Err("there is no path: write PATH or PATH,size=SIZE".into());
+        }
         let mut size = None;
         for part in parts {
             match part.split_once('=') {

@@ -7,7 +7,8 @@ use crate::request::{Answer, CheckReport, Done, Request, Status, Volumes};
 use crate::session::Session;
 use ashlar_units::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::BufRead;
+use std::io::{self, BufRead};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
@@ -38,7 +39,7 @@ pub fn ask(directory: &Path, request: Request, output: &Output) -> Result<ExitCo
         shown.set_length(all);
         shown.set_position(done);
     };
-    let answer = match connect(directory) {
+    let answer = match connect(directory)? {
         Some(stream) => converse(stream, &request, &progress),
         None => {
             match request {
@@ -80,7 +81,7 @@ pub fn down(directory: &Path, output: &Output) -> Result<ExitCode, Failure> {
     if let Some(code) = output.schema::<Done>() {
         return Ok(code);
     }
-    if let Some(stream) = connect(directory) {
+    if let Some(stream) = connect(directory)? {
         if let Answer::Done(done) = converse(stream, &Request::Down, &|_, _| {})? {
             output.print(&done);
         }
@@ -102,22 +103,37 @@ pub fn clear_mounts(directory: &Path) -> Result<Vec<String>, Failure> {
         match ashlar_fuse::detach(at) {
             Ok(()) => cleared.push(at.display().to_string()),
             // Somebody else may have been faster.
-            Err(error) if ashlar_fuse::is_mounted(at) => return Err(Failure::new(error.to_string())),
+            Err(error) if ashlar_fuse::is_mounted(at) => {
+                let own = rustix::process::geteuid().is_root();
+                let help = if own { "" } else { "; do it as the user who mounted it, or with sudo" };
+                return Err(Failure::new(format!("{error}{help}")));
+            }
             Err(_) => {}
         }
     }
     Ok(cleared)
 }
 
-/// A connection to the daemon that serves this pool.
-pub fn connect(directory: &Path) -> Option<UnixStream> {
-    framing::connect(&config::socket(directory)).ok()
+/// A connection to the daemon that serves this pool, if one does.
+pub fn connect(directory: &Path) -> Result<Option<UnixStream>, Failure> {
+    let socket = config::socket(directory);
+    match framing::connect(&socket) {
+        Ok(stream) => Ok(Some(stream)),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let user = std::fs::metadata(&socket).map_or(String::new(), |found| format!(" (number {})", found.uid()));
+            Err(Failure::new(format!(
+                "the pool in {} is run by another user{user}; ask as that user, or with sudo",
+                directory.display()
+            )))
+        }
+        Err(_) => Ok(None),
+    }
 }
 
 /// Listens to what is asked of the mount at a place: whether all names will be known, and the lines that follow.
 pub fn listen(directory: &Path, at: &Path) -> Result<(UnixStream, bool, impl BufRead + use<>), Failure> {
     let lost = |error: std::io::Error| Failure::new(format!("the control socket: {error}"));
-    let stream = connect(directory).ok_or_else(|| {
+    let stream = connect(directory)?.ok_or_else(|| {
         let text = format!("the pool in {} is not up; name the one that is mounted with --pool", directory.display());
         Failure::new(text).with_code(2)
     })?;

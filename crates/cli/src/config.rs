@@ -87,6 +87,17 @@ pub fn pool_directory(given: Option<&Path>) -> Result<PathBuf, Failure> {
     std::path::absolute(&directory).map_err(|error| Failure::new(format!("{}: {error}", directory.display())))
 }
 
+/// Makes the directory of a pool if it is missing.
+pub fn make_directory(directory: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(directory).map_err(|error| {
+        let shown = directory.display();
+        Failure::new(match directory.exists() && !directory.is_dir() {
+            true => format!("{shown} is a file, and a pool is a directory; --pool names it"),
+            false => format!("cannot make {shown}: {error}"),
+        })
+    })
+}
+
 pub fn socket(directory: &Path) -> PathBuf {
     directory.join("control.sock")
 }

@@ -3,6 +3,7 @@
 use crate::arguments::DeviceArgument;
 use crate::config;
 use crate::output::Failure;
+use ashlar_devices::is_same;
 use std::path::PathBuf;
 
 /// Device files of a command. Those that it made go with it, unless it says that they stay: so a command that failed can be
@@ -22,7 +23,13 @@ impl DeviceFiles {
 
     /// Where several are.
     pub fn paths(&mut self, devices: &[DeviceArgument]) -> Result<Vec<PathBuf>, Failure> {
-        devices.iter().map(|device| self.path(device)).collect()
+        let paths: Vec<PathBuf> = devices.iter().map(|device| self.path(device)).collect::<Result<_, _>>()?;
+        let twice =
+            paths.iter().enumerate().find(|(index, path)| paths[..*index].iter().any(|other| is_same(other, path)));
+        match twice {
+            Some((_, path)) => Err(Failure::new(format!("{} is named twice; name each device once", path.display()))),
+            None => Ok(paths),
+        }
     }
 
     /// There is something on them now.
@@ -46,4 +53,25 @@ pub fn device_file(device: &DeviceArgument) -> Result<PathBuf, Failure> {
     let path = files.path(device)?;
     files.keep();
     Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_named_once() {
+        let at = std::env::temp_dir().join(format!("ashlar-named-{}", std::process::id()));
+        let device = |text: String| text.parse::<DeviceArgument>().expect("a device");
+        let devices = [
+            device(format!("{},size=1MiB", at.display())),
+            device(format!("{}/./{}", at.parent().expect("a directory").display(), at.file_name().unwrap().display())),
+        ];
+        let mut files = DeviceFiles::default();
+        assert_eq!(files.paths(&devices[..1]).expect("one device").len(), 1);
+        let refused = DeviceFiles::default().paths(&devices).expect_err("the same twice").to_string();
+        drop(files);
+        assert!(refused.contains("is named twice") && !at.exists(), "{refused}");
+        assert!("".parse::<DeviceArgument>().is_err() && ",size=1MiB".parse::<DeviceArgument>().is_err());
+    }
 }

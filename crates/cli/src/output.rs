@@ -1,5 +1,6 @@
 //! What is printed: text for people, or one JSON document.
 
+use ashlar_block::Kind;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
@@ -12,16 +13,25 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 pub struct Failure {
     message: String,
     code: u8,
+    /// Stored data are damaged.
+    damage: bool,
 }
 
 impl Failure {
     /// A failure that ends the command with exit code 1.
     pub fn new(message: impl Into<String>) -> Failure {
-        Failure { message: message.into(), code: 1 }
+        Failure { message: message.into(), code: 1, damage: false }
     }
     /// The same with another exit code.
     pub fn with_code(self, code: u8) -> Failure {
         Failure { code, ..self }
+    }
+    /// The same with what to do about it, if stored data are damaged.
+    pub fn if_damaged(mut self, help: &str) -> Failure {
+        if self.damage {
+            self.message.push_str(help);
+        }
+        self
     }
 }
 
@@ -33,12 +43,12 @@ impl fmt::Display for Failure {
 
 impl From<ashlar_block::Error> for Failure {
     fn from(error: ashlar_block::Error) -> Failure {
-        Failure::new(error.to_string())
+        Failure { damage: error.kind() == Kind::Corrupt, ..Failure::new(error.to_string()) }
     }
 }
 impl From<ashlar_vfs::Error> for Failure {
     fn from(error: ashlar_vfs::Error) -> Failure {
-        Failure::new(error.cause.map_or_else(|| error.errno.to_string(), |cause| cause.to_string()))
+        error.cause.map_or_else(|| Failure::new(error.errno.to_string()), |cause| Failure::from(*cause))
     }
 }
 

@@ -9,10 +9,11 @@ use crate::remove::Clearing;
 use crate::request::{Answer, Done, Floor, Index, Operation, Place, Request, Status, Volume, Zones};
 use ashlar_array::{Array, MemberState, Pace};
 use ashlar_block::{Error, Kind};
+use ashlar_devices::is_same;
 use ashlar_env::real::Real;
 use ashlar_env::{Env, Task};
 use ashlar_fuse::{Listener, Mount, Options};
-use ashlar_layers::Stack;
+use ashlar_layers::{Spec, Stack};
 use ashlar_objects_pool::is_bucket;
 use ashlar_pool::{Config, Pool, VolumeKind};
 use ashlar_units::Bytes;
@@ -195,6 +196,10 @@ impl Session {
             };
             engine::expect(&volume, &wanted, engine).await?;
             Opened::open(volume, is_snapshot, share(memory, INODES)).await
+        });
+        let files = files.map_err(|failure| {
+            failure
+                .if_damaged("; `ashlar check` says what is lost, and `ashlar check --repair` mends what can be mended")
         })?;
         let damage = files.damage();
         if let Some(error) = damage {
@@ -414,6 +419,10 @@ impl Session {
     /// Adds a device, and writes it into the pool's description.
     fn grow(&self, path: &Path, force: bool) -> Result<(), Failure> {
         let mut description = config::read(&self.directory)?;
+        let is_own = |spec: &Spec| matches!(spec, Spec::File(file) if is_same(&self.directory.join(&file.path), path));
+        if description.layer.values().any(is_own) {
+            return Err(Failure::new(format!("{} belongs to this pool already; name another device", path.display())));
+        }
         let (stack, base, env) = (Stack::of_files(&[path.into()]), self.directory.clone(), self.real.env());
         let device = self.real.block_on(async move { stack.build(&base, &env).await })?.devices.remove(0);
         description.add_file(path);

@@ -85,7 +85,7 @@ pub fn mount(pool: Option<&Path>, mount: Mount, output: &Output) -> Result<ExitC
     let directory = config::pool_directory(pool)?;
     let Mount { name, at, write_through, memory } = mount;
     let at = absolute(&at)?;
-    if output.wants_schema() || client::connect(&directory).is_some() {
+    if output.wants_schema() || client::connect(&directory)?.is_some() {
         return client::ask(&directory, Request::Mount { name, at, write_through }, output);
     }
     session::check_memory(memory)?;
@@ -107,8 +107,7 @@ pub fn mount(pool: Option<&Path>, mount: Mount, output: &Output) -> Result<ExitC
 fn make(directory: &Path, stack: Stack, settings: (&str, Option<Medium>), force: bool) -> Result<(), Failure> {
     let (compression, medium) = settings;
     config::compression(compression)?;
-    std::fs::create_dir_all(directory)
-        .map_err(|error| Failure::new(format!("cannot make {}: {error}", directory.display())))?;
+    config::make_directory(directory)?;
     let real = Real::start(1).map_err(|error| Failure::new(error.to_string()))?;
     let env = real.env();
     let (base, made) = (directory.to_path_buf(), stack.clone());
@@ -126,7 +125,7 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
     }
     session::check_memory(up.memory)?;
     let directory = config::pool_directory(pool)?;
-    if client::connect(&directory).is_some() {
+    if client::connect(&directory)?.is_some() {
         return Err(Failure::new(format!("{} is up already; see `ashlar status`", directory.display())));
     }
     if up.existing {
@@ -140,10 +139,9 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
         return detach(&directory, &mount, up, output);
     }
     if !config::exists(&directory) {
+        config::make_directory(&directory)?;
         output.say(format_args!("making a pool of {} in {}", up.size, directory.display()));
         let device = PathBuf::from("device-0.img");
-        std::fs::create_dir_all(&directory)
-            .map_err(|error| Failure::new(format!("cannot make {}: {error}", directory.display())))?;
         config::make_file(&directory.join(&device), Some(up.size))?;
         make(&directory, Stack::of_files(&[device]), ("lz4", None), false)?;
     }
@@ -218,8 +216,7 @@ const DETACHED: &str = "ASHLAR_DETACHED";
 
 /// Starts a process that stays, and waits until its mount serves.
 fn detach(directory: &Path, mount: &Path, up: &Up, output: &Output) -> Result<ExitCode, Failure> {
-    std::fs::create_dir_all(directory)
-        .map_err(|error| Failure::new(format!("cannot make {}: {error}", directory.display())))?;
+    config::make_directory(directory)?;
     let log = config::log(directory);
     let file = std::fs::File::create(&log).map_err(|error| Failure::new(format!("{}: {error}", log.display())))?;
     let program = std::env::current_exe().map_err(|error| Failure::new(error.to_string()))?;

@@ -66,7 +66,15 @@ impl FileDevice {
             outcome => outcome,
         });
         let refused = |error: io::Error, what: &str| match (is_taken(&error), block_device) {
-            (false, _) => Error::io(format!("cannot {what} {shown}"), &error),
+            (false, _) => {
+                let help = match error.kind() {
+                    io::ErrorKind::NotFound => "; attach the device, or correct its path where it is named",
+                    io::ErrorKind::PermissionDenied => "; do it as its owner, or with sudo",
+                    _ => "",
+                };
+                let error = Error::io(format!("cannot {what} {shown}"), &error);
+                Error::new(error.kind(), format!("{error}{help}"))
+            }
             (true, true) => {
                 let message = format!(
                     "{shown} is in use by another process, or mounted; stop that one first (ashlar down, or Ctrl-C where it \
@@ -118,6 +126,16 @@ impl FileDevice {
     fn failed(&self, what: &str, at: Lba, error: &io::Error) -> Error {
         Error::io(format!("{what} at {at}"), error)
     }
+}
+
+/// Whether two paths lead to one file or block device.
+pub fn is_same(one: &Path, other: &Path) -> bool {
+    let number = |path: &Path| {
+        let found = std::fs::metadata(path).ok()?;
+        let block_device = found.file_type().is_block_device();
+        Some(if block_device { (true, found.rdev(), 0) } else { (false, found.dev(), found.ino()) })
+    };
+    number(one).is_some_and(|found| number(other) == Some(found))
 }
 
 /// Whether a file is in one of the file systems that have no medium.
@@ -292,6 +310,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_missing_is_to_be_attached() {
+        let real = Real::start(1).expect("io_uring is available");
+        let missing = FileDevice::open(&scratch("missing"), &OpenOptions::default(), real.env()).err();
+        let error = missing.expect("there is no such file");
+        assert!(
+            error.kind() == Kind::Failed && error.to_string().contains("; attach the device, or correct"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn what_is_cut_off_meanwhile_cannot_be_read() {
         for path in [scratch("cut"), Path::new("/dev/shm").join(scratch("cut").file_name().expect("a name"))] {
             let real = Real::start(1).expect("io_uring is available");
@@ -351,32 +380,27 @@ mod tests {
             let options = OpenOptions { create: Some(Size::mib(1)), read_only, ..OpenOptions::default() };
             FileDevice::open(path, &options, real.env())
         };
-        let refused = |outcome: Result<FileDevice>| {
-            let error = outcome.err().expect("somebody else has it");
-            assert!(
-                error.kind() == Kind::Retry && error.to_string().contains("in use by another process, or mounted"),
-                "{error}"
-            );
-        };
+        let claim = || File::options().read(true).custom_flags(libc::O_EXCL).open(&disk.device);
         let node = scratch("loop-node");
-        let number = std::fs::metadata(&disk.device).expect("a device").rdev();
         let made = rustix::fs::mknodat(
             rustix::fs::CWD,
             &node,
             rustix::fs::FileType::BlockDevice,
             rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
-            number,
+            std::fs::metadata(&disk.device).expect("a device").rdev(),
         );
-        let first = open(&disk.device, false).expect("nobody has it");
-        if made.is_ok() {
-            refused(open(&node, false));
-            let _ = std::fs::remove_file(&node);
-        }
-        drop(first);
-        let claimed = File::options().read(true).custom_flags(libc::O_EXCL).open(&disk.device).expect("nobody has it");
-        refused(open(&disk.device, false));
+        let other = if made.is_ok() { &node } else { &disk.device };
+        assert!(is_same(&disk.device, other) && !is_same(&disk.device, &disk.file));
+        let device = open(&disk.device, false).expect("nobody has it");
+        assert!(is_taken(&claim().expect_err("we have it")));
+        drop(device);
+        let claimed = claim().expect("it is free again");
+        let error = open(other, false).err().expect("somebody else has it");
+        assert_eq!(error.kind(), Kind::Retry);
+        assert!(error.to_string().contains("in use by another process, or mounted"), "{error}");
         open(&disk.device, true).expect("who only reads is in nobody's way");
         drop(claimed);
-        open(&disk.device, false).expect("it is free again");
+        open(other, false).expect("it is free again");
+        let _ = std::fs::remove_file(&node);
     }
 }

@@ -7,7 +7,7 @@ mod memory;
 mod powercut;
 mod sparse;
 
-pub use file::{FileDevice, OpenOptions};
+pub use file::{FileDevice, OpenOptions, is_same};
 pub use filled::{FILL, Filled};
 pub use joined::Joined;
 pub use memory::Memory;

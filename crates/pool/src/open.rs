@@ -207,7 +207,13 @@ impl Pool {
             stopped: AtomicBool::new(false),
             scrubs: AtomicU64::new(0),
         }));
-        pool.load_catalog(superblock.catalog).await.within(|| "the pool's catalog".into())?;
+        pool.load_catalog(superblock.catalog).await.map_err(|error| {
+            let help = match error.kind() {
+                Kind::Corrupt => "; nothing can be found without it: restore the devices from a backup",
+                _ => "",
+            };
+            Error::new(error.kind(), format!("the pool's catalog: {error}{help}"))
+        })?;
         let shared = &pool.0;
         shared.note_pending();
         let chain = shared.replay(superblock.log).await?;
@@ -393,18 +399,34 @@ fn medium_of(devices: &[Device]) -> Option<Medium> {
     first.filter(|_| said.all(|other| other == first))
 }
 
+/// What to do about a device without a superblock, beside so many devices of a pool.
+fn refuse_blank(device: &Device, pool: Option<&Superblock>, found: usize) -> Error {
+    let name = device.name();
+    Error::misuse(match pool {
+        None => {
+            let size = device.geometry().capacity.to_bytes();
+            format!("{name}: holds no pool (its size is {size}); make one with `ashlar pool create`, or check the path")
+        }
+        Some(pool) if found == pool.devices.len() => {
+            format!("{name}: is no part of the pool, whose {found} devices are all there; take it off the list")
+        }
+        Some(pool) => format!(
+            "{name}: holds nothing of the pool of which {found} of {} devices are there: it was overwritten, or is another \
+             device; name the pool's own, or restore its contents (a new pool would destroy what is on the others)",
+            pool.devices.len()
+        ),
+    })
+}
+
 /// Finds the newest superblock of all devices, and puts the devices in their order.
 async fn assemble(devices: Vec<Device>) -> Result<(Superblock, Vec<Device>)> {
     let mut found: BTreeMap<u32, (Superblock, Device)> = BTreeMap::new();
-    let mut pools = BTreeSet::new();
+    let (mut pools, mut blank) = (BTreeSet::new(), Vec::new());
     for device in devices {
         let name = device.name();
         let Some(superblock) = newest_superblock(&device).await? else {
-            let size = device.geometry().capacity.to_bytes();
-            let message = format!(
-                "{name}: holds no pool (its size is {size}); make one with `ashlar pool create`, or check the path"
-            );
-            return Err(Error::misuse(message));
+            blank.push(device);
+            continue;
         };
         pools.insert(superblock.pool);
         if pools.len() > 1 {
@@ -423,7 +445,11 @@ async fn assemble(devices: Vec<Device>) -> Result<(Superblock, Vec<Device>)> {
     // Of two with one generation, that with more devices was written when the pool grew.
     let newest = found.values().map(|(superblock, _)| superblock);
     let newest = newest.max_by_key(|superblock| (superblock.generation, superblock.devices.len()));
-    let newest = newest.cloned().ok_or_else(|| Error::misuse("name at least one device"))?;
+    let newest = newest.cloned();
+    if let Some(device) = blank.first() {
+        return Err(refuse_blank(device, newest.as_ref(), found.len()));
+    }
+    let newest = newest.ok_or_else(|| Error::misuse("name at least one device"))?;
     let mut ordered = Vec::new();
     for (index, record) in newest.devices.iter().enumerate() {
         let Some((superblock, device)) = found.remove(&(index as u32)) else {

@@ -180,7 +180,11 @@ fn exchanged_devices() {
         // The order does not matter, and one too many is refused.
         use_pool(&env, &pair(&a[1], &a[0])).await;
         let three = vec![a[0].clone(), a[1].clone(), memory(CAPACITY)];
-        refused(&env, three, Kind::Misuse, &["holds no pool"]).await;
+        refused(&env, three, Kind::Misuse, &["no part of the pool", "2 devices are all there"]).await;
+        let said = ["holds nothing of the pool", "1 of 2 devices are there", "would destroy"];
+        for lost in [pair(&a[0], &memory(CAPACITY)), pair(&memory(CAPACITY), &a[1])] {
+            refused(&env, lost, Kind::Misuse, &said).await;
+        }
         // A copy of one device from before.
         let old = resized(&b[1], CAPACITY).await;
         use_pool(&env, &b).await;

@@ -47,7 +47,7 @@ impl Ground {
         if let Some(pool) = &*open {
             return Ok(pool.clone());
         }
-        if client::connect(&self.directory).is_some() {
+        if client::connect(&self.directory)?.is_some() {
             let message = "the pool is up, and only one process at a time may use it; `ashlar down` first";
             return Err(Failure::new(format!("{}: {message}", self.directory.display())));
         }
