@@ -5,6 +5,7 @@ use crate::config::Medium;
 pub use crate::lab::arguments::LabCommand;
 pub use crate::ledger::arguments::LedgerArguments;
 pub use crate::objects::arguments::{BucketCommand, ObjectsCommand, S3Command};
+use crate::output::Failure;
 pub use crate::plan::arguments::PlanCommand;
 pub use crate::volume::arguments::VolumeCommand;
 use ashlar_faults::Fault;
@@ -149,7 +150,7 @@ pub struct Create {
     #[arg(long, value_name = "FILE", conflicts_with = "devices")]
     pub stack: Option<PathBuf>,
     /// How new data are compressed: off, lz4, or zstd with a level from 1 to 22 as in zstd:3.
-    #[arg(long, default_value = "lz4")]
+    #[arg(long, default_value = "lz4", value_parser = compression)]
     pub compression: String,
     /// What the devices are made of, which decides how wide the index is. Default: what the system says; it takes most devices of
     /// virtual machines for disks.
@@ -158,6 +159,11 @@ pub struct Create {
     /// Overwrite devices that hold a pool already.
     #[arg(long)]
     pub force: bool,
+}
+
+/// The text of a compression that there is.
+fn compression(text: &str) -> Result<String, Failure> {
+    crate::config::compression(text).map(|_| text.into())
 }
 
 /// `PATH` or `PATH,size=SIZE`.

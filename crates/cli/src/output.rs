@@ -41,6 +41,8 @@ impl fmt::Display for Failure {
     }
 }
 
+impl std::error::Error for Failure {}
+
 impl From<ashlar_block::Error> for Failure {
     fn from(error: ashlar_block::Error) -> Failure {
         Failure { damage: error.kind() == Kind::Corrupt, ..Failure::new(error.to_string()) }

@@ -6,6 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Error, Parser};
 use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::io::{self, Write};
 
 /// What stands for an argument that is missing, one after another until one is taken: of few values, those that are possible come first.
 const PLACEHOLDERS: [&str; 5] = ["1", "x", "raid1", "single", "MLC-A"];
@@ -14,7 +15,18 @@ const TRIES: usize = 64;
 
 /// Reads the command line. An error ends the program, as do `--help` and `--version`.
 pub fn read(arguments: Vec<OsString>) -> Arguments {
-    complete(arguments).unwrap_or_else(|error| error.exit())
+    complete(arguments).unwrap_or_else(|error| std::process::exit(tell(&error)))
+}
+
+/// Prints an error, or the help or version that was asked for; the exit code.
+fn tell(error: &Error) -> i32 {
+    match error.print().and_then(|()| io::stdout().flush()) {
+        Err(lost) if !error.use_stderr() && lost.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("ashlar: cannot write to standard output: {lost}");
+            2
+        }
+        _ => error.exit_code(),
+    }
 }
 
 fn complete(arguments: Vec<OsString>) -> Result<Arguments, Error> {
