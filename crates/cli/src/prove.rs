@@ -47,11 +47,12 @@ impl fmt::Display for Rules {
 struct Report {
     /// First seed.
     seed: u64,
-    /// Histories explored.
+    /// Histories explored; the last of them is the one that failed, if one did.
     histories: u64,
-    /// Power cuts, or kills, survived.
+    /// Power cuts, or kills, survived, in the histories that held.
     cuts: u64,
-    /// Transactions committed, operations whose results agreed with the model, or such that were acknowledged.
+    /// Transactions committed, operations whose results agreed with the model, or such that were acknowledged, in the histories
+    /// that held.
     operations: u64,
     /// What a mounted file system does not support, and was not tried.
     lacking: BTreeSet<String>,
@@ -70,7 +71,16 @@ struct Found {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { histories, cuts, operations, .. } = self;
-        writeln!(f, "{histories} histories, {cuts} cuts, {operations} operations")?;
+        match &self.failure {
+            None => writeln!(f, "{histories} histories, {cuts} cuts, {operations} operations")?,
+            Some(_) => {
+                let held = histories - 1;
+                writeln!(
+                    f,
+                    "{held} histories held, with {cuts} cuts and {operations} operations; the next one did not"
+                )?;
+            }
+        }
         for what in &self.lacking {
             writeln!(f, "not supported there: {what}")?;
         }
@@ -214,4 +224,23 @@ fn explore(explored: &Explored, arguments: &ProveLong, output: &Output) -> Resul
     bar.finish_and_clear();
     output.print(&report);
     Ok(ExitCode::from(u8::from(report.failure.is_some())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_counted_is_of_histories_that_held() {
+        let lacking = BTreeSet::new();
+        let failure = Some(Found { what: "a file is gone".into(), replay: "again".into() });
+        let report = Report { seed: 1, histories: 3, cuts: 10, operations: 500, lacking, failure };
+        let said = report.to_string();
+        assert!(
+            said.starts_with("2 histories held, with 10 cuts and 500 operations; the next one did not\nFOUND"),
+            "{said}"
+        );
+        let said = Report { failure: None, ..report }.to_string();
+        assert_eq!(said, "3 histories, 10 cuts, 500 operations\neverything held\n");
+    }
 }
