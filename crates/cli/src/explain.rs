@@ -76,16 +76,24 @@ pub fn explain(name: &str, output: &Output) -> Result<ExitCode, Failure> {
         Some(layer) => Layers(vec![layer]).to_string(),
         None if !rules.is_empty() => rules,
         None => {
-            let mut command = Arguments::command();
-            let found = command.find_subcommand_mut(name);
-            let found = found.ok_or_else(|| {
-                Failure::new(format!("{name:?} is no layer, rule, fault, estimator or command; see `ashlar layers`, `ashlar prove pool --rules`, `ashlar plan estimate --help` and `ashlar help`"))
-            })?;
-            found.render_long_help().to_string()
+            let unknown = || {
+                Failure::new(format!(
+                    "{name:?} is no layer, rule, fault, estimator or command; see `ashlar layers`, `ashlar prove pool --rules`, `ashlar plan estimate --help` and `ashlar help`"
+                ))
+            };
+            command(name).ok_or_else(unknown)?
         }
     };
     output.print(&Explanation { name: name.into(), text });
     Ok(ExitCode::SUCCESS)
+}
+
+/// The help of a command.
+fn command(name: &str) -> Option<String> {
+    let mut all = Arguments::command();
+    // So that each knows what it is called in full.
+    all.build();
+    all.find_subcommand_mut(name).map(|found| found.render_long_help().to_string())
 }
 
 /// The rules of this name, each by the first exploration that has it: what stands on a pool has the pool's, too.
@@ -105,4 +113,15 @@ fn rules(name: &str) -> String {
         )
     };
     found.into_iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_explained_as_it_is_called() {
+        assert!(command("up").expect("a command").contains("Usage: ashlar up [OPTIONS]"));
+        assert!(command("pool create").is_none());
+    }
 }
