@@ -131,7 +131,7 @@ pub enum PoolCommand {
 
 #[derive(Args)]
 pub struct Grow {
-    /// A file or block device. A regular file is taken at its present size, or made with the given one.
+    /// A file or block device. A regular file is taken at its present size (one that is given must be that), or made with the given one.
     #[arg(long, value_name = "PATH[,size=SIZE]")]
     pub device: DeviceArgument,
     /// Overwrite a device that holds another pool.
@@ -143,7 +143,7 @@ pub struct Grow {
 pub struct Create {
     /// Directory for the pool's description; made if missing.
     pub directory: PathBuf,
-    /// A file or block device. A regular file is taken at its present size, or made with the given one.
+    /// A file or block device. A regular file is taken at its present size (one that is given must be that), or made with the given one.
     #[arg(long = "device", value_name = "PATH[,size=SIZE]", required_unless_present = "stack")]
     pub devices: Vec<DeviceArgument>,
     /// A TOML file that describes the layers below the pool, instead of devices; see `ashlar layers`.
