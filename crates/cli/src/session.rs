@@ -129,7 +129,11 @@ impl fmt::Display for Closed {
         write!(f, "{everything} is written; the pool is down")?;
         for InUse { at, written } in &self.in_use {
             let at = at.display();
-            write!(f, "\n{at} was in use: what programs have open there gives errors from now on")?;
+            write!(
+                f,
+                "\n{at} was in use: what programs write from now on to files that they have open there is lost, though write \
+                 and close may succeed; fsync gives an error"
+            )?;
             if !written {
                 f.write_str("; what they wrote last may be lost, for the kernel did not write all of it back")?;
             }
