@@ -98,6 +98,11 @@ pub fn make_directory(directory: &Path) -> Result<(), Failure> {
     })
 }
 
+/// What is said where a pool stands on memory alone.
+pub fn made_anew(directory: &Path) -> String {
+    format!("{} stands on memory alone, so the pool is made anew, empty, each time", directory.display())
+}
+
 pub fn socket(directory: &Path) -> PathBuf {
     directory.join("control.sock")
 }

@@ -15,7 +15,7 @@ use ashlar_env::{Env, Task};
 use ashlar_fuse::{Listener, Mount, Options};
 use ashlar_layers::{Spec, Stack};
 use ashlar_objects_pool::is_bucket;
-use ashlar_pool::{Config, Pool, VolumeKind};
+use ashlar_pool::{Config, Creation, Pool, VolumeKind};
 use ashlar_units::Bytes;
 use ashlar_vfs::Engine;
 use ashlar_vfs::clear::Taken;
@@ -104,6 +104,10 @@ pub type Arrays = Vec<(String, Arc<Array>)>;
 pub async fn open_pool(directory: &Path, env: &Env, memory: Bytes, cut_log: bool) -> Result<(Pool, Arrays), Failure> {
     let description = config::read(directory)?;
     let built = description.stack().build(directory, env).await?;
+    if description.stack().forgets() {
+        eprintln!("ashlar: {}", config::made_anew(directory));
+        Pool::create(env, &built.devices, Creation::default()).await?;
+    }
     let compression = config::compression(&description.compression)?;
     let medium = description.medium.map(Into::into);
     let settings = Config { memory, compression, cut_log, medium, ..Config::default() };
@@ -619,6 +623,20 @@ pub fn no_snapshot_name(name: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pool_of_memory_is_made_by_whoever_opens_it() {
+        let directory = std::env::temp_dir().join(format!("ashlar-session-{}", std::process::id()));
+        config::make_directory(&directory).expect("a temporary directory");
+        let stack = Stack::parse("devices = [\"m\"]\nlayer.m.memory.size = \"64MiB\"").expect("a good stack");
+        config::write(&directory, &config::PoolConfig::new("lz4", None, stack)).expect("written");
+        for _ in 0..2 {
+            let session = Session::open(&directory, Bytes::mib(64), 1, false).expect("it is made");
+            session.run(|pool| async move { pool.create_volume("v").await.map(drop) }).expect("it is empty");
+            session.close().expect("closed");
+        }
+        std::fs::remove_dir_all(directory).expect("made");
+    }
 
     #[test]
     fn memory_must_be_enough_and_there() {

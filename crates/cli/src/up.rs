@@ -136,6 +136,9 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
         None => directory.join("mnt"),
     };
     if up.detach {
+        if config::exists(&directory) && config::read(&directory)?.stack().forgets() {
+            output.say(config::made_anew(&directory));
+        }
         return detach(&directory, &mount, up, output);
     }
     if !config::exists(&directory) {

@@ -304,6 +304,11 @@ impl Stack {
         false
     }
 
+    /// Whether all that it stands on is memory, which is empty each time.
+    pub fn forgets(&self) -> bool {
+        self.layer.values().all(|spec| matches!(spec, Spec::Memory(_)) || !spec.below().is_empty())
+    }
+
     /// Reads a stack file.
     pub fn parse(text: &str) -> Result<Stack> {
         toml::from_str(text).map_err(|error| Error::misuse(error.to_string()))
@@ -496,6 +501,15 @@ mod tests {
             layer.f.memory = { size = "64MiB" }
         "#;
         assert_eq!(build(text).expect("a good stack"), 3);
+    }
+
+    #[test]
+    fn a_stack_on_memory_alone_forgets() {
+        let forgets = |text: &str| Stack::parse(text).expect("a good stack").forgets();
+        let memory = "devices = [\"a\"]\nlayer.a.checked.of = \"b\"\nlayer.b.memory.size = \"1MiB\"\n";
+        assert!(forgets(memory));
+        let both = memory.replace("[\"a\"]", "[\"a\", \"c\"]") + "layer.c.file.path = \"c.img\"";
+        assert!(!forgets(&both));
     }
 
     #[test]
