@@ -92,9 +92,9 @@ pub fn read_cut<R: DeserializeOwned>(
     }
 }
 
-/// Reads a Parquet file. Numbers may be signed, and columns absent.
-pub fn read_parquet<R: DeserializeOwned>(
-    table: &Table<R>,
+/// Reads a Parquet file. Numbers may be signed, and columns absent. Records may be read as another type than the table's.
+pub fn read_parquet<R: DeserializeOwned, T>(
+    table: &Table<T>,
     file: File,
     each: impl FnMut(R) -> Result<(), String>,
 ) -> Result<(), String> {

@@ -22,8 +22,8 @@ const TRIES_MAX: u32 = 64;
 
 /// Gives every record of a Parquet file to `each`, until that fails. Columns may be missing where records of JSON may leave
 /// them out, and may be signed.
-pub fn read<R: DeserializeOwned>(
-    table: &Table<R>,
+pub fn read<R: DeserializeOwned, T>(
+    table: &Table<T>,
     file: &File,
     mut each: impl FnMut(R) -> Result<(), String>,
 ) -> Result<(), String> {
@@ -125,9 +125,9 @@ impl Part {
     }
 
     /// Gives its records to `each`; `before` others came before. Returns how many there are with them.
-    fn read<R: DeserializeOwned>(
+    fn read<R: DeserializeOwned, T>(
         self,
-        table: &Table<R>,
+        table: &Table<T>,
         file: &File,
         before: u64,
         each: &mut impl FnMut(R) -> Result<(), String>,

@@ -362,7 +362,7 @@ fn trace_part(trace: &TraceAnswer, body: &mut String) {
     if trace.impossible > 0 {
         let _ = write!(
             body,
-            "<p><strong>{} records are impossible</strong> (times, lengths or addresses beyond belief) and left out.</p>",
+            "<p><strong>{} records are impossible</strong> (times, lengths or addresses that cannot be) and left out.</p>",
             trace.impossible
         );
     }

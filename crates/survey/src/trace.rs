@@ -3,18 +3,18 @@
 use crate::shards::Distances;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// Grain of addresses.
 const BLOCK: u64 = 4096;
 /// Longest request that is believed: more is a damaged record.
 const LEN_MAX: u64 = 1 << 30;
 /// Longest time that is believed to lie between the first request and another: ten years.
-const TIME_MAX_NS: u64 = 10 * 365 * 86_400 * 1_000_000_000;
+const TIME_MAX_NS: i128 = 10 * 365 * 86_400 * 1_000_000_000;
 /// Streams that are followed at once, as a disk with a cache in segments does.
 const STREAMS: usize = 32;
 /// Bins of time; when they do not suffice, two become one.
-const BINS: usize = 4096;
+const BINS: i64 = 4096;
 /// Contents with their sectors that are remembered.
 const CONTENTS_MAX: usize = 1 << 19;
 /// Contents with more copies are left out of the similarity of the workload, as by Koller and Rangaswami.
@@ -51,9 +51,13 @@ pub struct Request {
 }
 
 impl Request {
-    /// Whether a device can have been asked so: not beyond all addresses, nor for more than is believed.
+    /// Stands for a record with a number that no device can have told, below zero or beyond 64 bits.
+    pub const IMPOSSIBLE: Request =
+        Request { at_ns: 0, ask: Ask::Read, offset: 0, len: u64::MAX, fua: false, content: None };
+
+    /// Whether a device can have been asked so: not beyond all addresses, nor for more than is believed, nor for nothing.
     pub fn is_possible(&self) -> bool {
-        self.len <= LEN_MAX && self.offset.checked_add(self.len).is_some()
+        (self.len > 0 || self.ask == Ask::Flush) && self.len <= LEN_MAX && self.offset.checked_add(self.len).is_some()
     }
 }
 
@@ -114,7 +118,7 @@ pub struct TraceAnswer {
     pub impossible: u64,
     /// Records that came before one that the trace has earlier: normal where records stand in the order of completion.
     pub out_of_order: u64,
-    /// From the first request to the last, seconds.
+    /// From the earliest request to the latest, seconds.
     pub seconds: f64,
     /// Reads.
     pub reads: Kind,
@@ -150,10 +154,12 @@ pub struct TraceAnswer {
 pub struct Analyser {
     answer: TraceAnswer,
     first_ns: Option<u64>,
-    latest_ns: u64,
+    /// Times are those since the first request of the trace; others may have come before.
+    earliest_ns: i64,
+    latest_ns: i64,
     lengths: BTreeMap<u64, (u64, u64)>,
     streams: [Streams; 2],
-    last_flush_ns: Option<u64>,
+    last_flush_ns: Option<i64>,
     intervals: BTreeMap<u32, u64>,
     since_flush: u64,
     flushed: u64,
@@ -181,32 +187,47 @@ impl Streams {
 }
 
 struct Bins {
-    width_ns: u64,
-    counts: Vec<u64>,
+    width_ns: i64,
+    /// Which the first of `counts` is; that of the trace's first request is 0.
+    first: i64,
+    counts: VecDeque<u64>,
 }
 
 impl Default for Bins {
     fn default() -> Bins {
-        Bins { width_ns: 1_000_000, counts: Vec::new() }
+        Bins { width_ns: 1_000_000, first: 0, counts: VecDeque::new() }
     }
 }
 
 impl Bins {
-    fn see(&mut self, at_ns: u64) {
-        while at_ns / self.width_ns >= BINS as u64 {
-            self.width_ns *= 2;
-            self.counts = halved(&self.counts);
+    fn see(&mut self, at_ns: i64) {
+        loop {
+            let bin = at_ns.div_euclid(self.width_ns);
+            let end = (self.first + self.counts.len() as i64).max(bin + 1);
+            if end - self.first.min(bin) > BINS {
+                self.widen();
+                continue;
+            }
+            while bin < self.first {
+                self.counts.push_front(0);
+                self.first -= 1;
+            }
+            self.counts.resize((end - self.first) as usize, 0);
+            self.counts[(bin - self.first) as usize] += 1;
+            return;
         }
-        let bin = (at_ns / self.width_ns) as usize;
-        if self.counts.len() <= bin {
-            self.counts.resize(bin + 1, 0);
-        }
-        self.counts[bin] += 1;
     }
-}
 
-fn halved(counts: &[u64]) -> Vec<u64> {
-    counts.chunks(2).map(|pair| pair.iter().sum()).collect()
+    /// Two bins become one.
+    fn widen(&mut self) {
+        if self.first % 2 != 0 {
+            self.counts.push_front(0);
+            self.first -= 1;
+        }
+        self.counts = self.counts.make_contiguous().chunks(2).map(|pair| pair.iter().sum()).collect();
+        self.first /= 2;
+        self.width_ns *= 2;
+    }
 }
 
 #[derive(Default)]
@@ -253,17 +274,26 @@ pub fn static_similarity(all: u64, zeros: u64, unique: u64) -> Option<f64> {
 impl Analyser {
     /// The next record.
     pub fn see(&mut self, request: &Request) {
-        let first_ns = *self.first_ns.get_or_insert(request.at_ns);
-        let late = request.at_ns.saturating_sub(first_ns) > TIME_MAX_NS
-            || first_ns.saturating_sub(request.at_ns) > TIME_MAX_NS;
-        if late || !request.is_possible() {
+        if !request.is_possible() {
             self.answer.impossible += 1;
             return;
         }
-        // A few that came before the first are counted with it.
-        let at_ns = request.at_ns.saturating_sub(first_ns);
+        let first_ns = *self.first_ns.get_or_insert(request.at_ns);
+        let at_ns = i128::from(request.at_ns) - i128::from(first_ns);
+        if at_ns < -TIME_MAX_NS && self.answer.requests == 1 {
+            // The first is the one that is beyond belief.
+            let impossible = self.answer.impossible + 1;
+            *self = Analyser::default();
+            self.answer.impossible = impossible;
+            return self.see(request);
+        }
+        let Some(at_ns) = i64::try_from(at_ns).ok().filter(|_| at_ns.abs() <= TIME_MAX_NS) else {
+            self.answer.impossible += 1;
+            return;
+        };
         self.answer.requests += 1;
         self.answer.out_of_order += u64::from(at_ns < self.latest_ns);
+        self.earliest_ns = self.earliest_ns.min(at_ns);
         self.latest_ns = self.latest_ns.max(at_ns);
         self.bins.see(at_ns);
         let end = request.offset + request.len;
@@ -288,7 +318,7 @@ impl Analyser {
                 self.answer.discards.bytes += request.len;
             }
         }
-        if matches!(request.ask, Ask::Read | Ask::Write) && request.len > 0 {
+        if matches!(request.ask, Ask::Read | Ask::Write) {
             for block in request.offset / BLOCK..=(end - 1) / BLOCK {
                 self.blocks.reference(block);
             }
@@ -298,10 +328,10 @@ impl Analyser {
         }
     }
 
-    fn flush(&mut self, at_ns: u64) {
+    fn flush(&mut self, at_ns: i64) {
         self.answer.flushes += 1;
         if let Some(last) = self.last_flush_ns {
-            let interval = at_ns.saturating_sub(last).max(1);
+            let interval = (at_ns - last).max(1);
             // Four buckets for each doubling.
             *self.intervals.entry(((interval as f64).log2() * 4.0) as u32).or_default() += 1;
         }
@@ -313,7 +343,7 @@ impl Analyser {
     pub fn finish(mut self) -> TraceAnswer {
         let share = |part: u64, whole: u64| if whole > 0 { part as f64 / whole as f64 } else { 0.0 };
         let answer = &mut self.answer;
-        answer.seconds = self.latest_ns as f64 / 1e9;
+        answer.seconds = (self.latest_ns - self.earliest_ns) as f64 / 1e9;
         answer.reads.sequential_share = share(self.streams[0].sequential, answer.reads.requests);
         answer.writes.sequential_share = share(self.streams[1].sequential, answer.writes.requests);
         answer.read_share = share(answer.reads.requests, answer.reads.requests + answer.writes.requests);
@@ -325,17 +355,21 @@ impl Analyser {
         });
         answer.flush_interval_s = median.map(|(bucket, _)| ((f64::from(*bucket) + 0.5) / 4.0).exp2() / 1e9);
         answer.bytes_per_flush = (answer.flushes > 0).then(|| share(self.flushed, answer.flushes));
-        let (mut counts, mut width_ns) = (self.bins.counts, self.bins.width_ns);
+        let Bins { width_ns: mut bin_ns, first, counts } = self.bins;
+        let mut counts = Vec::from(counts);
         let mean = |counts: &[u64]| share(counts.iter().sum(), counts.len() as u64);
         answer.peak_to_mean = counts.iter().max().map_or(0.0, |peak| *peak as f64 / mean(&counts).max(1e-9));
-        // The last bin is not full.
+        // The last bin is not full, nor is one before that of the first request.
         counts.pop();
+        if first < 0 && !counts.is_empty() {
+            counts.remove(0);
+        }
         while counts.len() >= 8 {
             let mean = mean(&counts);
             let variance = counts.iter().map(|count| (*count as f64 - mean).powi(2)).sum::<f64>() / counts.len() as f64;
-            answer.dispersion.push((width_ns as f64 / 1e9, variance / mean.max(1e-9)));
+            answer.dispersion.push((bin_ns as f64 / 1e9, variance / mean.max(1e-9)));
             counts = counts.chunks_exact(2).map(|pair| pair.iter().sum()).collect();
-            width_ns *= 2;
+            bin_ns *= 2;
         }
         answer.reuse = reuse(&self.blocks);
         answer.similarity = self.contents.map(|contents| {
@@ -368,16 +402,21 @@ fn reuse(distances: &Distances) -> Reuse {
     }
 }
 
-/// A line of the FIU traces: `ts_ns pid process lba size_in_512B R|W major minor md5`.
+/// A line of the FIU traces: `ts_ns pid process lba size_in_512B R|W major minor md5`; one with numbers that cannot be is
+/// [`Request::IMPOSSIBLE`].
 pub fn parse_line(line: &str) -> Result<Request, String> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let [at, _, _, sector, count, ask, _, _, digest] = fields[..] else {
         return Err("write: time_ns pid process sector count R|W major minor digest".into());
     };
-    let number = |text: &str, what: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is no {what}"));
-    let bytes = |text: &str, what: &str| {
-        number(text, what)?.checked_mul(512).ok_or_else(|| format!("{text:?} is no {what}: it is too large"))
+    // `None` if it is a number, but not one of 64 bits.
+    let number = |text: &str, what: &str| match text.parse::<u64>() {
+        Ok(number) => Ok(Some(number)),
+        Err(_) if is_number(text) => Ok(None),
+        Err(_) => Err(format!("{text:?} is no {what}")),
     };
+    let bytes =
+        |text: &str, what: &str| Ok::<_, String>(number(text, what)?.and_then(|sectors| sectors.checked_mul(512)));
     let ask = match ask {
         "R" | "r" => Ask::Read,
         "W" | "w" => Ask::Write,
@@ -385,14 +424,15 @@ pub fn parse_line(line: &str) -> Result<Request, String> {
     };
     let content = digest.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok());
     let content = Some(content.ok_or_else(|| format!("{digest:?} is no digest in hexadecimal digits"))?);
-    Ok(Request {
-        at_ns: number(at, "time in nanoseconds")?,
-        ask,
-        offset: bytes(sector, "sector")?,
-        len: bytes(count, "count of sectors")?,
-        fua: false,
-        content,
-    })
+    let at_ns = number(at, "time in nanoseconds")?;
+    let (offset, len) = (bytes(sector, "sector")?, bytes(count, "count of sectors")?);
+    let (Some(at_ns), Some(offset), Some(len)) = (at_ns, offset, len) else { return Ok(Request::IMPOSSIBLE) };
+    Ok(Request { at_ns, ask, offset, len, fua: false, content })
+}
+
+fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -465,10 +505,47 @@ mod tests {
         analyser.see(&request(u64::MAX, Ask::Read, 0, 4096));
         analyser.see(&request(2000, Ask::Read, u64::MAX, 4096));
         analyser.see(&request(2000, Ask::Write, 0, u64::MAX));
-        analyser.see(&request(500, Ask::Read, 0, 0));
+        analyser.see(&request(2000, Ask::Read, 0, 0));
+        analyser.see(&request(2000, Ask::Write, 0, 0));
+        for line in ["-5 1 a 1 1 R 8 0 0011223344556677", "1 1 a 99999999999999999999 1 W 8 0 0011223344556677"] {
+            analyser.see(&parse_line(line).expect("numbers, if none that can be"));
+        }
+        analyser.see(&request(500, Ask::Flush, 0, 0));
         let answer = analyser.finish();
-        assert_eq!((answer.requests, answer.impossible, answer.out_of_order), (2, 3, 0));
-        assert!(answer.seconds < 1.0);
+        assert_eq!((answer.requests, answer.impossible, answer.out_of_order), (2, 7, 1));
+        assert_eq!(answer.seconds, 500e-9);
+    }
+
+    #[test]
+    fn an_impossible_record_does_not_say_when_a_trace_begins() {
+        for first in [Request::IMPOSSIBLE, request(u64::MAX - 1, Ask::Read, 0, 4096)] {
+            let mut analyser = Analyser::default();
+            analyser.see(&first);
+            (0..100).for_each(|second| analyser.see(&request(second * 1_000_000_000, Ask::Read, 0, 4096)));
+            let answer = analyser.finish();
+            assert_eq!((answer.requests, answer.impossible, answer.out_of_order), (100, 1, 0));
+            assert_eq!(answer.seconds, 99.0);
+        }
+    }
+
+    /// Read backwards, a trace has the same length and the same bursts.
+    #[test]
+    fn requests_before_the_first_of_a_trace_keep_their_times() {
+        let answer = |times: &mut dyn Iterator<Item = u64>| {
+            let mut analyser = Analyser::default();
+            times.for_each(|second| analyser.see(&request(second * 1_000_000_000, Ask::Write, 0, 4096)));
+            analyser.finish()
+        };
+        let times = || (0..1000u64).map(|number| number + u64::from(number % 100 < 50) * (number % 50));
+        let mut sorted: Vec<u64> = times().collect();
+        sorted.sort_unstable();
+        let forwards = answer(&mut sorted.iter().copied());
+        let backwards = answer(&mut sorted.iter().rev().copied());
+        assert_eq!((forwards.out_of_order, forwards.seconds), (0, 999.0));
+        assert!(backwards.out_of_order > 900, "{}", backwards.out_of_order);
+        assert_eq!(backwards.seconds, forwards.seconds);
+        assert!(backwards.peak_to_mean > 1.5);
+        assert!((backwards.peak_to_mean - forwards.peak_to_mean).abs() < 0.2 * forwards.peak_to_mean);
     }
 
     #[test]

@@ -144,10 +144,13 @@ fn requests(f: &mut fmt::Formatter<'_>, trace: &TraceAnswer) -> fmt::Result {
         let copies = similarity.workload_static.map_or("unknown".into(), number);
         writeln!(f, "copies              {copies} sectors per content that was read or written")?;
     }
+    if trace.out_of_order > 0 {
+        writeln!(f, "out of order        {} records came before one that the trace has earlier", trace.out_of_order)?;
+    }
     if trace.impossible > 0 {
         writeln!(
             f,
-            "impossible          {} records, left out: times, lengths or addresses beyond belief",
+            "impossible          {} records, left out: times, lengths or addresses that cannot be",
             trace.impossible
         )?;
     }

@@ -4,7 +4,7 @@ use super::arguments::Reading;
 use crate::device::REQUESTS;
 use crate::output::Failure;
 use ashlar_columns::{is_parquet, read_parquet};
-use ashlar_emulated::{Operation, Record};
+use ashlar_emulated::Operation;
 use ashlar_estimate::lsm::{Counting, Traced};
 use ashlar_survey::Answer;
 use ashlar_survey::answer::{CompressionAnswer, LayoutAnswer, Origin};
@@ -13,6 +13,9 @@ use ashlar_survey::sizes::SizesAnswer;
 use ashlar_survey::source::Kind;
 use ashlar_survey::tally::Mode;
 use ashlar_survey::trace::{Analyser, Ask, Request, parse_line};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, Unexpected, Visitor};
+use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -76,7 +79,7 @@ type See<'a> = dyn FnMut(&Request) -> Result<(), String> + 'a;
 /// Reads a trace of any kind that is known.
 fn read(path: &Path, file: File, see: &mut See<'_>) -> Result<(), String> {
     if is_parquet(path) {
-        read_parquet(&REQUESTS, file, |record| see(&request(&record)))
+        read_parquet(&REQUESTS, file, |asked: Asked| see(&asked.request()))
     } else {
         lines(BufReader::new(file), see)
     }
@@ -105,15 +108,89 @@ pub fn writes(path: &Path, block: u64, window: u64, progress: &mut dyn FnMut()) 
     counting.finish(&path.to_string_lossy()).map_err(|refused| fail(refused.to_string()))
 }
 
-fn request(record: &Record) -> Request {
-    let ask = match record.op {
-        Operation::Read => Ask::Read,
-        Operation::Write => Ask::Write,
-        Operation::Flush => Ask::Flush,
-        Operation::Discard => Ask::Discard,
-    };
-    let Record { at_ns, offset, len, fua, .. } = *record;
-    Request { at_ns, ask, offset, len, fua, content: None }
+/// A [`Record`](ashlar_emulated::Record) of which numbers may be beyond belief: one does not spoil a trace.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    at_ns: Number,
+    op: Operation,
+    #[serde(default)]
+    offset: Number,
+    #[serde(default)]
+    len: Number,
+    #[serde(default)]
+    fua: bool,
+    #[serde(default)]
+    depth: Number,
+    #[serde(default)]
+    response_ns: Number,
+    #[serde(default)]
+    queue_ns: Number,
+    #[serde(default)]
+    overhead_ns: Number,
+    #[serde(default)]
+    seek_ns: Number,
+    #[serde(default)]
+    rotation_ns: Number,
+    #[serde(default)]
+    transfer_ns: Number,
+    #[serde(default)]
+    late_ns: Number,
+}
+
+impl Asked {
+    fn request(&self) -> Request {
+        let ask = match self.op {
+            Operation::Read => Ask::Read,
+            Operation::Write => Ask::Write,
+            Operation::Flush => Ask::Flush,
+            Operation::Discard => Ask::Discard,
+        };
+        let Asked { at_ns, offset, len, depth, response_ns, queue_ns, .. } = self;
+        let Asked { overhead_ns, seek_ns, rotation_ns, transfer_ns, late_ns, .. } = self;
+        let others = [depth, response_ns, queue_ns, overhead_ns, seek_ns, rotation_ns, transfer_ns, late_ns];
+        let (Some(at_ns), Some(offset), Some(len)) = (at_ns.0, offset.0, len.0) else { return Request::IMPOSSIBLE };
+        if others.iter().any(|number| number.0.is_none()) {
+            return Request::IMPOSSIBLE;
+        }
+        Request { at_ns, ask, offset, len, fua: self.fua, content: None }
+    }
+}
+
+/// A whole number; `None` if it is below zero or beyond 64 bits.
+#[derive(Clone, Copy)]
+struct Number(Option<u64>);
+
+impl Default for Number {
+    fn default() -> Number {
+        Number(Some(0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Number, D::Error> {
+        struct Whole;
+        impl Visitor<'_> for Whole {
+            type Value = Number;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number")
+            }
+            fn visit_u64<E>(self, number: u64) -> Result<Number, E> {
+                Ok(Number(Some(number)))
+            }
+            fn visit_i64<E>(self, number: i64) -> Result<Number, E> {
+                Ok(Number(u64::try_from(number).ok()))
+            }
+            /// What has too many digits for 64 bits comes so.
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Number, E> {
+                if number.abs() < 2f64.powi(63) {
+                    return Err(E::invalid_type(Unexpected::Float(number), &self));
+                }
+                Ok(Number(None))
+            }
+        }
+        from.deserialize_any(Whole)
+    }
 }
 
 /// Lines of JSON, or of the FIU traces.
@@ -126,7 +203,7 @@ fn lines(mut from: impl BufRead, see: &mut See<'_>) -> Result<(), String> {
             break;
         }
         let found = if line.starts_with(b"{") {
-            serde_json::from_slice(&line).map(|record: Record| request(&record)).map_err(|error| error.to_string())
+            serde_json::from_slice(&line).map(|asked: Asked| asked.request()).map_err(|error| error.to_string())
         } else {
             parse_line(&String::from_utf8_lossy(&line))
         };
@@ -148,9 +225,17 @@ mod tests {
             Ok(())
         };
         lines(text.as_bytes(), &mut see).expect("two lines");
+        // Impossible numbers are counted; what is no number, or has another name, is no record.
+        for number in ["-5", "18446744073709551616", "18446744073709551615", "1e30", "-1e30"] {
+            let text = format!("{{\"at_ns\":{number},\"op\":\"read\",\"len\":4096}}\n");
+            lines(text.as_bytes(), &mut see).unwrap_or_else(|error| panic!("{number}: {error}"));
+        }
+        for wrong in ["{\"at_ns\":1.5,\"op\":\"read\"}", "{\"at_ns\":\"x\",\"op\":\"read\"}", "{\"at\":1}"] {
+            lines(wrong.as_bytes(), &mut see).expect_err(wrong);
+        }
         let error = lines("{}\n".as_bytes(), &mut see).expect_err("no record");
         assert!(error.contains("line 1"), "{error}");
         let answer = analyser.finish();
-        assert_eq!((answer.reads.requests, answer.writes.requests), (1, 1));
+        assert_eq!((answer.reads.requests, answer.writes.requests, answer.impossible), (1, 1, 5));
     }
 }
