@@ -47,3 +47,23 @@ fn impossible_records_of_a_trace_are_counted_and_left_out() {
         assert_eq!(trace["seconds"], 9.0, "{number}");
     }
 }
+
+/// An image of 1 MiB with clusters of 4 KiB, of which the file ends within the first table: nothing of the guest is known.
+#[test]
+fn an_image_without_its_tables_was_not_read() {
+    let scratch = Scratch::new("qcow2");
+    let mut image = vec![0u8; 4096 + 100];
+    let fields: [(usize, &[u8]); 7] = [
+        (0, b"QFI\xfb"),
+        (4, &3u32.to_be_bytes()),
+        (20, &12u32.to_be_bytes()),
+        (24, &(1u64 << 20).to_be_bytes()),
+        (36, &1u32.to_be_bytes()),
+        (40, &4096u64.to_be_bytes()),
+        (4096, &(8192u64 | 1 << 63).to_be_bytes()),
+    ];
+    fields.into_iter().for_each(|(at, bytes)| image[at..at + bytes.len()].copy_from_slice(bytes));
+    let (code, document) = scratch.survey("image.qcow2", &image);
+    assert_eq!((code, &document["missing_bytes"]), (Some(1), &Value::from(1 << 20)));
+    assert_eq!((&document["read_fraction"], &document["unreadable"]["count"]), (&Value::from(0.0), &Value::from(1)));
+}

@@ -178,7 +178,8 @@ pub struct Answer {
     pub read_bytes: u64,
     /// Share of the logical bytes that is in the sample.
     pub read_fraction: f64,
-    /// Bytes that were to be read and could not be. Ratios are of the rest.
+    /// Bytes that were to be read and could not be, and all of a truncated image of which the tables are missing, holes or not.
+    /// Ratios are of the rest.
     pub missing_bytes: u64,
     /// Decides which.
     pub seed: u64,

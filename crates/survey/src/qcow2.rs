@@ -3,6 +3,7 @@
 //! Not supported, and refused by name: encryption, external data files, extended L2 entries. Compressed clusters are read.
 //! What comes from a backing file counts as a hole.
 
+use crate::careful::Damage;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -192,6 +193,23 @@ impl Qcow2 {
         notes
     }
 
+    /// Ranges of the guest of which the table is not in the file: what they hold is not known, nor whether it is a hole.
+    pub fn lost(&self) -> impl Iterator<Item = Damage> {
+        let bytes = 1 << (2 * self.cluster_bits - 3);
+        let what = "the table that says where it lies is beyond the end of the image file: the image is truncated";
+        let lost =
+            self.l1.iter().enumerate().filter(|(_, entry)| **entry & OFFSET != 0 && !self.holds(*entry & OFFSET));
+        lost.map_while(move |(index, _)| {
+            let offset = index as u64 * bytes;
+            (offset < self.size).then(|| Damage { offset, len: bytes.min(self.size - offset), what: what.into() })
+        })
+    }
+
+    /// Whether the file has all of the table at an offset.
+    fn holds(&self, at: u64) -> bool {
+        at.checked_add(self.cluster()).is_some_and(|end| end <= self.file_len)
+    }
+
     /// Bytes of a cluster.
     pub fn cluster(&self) -> u64 {
         1 << self.cluster_bits
@@ -229,7 +247,7 @@ impl Qcow2 {
         if let Some((_, table)) = tables.iter().find(|(known, _)| *known == at) {
             return Ok(Some(table.clone()));
         }
-        if at.checked_add(self.cluster()).is_none_or(|end| end > self.file_len) {
+        if !self.holds(at) {
             return Ok(None);
         }
         let table = Arc::new(read_table(&self.file, at, self.cluster() as usize)?);
@@ -339,7 +357,7 @@ impl Qcow2 {
                 next = (at | ((1u64 << (2 * self.cluster_bits - 3)) - 1)) + 1;
                 false
             } else {
-                // A table that is not there: reading says so.
+                // Of a table that is not there, `lost` says so.
                 self.entry(at).is_ok_and(is_data)
             };
             match (data, run) {

@@ -161,7 +161,8 @@ impl Source {
         let size = seek(&file, SeekFrom::End(0)).map_err(|error| fail(error.into()))?;
         if kind.is_file() && Qcow2::is(&file).map_err(fail)? {
             let image = Qcow2::open(file).map_err(|error| SourceError::Qcow2(path.to_path_buf(), error))?;
-            let listing = Listing::single(path, image.size(), image.data_bytes(), metadata.mtime());
+            let mut listing = Listing::single(path, image.size(), image.data_bytes(), metadata.mtime());
+            image.lost().for_each(|damage| listing.unreadable.add_range(path, &damage));
             let block = image.cluster();
             let qcow2 = Some(Arc::new(image));
             return Ok(Source { qcow2, ..Source::new(Kind::Qcow2, path, listing, block) });
@@ -187,6 +188,11 @@ impl Source {
     /// What a user should know about it.
     pub fn notes(&self) -> Vec<String> {
         self.qcow2.iter().flat_map(|image| image.notes()).collect()
+    }
+
+    /// Bytes of which it is not known what they are, since a truncated image has lost the tables of them.
+    pub fn lost_bytes(&self) -> u64 {
+        self.qcow2.iter().flat_map(|image| image.lost()).map(|damage| damage.len).sum()
     }
 
     /// Reads what a reader does, around damage.

@@ -587,12 +587,13 @@ impl Survey<'_> {
         unreadable.count += self.at.unreadable.count;
         unreadable.first.extend(self.at.unreadable.first.iter().cloned());
         unreadable.first.truncate(crate::listing::NAMED_MAX);
-        if self.at.missing > 0 {
-            let asked = self.at.missing + self.at.logical;
-            let share = 100.0 * self.at.missing as f64 / asked as f64;
+        let lost = self.source.lost_bytes();
+        let missing = self.at.missing + lost;
+        if missing > 0 {
+            let asked = missing + self.at.logical;
+            let share = 100.0 * missing as f64 / asked as f64;
             notes.push(format!(
-                "{} bytes, {share:.2} % of what was to be read, could not be; ratios are of the rest",
-                self.at.missing
+                "{missing} bytes, {share:.2} % of what was to be read, could not be; ratios are of the rest"
             ));
         }
         let spilled: u64 = self.tallies.iter().map(|tally| tally.incidences.spilled()).sum();
@@ -601,17 +602,18 @@ impl Survey<'_> {
                 "{spilled} bytes were put aside in files, since memory was short; the answers are the same"
             ));
         }
-        if !self.full && self.at.logical == 0 && self.at.missing == 0 && self.total > 0 {
+        if !self.full && self.at.logical == 0 && missing == 0 && self.total > 0 {
             notes.push(format!(
                 "nothing was read: the budget has no room for one part of {} bytes, so nothing is known of the data; allow more, or read \
                  everything (--full)",
                 self.unit_bytes
             ));
         }
-        let read_fraction = if self.full && self.at.logical >= self.total {
+        let to_read = self.total + lost;
+        let read_fraction = if self.full && self.at.logical >= to_read {
             1.0
         } else {
-            (self.at.logical as f64 / self.total.max(1) as f64).min(1.0)
+            (self.at.logical as f64 / to_read.max(1) as f64).min(1.0)
         };
         if let Some(path) = &self.options.resume {
             // It is of no more use; if it stays, it is refused or finished again.
@@ -624,7 +626,7 @@ impl Survey<'_> {
             logical_bytes: self.total,
             read_bytes: self.at.read + self.looked,
             read_fraction,
-            missing_bytes: self.at.missing,
+            missing_bytes: missing,
             seed: self.options.seed,
             unit_bytes: self.unit_bytes,
             mode,

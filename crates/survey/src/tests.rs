@@ -464,6 +464,13 @@ fn a_truncated_qcow2_is_said_to_be() {
     assert!(answer.unreadable.count > 0);
     assert!(answer.unreadable.first[0].what.contains("truncated"), "{:?}", answer.unreadable.first[0]);
     assert!(answer.notes.iter().any(|note| note.contains("truncated")), "{:?}", answer.notes);
+    // Without its only L2 table nothing is known of the guest's bytes.
+    directory.write("image", &bytes[..4096 + 100]);
+    let answer = run(&directory.0.join("image"), &options());
+    let lost = &answer.unreadable.first[0];
+    assert_eq!((answer.unreadable.count, lost.offset, lost.len), (1, Some(0), Some(1 << 20)));
+    assert!(lost.what.contains("truncated"), "{lost:?}");
+    assert_eq!((answer.logical_bytes, answer.missing_bytes, answer.read_fraction), (0, 1 << 20, 0.0));
     directory.write("image", &bytes[..50]);
     let error = survey(&directory.0.join("image"), &options(), &|_| {}, &AtomicBool::new(false)).expect_err("a stump");
     assert!(error.to_string().contains("cut off"), "{error}");
