@@ -611,9 +611,9 @@ pub struct Probe {
     /// Agree that the first 16 strides of the target are overwritten.
     #[arg(long)]
     pub yes: bool,
-    /// Size of a write.
-    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
-    pub page: Bytes,
+    /// Size of a write: a page of the flash [default: that of a model, 4KiB of a file or device].
+    #[arg(long, value_name = "SIZE")]
+    pub page: Option<Bytes>,
     /// Distance of addresses that lie in different erase blocks.
     #[arg(long, value_name = "SIZE", default_value = "4MiB")]
     pub stride: Bytes,

@@ -90,3 +90,20 @@ fn a_full_backing_disk_is_no_space_and_keeps_what_is_there() {
     assert!(!after.contains("fail") && !after.contains("rror"), "{after}");
     assert!(well, "{said}");
 }
+
+#[test]
+fn a_model_is_probed_in_its_own_pages() {
+    let found = |arguments: &[&str]| -> serde_json::Value {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ashlar"));
+        let output =
+            command.args(["device", "probe", "usb-memorex", "--json"]).args(arguments).output().expect("it runs");
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+    };
+    let own = found(&[]);
+    assert_eq!(
+        (&own["page_bytes"], &own["updates_per_log"], &own["log_blocks"]),
+        (&2048.into(), &55.into(), &4.into())
+    );
+    assert_eq!(own["static_wear_every"], 138);
+    assert_eq!(found(&["--page", "4KiB"])["page_bytes"], 4096);
+}

@@ -1,7 +1,7 @@
 //! Model files: a description in TOML of what a device is, and where each number comes from.
 
 use crate::disk::{Disk, DiskSpec};
-use crate::error::{SpecError, law};
+use crate::error::{SpecError, law, size};
 use crate::flash::{FlashSpec, Hybrid, HybridSpec, PageMapped, SegmentSpec, Segments};
 use crate::generic::{Generic, GenericSpec};
 use crate::model::Model;
@@ -97,6 +97,17 @@ impl ModelFile {
             Spec::Hybrid(_) => "hybrid",
             Spec::Generic(_) => "generic",
         }
+    }
+
+    /// Bytes of a page of its flash, if it has any.
+    pub fn page_bytes(&self) -> Option<u64> {
+        let nand = match &self.model {
+            Spec::Flash(spec) => &spec.nand,
+            Spec::Segments(spec) => &spec.nand,
+            Spec::Hybrid(spec) => &spec.nand,
+            Spec::Disk(_) | Spec::Generic(_) => return None,
+        };
+        size("nand.page", &nand.page).ok()
     }
 
     /// Every parameter by its dotted name, with its value.

@@ -3,6 +3,7 @@
 use super::models::find;
 use crate::arguments::Probe;
 use crate::output::{Failure, Output};
+use ashlar_models::ModelFile;
 use ashlar_models::probe::{Findings, LOG_BLOCKS_MAX, Timed, probe, probe_device};
 use rustix::fs::{Mode, OFlags};
 use rustix::time::{ClockId, clock_gettime};
@@ -16,6 +17,8 @@ use std::process::ExitCode;
 
 /// What direct writes are aligned to in memory, bytes.
 const ALIGNMENT: usize = 4096;
+/// Bytes of a write where nobody says how long a page of the flash is.
+const PAGE: u64 = 4096;
 
 /// What was found.
 #[derive(Serialize, JsonSchema)]
@@ -24,6 +27,8 @@ struct Found {
     target: String,
     /// `measured` on a device, or `emulated` by a model.
     origin: String,
+    /// Bytes of a write, which must be those of a page of the flash.
+    page_bytes: u64,
     /// Writes of one page from one slow write to the next; 1 if each takes as long as the others.
     updates_per_log: u64,
     /// Blocks that take updates at once before all writes are slow; 0 if there are no logs.
@@ -34,7 +39,7 @@ struct Found {
 
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} ({})", self.target, self.origin)?;
+        writeln!(f, "{} ({}), in writes of {} bytes", self.target, self.origin, self.page_bytes)?;
         match self.updates_per_log {
             1 => writeln!(f, "no period in the latency of writes: pages are mapped, or every update erases")?,
             updates => writeln!(f, "every {updates} updates of one page are slow; {} log blocks", self.log_blocks)?,
@@ -75,33 +80,36 @@ pub fn probe_target(arguments: &Probe, output: &Output) -> Result<ExitCode, Fail
     if let Some(code) = output.schema::<Found>() {
         return Ok(code);
     }
-    let Probe { target, page, stride, .. } = arguments;
-    if page.0 < 512
-        || page.0 > 1 << 20
-        || !page.0.is_power_of_two()
-        || stride.0 < page.0
-        || stride.0 % page.0 != 0
+    let Probe { target, stride, .. } = arguments;
+    let path = Path::new(target);
+    let file = if path.exists() { None } else { Some(find(target)?) };
+    let known = file.as_ref().and_then(ModelFile::page_bytes);
+    let page = arguments.page.map_or(known.unwrap_or(PAGE), |page| page.0);
+    if !(512..=1 << 20).contains(&page)
+        || !page.is_power_of_two()
+        || stride.0 < page
+        || stride.0 % page != 0
         || stride.0 > 1 << 40
     {
         let what = "a page is a power of two from 512 bytes to 1 MiB, and a stride is a multiple of it, at most 1 TiB";
         return Err(Failure::new(what).with_code(2));
     }
-    let path = Path::new(target);
-    let (findings, origin) = if path.exists() {
-        (real(path, arguments)?, "measured")
-    } else {
-        let mut model = find(target)?.build(0)?;
-        let found = probe(model.as_mut(), page.0, stride.0);
-        let hint = "give --page and --stride that fit the model";
-        (found.map_err(|error| Failure::new(format!("{target}: {error}; {hint}")).with_code(2))?, "emulated")
+    let (findings, origin) = match file {
+        None => (real(path, page, arguments)?, "measured"),
+        Some(file) => {
+            let mut model = file.build(0)?;
+            let found = probe(model.as_mut(), page, stride.0);
+            let hint = "give --page and --stride that fit the model";
+            (found.map_err(|error| Failure::new(format!("{target}: {error}; {hint}")).with_code(2))?, "emulated")
+        }
     };
     let Findings { updates_per_log, log_blocks, static_wear_every } = findings;
-    let origin = origin.into();
-    output.print(&Found { target: target.clone(), origin, updates_per_log, log_blocks, static_wear_every });
+    let (target, origin) = (target.clone(), origin.into());
+    output.print(&Found { target, origin, page_bytes: page, updates_per_log, log_blocks, static_wear_every });
     Ok(ExitCode::SUCCESS)
 }
 
-fn real(path: &Path, arguments: &Probe) -> Result<Findings, Failure> {
+fn real(path: &Path, page: u64, arguments: &Probe) -> Result<Findings, Failure> {
     let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display())).with_code(2);
     let needed = arguments.stride.0 * LOG_BLOCKS_MAX;
     if !arguments.yes {
@@ -116,7 +124,6 @@ fn real(path: &Path, arguments: &Probe) -> Result<Findings, Failure> {
         let what = format!("{} has {len} bytes; the probe needs {needed}, or a smaller --stride", path.display());
         return Err(Failure::new(what).with_code(2));
     }
-    let page = arguments.page.0;
     let mut real = Real { file, buffer: vec![0x5a; page as usize + ALIGNMENT] };
     probe_device(&mut real, page, arguments.stride.0, arguments.writes).map_err(failed)
 }
