@@ -92,6 +92,29 @@ fn every_estimator_answers_records_explains_and_draws() {
     }
 }
 
+/// What a schema says is always there is there, with `--explain` and without.
+#[test]
+fn documents_have_all_that_their_schemas_require() {
+    let scratch = Scratch::new("required");
+    let data = scratch.0.join("data");
+    std::fs::write(&data, SIZES.repeat(1000)).expect("written");
+    let data = data.display().to_string();
+    let survey = ["dedup", "chunking"].map(|name| (name, vec![data.clone()]));
+    for (name, arguments) in estimators(&scratch).into_iter().chain(survey) {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let all = [&["plan", "estimate", name], &arguments[..]].concat();
+        let schema = scratch.json(&[&all[..], &["--json-schema"]].concat());
+        let required = schema["required"].as_array().expect("a list");
+        for more in [&[][..], &["--explain"]] {
+            let answer = scratch.json(&[&all[..], more].concat());
+            let missing: Vec<&Value> =
+                required.iter().filter(|field| answer.get(field.as_str().expect("a name")).is_none()).collect();
+            assert!(missing.is_empty(), "{name} {more:?}: {missing:?}");
+            assert_eq!(answer.get("explanation").is_some(), !more.is_empty(), "{name}");
+        }
+    }
+}
+
 #[test]
 fn lsm_has_the_document_that_scripts_read() {
     let scratch = Scratch::new("lsm");

@@ -33,7 +33,7 @@ struct Compared {
     /// Which assumption matters most.
     dominant_assumption: &'static str,
     /// Formulas, if they were asked for.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
     explanation: Vec<&'static str>,
     /// The ledger's record of the best scheme.
     ledger_id: Option<String>,

@@ -28,7 +28,7 @@ struct Estimated {
     /// Which of it matters most.
     dominant_assumption: &'static str,
     /// Formulas and steps, if they were asked for.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
     explanation: Vec<String>,
 }
 
