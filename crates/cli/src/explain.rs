@@ -68,11 +68,11 @@ pub fn explain(name: &str, output: &Output) -> Result<ExitCode, Failure> {
     let rules = rules(name);
     let faults = ashlar_faults::KINDS.iter().filter(|kind| name == "faults" || kind.name == name);
     let faults: String = faults.map(|kind| format!("{}\n    {}\n", kind.what, kind.usage())).collect();
-    let estimator = ashlar_estimate::ESTIMATORS.iter().find(|estimator| estimator.name == name);
+    let estimator = crate::plan::estimators().find(|estimator| estimator.name == name);
     let text = match layer {
         _ if !faults.is_empty() => faults,
         _ if name == "betr" => crate::engine::ABOUT_BETR.into(),
-        _ if estimator.is_some() => estimator.map(|about| crate::plan::about(about)).unwrap_or_default(),
+        _ if estimator.is_some() => estimator.map(crate::plan::about).unwrap_or_default(),
         Some(layer) => Layers(vec![layer]).to_string(),
         None if !rules.is_empty() => rules,
         None => {

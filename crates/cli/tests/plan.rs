@@ -116,6 +116,16 @@ fn documents_have_all_that_their_schemas_require() {
 }
 
 #[test]
+fn what_reads_data_is_explained_too() {
+    let scratch = Scratch::new("explained");
+    for (name, formula) in [("dedup", "C(j,i) p^i (1-p)^(j-i) x_j"), ("chunking", "breaking-apart")] {
+        let explained = scratch.json(&["explain", name]);
+        let text = explained["text"].as_str().expect("a text");
+        assert!(text.contains("FAST") && text.contains(formula), "{text}");
+    }
+}
+
+#[test]
 fn lsm_has_the_document_that_scripts_read() {
     let scratch = Scratch::new("lsm");
     let arguments = [

@@ -5,6 +5,7 @@ use crate::device::on_signal;
 use crate::ledger;
 use crate::output::{Failure, Output};
 use crate::survey::Bar;
+use ashlar_estimate::About;
 use ashlar_ledger::{Inputs, Kind, Prediction};
 use ashlar_survey::page::{comparison_page, comparison_plot};
 use ashlar_survey::simulate::{Comparison, Setting, compare, read};
@@ -14,6 +15,9 @@ use serde::Serialize;
 use serde_json::json;
 use std::fmt;
 use std::process::ExitCode;
+
+/// Version of the model: it changes when the same data give other numbers.
+const VERSION: u32 = 1;
 
 /// Chunkers side by side.
 #[derive(Serialize, JsonSchema)]
@@ -39,18 +43,22 @@ struct Compared {
     ledger_id: Option<String>,
 }
 
-const SOURCE: &str = "Kruus, Ungureanu, Dubnicki: Bimodal Content Defined Chunking for Backup Streams, FAST 2010; Xia et al.: \
-    FastCDC, ATC 2016";
+/// What this estimator is.
+pub static ABOUT: About = About {
+    name: "chunking",
+    what: "which chunk size pays on data",
+    source: "Kruus, Ungureanu, Dubnicki: Bimodal Content Defined Chunking for Backup Streams, FAST 2010; Xia et al.: \
+        FastCDC, ATC 2016",
+    version: VERSION,
+    formulas: "with metadata: (bytes of stored chunks + metadata * stored chunks) / logical bytes, which is 1 / DER' of the paper.\n\
+               and lz4: the same where each chunk is compressed by itself; of a chunk is left what is left of its bytes in blocks as\n\
+               long as it is.\n\
+               breaking-apart: big chunks beside a duplicate are cut into small ones; one question to the index for each big chunk.\n\
+               k-fixed, k-var: k (or 2 to k) small chunks become a big one where that exists, or far from duplicates.\n\
+               oracle: small chunks that always occur together are one; it needs to know the future, and bounds what is possible.",
+};
 const DOMINANT: &str =
     "dominant assumption: what each stored chunk costs in metadata (--metadata); large costs favour large chunks";
-const EXPLANATION: [&str; 5] = [
-    "with metadata: (bytes of stored chunks + metadata * stored chunks) / logical bytes, which is 1 / DER' of the paper",
-    "and lz4: the same where each chunk is compressed by itself; of a chunk is left what is left of its bytes in blocks as long as it is",
-    "breaking-apart: big chunks beside a duplicate are cut into small ones; one question to the index for each big chunk",
-    "k-fixed, k-var: k (or 2 to k) small chunks become a big one where that exists, or far from duplicates",
-    "oracle: small chunks that always occur together are one; it needs to know the future, and bounds what is possible",
-];
-
 impl fmt::Display for Compared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let comparison = &self.comparison;
@@ -122,13 +130,13 @@ pub fn run(arguments: &Chunking, output: &Output) -> Result<ExitCode, Failure> {
     let code = ExitCode::from(u8::from(!left_out.is_empty()));
     output.print(&Compared {
         estimator: "chunking",
-        source: SOURCE,
+        source: ABOUT.source,
         paths,
         k: arguments.k,
         left_out,
         comparison,
         dominant_assumption: DOMINANT,
-        explanation: if arguments.common.explain { EXPLANATION.to_vec() } else { Vec::new() },
+        explanation: if arguments.common.explain { ABOUT.formulas.lines().collect() } else { Vec::new() },
         ledger_id: id,
     });
     Ok(code)
@@ -154,7 +162,7 @@ fn record(arguments: &Chunking, paths: &[String], comparison: &Comparison, outpu
         high: (value * 1.02).max(value),
         confidence: 0.9,
         model: "chunking".into(),
-        model_version: 1,
+        model_version: VERSION,
         kind: Kind::Modelled,
         inputs,
         fingerprint: String::new(),

@@ -3,6 +3,7 @@
 use super::arguments::Dedup;
 use crate::output::{Failure, Output};
 use crate::survey;
+use ashlar_estimate::About;
 use ashlar_survey::Answer;
 use ashlar_survey::answer::DedupAnswer;
 use schemars::JsonSchema;
@@ -42,8 +43,19 @@ struct Inputs {
     mode: ashlar_survey::tally::Mode,
 }
 
-const SOURCE: &str =
-    "Harnik, Khaitzin, Sotnikov: Estimating Unseen Deduplication, FAST 2016, algorithms 1 to 3, sections 3.1 to 3.4";
+/// What this estimator is.
+pub static ABOUT: About = About {
+    name: "dedup",
+    what: "what deduplication would leave of data, from a part of them",
+    source: "Harnik, Khaitzin, Sotnikov: Estimating Unseen Deduplication, FAST 2016, algorithms 1 to 3, sections 3.1 to 3.4",
+    version: survey::VERSION,
+    formulas: "x_j: distinct chunks with j copies in all data; y_i: distinct chunks seen i times in the sample; p: share read.\n\
+               expected y_i = sum over j of C(j,i) p^i (1-p)^(j-i) x_j.\n\
+               1. find the x that explains y best: least Q = sum over i >= 2 of ((y_i - expected y_i) / noise_i)^2, with sum of j x_j =\n\
+               all chunks.\n\
+               2. the range is all sums of x_j that some x has whose Q is at most 2^2 above the least: two standard deviations.\n\
+               Chunks are weighed by their bytes, or by their bytes after compression; zeros and copies within a unit are counted.",
+};
 const ASSUMPTIONS: [&str; 4] = [
     "what is read stands for what is not: units are chosen by a hash of group of files and offset",
     "the noise of the sample is that of the chunks that come and go together",
@@ -82,7 +94,7 @@ pub fn run(arguments: &Dedup, output: &Output) -> Result<ExitCode, Failure> {
     let explanation = if arguments.common.explain { explain(&answer) } else { Vec::new() };
     output.print(&Estimated {
         estimator: "dedup",
-        source: SOURCE,
+        source: ABOUT.source,
         inputs: Inputs {
             path: answer.path,
             logical_bytes: answer.logical_bytes,
@@ -100,16 +112,9 @@ pub fn run(arguments: &Dedup, output: &Output) -> Result<ExitCode, Failure> {
 }
 
 fn explain(answer: &Answer) -> Vec<String> {
-    let mut lines = vec![
-        String::new(),
-        "x_j: distinct chunks with j copies in all data; y_i: distinct chunks seen i times in the sample; p: share read".into(),
-        "expected y_i = sum over j of C(j,i) p^i (1-p)^(j-i) x_j".into(),
-        "1. find the x that explains y best: least Q = sum over i >= 2 of ((y_i - expected y_i) / noise_i)^2, with sum of j x_j = \
-         all chunks".into(),
-        "2. the range is all sums of x_j that some x has whose Q is at most 2^2 above the least: two standard deviations".into(),
-        "chunks are weighed by their bytes, or by their bytes after compression; zeros and copies within a unit are counted".into(),
-        format!("here: p = {:.4}, {} logical bytes", answer.read_fraction, answer.logical_bytes),
-    ];
+    let mut lines = vec![String::new()];
+    lines.extend(ABOUT.formulas.lines().map(String::from));
+    lines.push(format!("here: p = {:.4}, {} logical bytes", answer.read_fraction, answer.logical_bytes));
     for dedup in &answer.dedup {
         let seen = &dedup.seen_by_copies;
         let first: Vec<String> = seen.iter().take(5).map(|count| format!("{count:.0}")).collect();

@@ -50,6 +50,11 @@ pub fn run(command: PlanCommand, output: &Output) -> Result<ExitCode, Failure> {
     }
 }
 
+/// Every estimator.
+pub fn estimators() -> impl Iterator<Item = &'static About> {
+    ashlar_estimate::ESTIMATORS.iter().copied().chain([&dedup::ABOUT, &chunking::ABOUT])
+}
+
 /// An estimator, for `ashlar explain`.
 pub fn about(about: &About) -> String {
     let About { name, what, source, version, formulas } = about;

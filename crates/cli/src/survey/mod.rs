@@ -12,6 +12,7 @@ use ashlar_survey::bucket::Access;
 use ashlar_survey::tally::Mode;
 use ashlar_survey::{Answer, Options, Status, survey};
 use indicatif::{ProgressBar, ProgressStyle};
+pub use records::VERSION;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;

@@ -9,7 +9,7 @@ use serde_json::json;
 use std::path::Path;
 
 /// Version of the estimator: it changes when the same sample gives another range.
-const VERSION: u32 = 2;
+pub const VERSION: u32 = 2;
 /// How often the truth is in a range: what is asked of `cargo xtask bench survey`.
 const CONFIDENCE: f64 = 0.95;
 
