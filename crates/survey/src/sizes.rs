@@ -57,8 +57,11 @@ pub struct Sizes {
     future: u64,
     by_depth: BTreeMap<u32, Amount>,
     by_extension: BTreeMap<String, Amount>,
-    /// How many files there are of each exact size below 1 MiB, in steps of 512 bytes; for packing.
+    /// How many files there are of each exact size below 1 MiB, in steps of 512 bytes.
     small: BTreeMap<u32, u64>,
+    /// What is packed: files by their data, in steps of 512 bytes below 1 MiB, and by powers of two from there on.
+    packed_small: BTreeMap<u32, u64>,
+    packed_large: BTreeMap<u8, Amount>,
 }
 
 /// One bar of a histogram.
@@ -135,18 +138,22 @@ impl Sizes {
         if size < 1 << 20 {
             *self.small.entry((size.div_ceil(512) * 512) as u32).or_default() += 1;
         }
+        if data < 1 << 20 {
+            *self.packed_small.entry((data.div_ceil(512) * 512) as u32).or_default() += 1;
+        } else {
+            self.packed_large.entry(data.ilog2() as u8).or_default().add(data);
+        }
         let extension = extension(name);
         let known = self.by_extension.len() < EXTENSIONS_MAX || self.by_extension.contains_key(&extension);
         self.by_extension.entry(if known { extension } else { "(other)".into() }).or_default().add(size);
     }
 
-    /// What it would save to put small files together, by the defaults of that estimator. Files of 1 MiB and more count with
-    /// the mean of their power of two.
+    /// What it would save to put small files together, by the defaults of that estimator. Holes take no room, and are not packed.
+    /// Files of 1 MiB of data and more count with the mean of their power of two.
     pub fn packing(&self) -> Option<ashlar_estimate::packing::Answer> {
         let mut histogram = ashlar_estimate::packing::Histogram::default();
-        self.small.iter().for_each(|(size, count)| histogram.add(u64::from(*size), *count));
-        let large = self.by_size.iter().filter(|(power, amount)| **power > 20 && amount.files > 0);
-        large.for_each(|(_, amount)| histogram.add(amount.bytes / amount.files, amount.files));
+        self.packed_small.iter().for_each(|(size, count)| histogram.add(u64::from(*size), *count));
+        self.packed_large.values().for_each(|amount| histogram.add(amount.bytes / amount.files, amount.files));
         (self.files > 1).then(|| ashlar_estimate::packing::Packing::default().pack(&histogram))
     }
 
@@ -253,5 +260,16 @@ mod tests {
         assert_eq!(kinds, [("(none)", 2), ("txt", 2)]);
         assert_eq!(answer.by_age.last().map(|bar| bar.what.as_str()), Some("older"));
         assert_eq!(answer.median_bytes_below, 2);
+    }
+
+    #[test]
+    fn holes_are_not_packed() {
+        let mut sizes = Sizes::default();
+        sizes.file(OsStr::new("hole"), 1 << 40, 0, 0, 1, 1);
+        sizes.file(OsStr::new("disk"), 1 << 40, 3 << 20, 3 << 20, 1, 1);
+        sizes.file(OsStr::new("hi"), 2, 2, 4096, 1, 1);
+        let packing = sizes.packing().expect("three files");
+        assert_eq!((packing.files, packing.before.block_bytes), (3.0, 4096.0 + (3 << 20) as f64));
+        assert_eq!(packing.before.put_requests, 3.0);
     }
 }
