@@ -221,7 +221,10 @@ fn nonsense_ends_with_2_and_says_what_would_do() {
     let missing = scratch.0.join("missing");
     let bad = scratch.0.join("bad");
     std::fs::write(&bad, "10 2\nx\n").expect("written");
+    let first = scratch.0.join("first");
+    std::fs::write(&first, "-5 1\n4096 10\n").expect("written");
     let (missing, bad) = (missing.to_str().expect("a path"), bad.to_str().expect("a path"));
+    let first = first.to_str().expect("a path");
     let traces = [missing, bad].map(|file| format!("trace:{file}"));
     for (arguments, expected) in [
         (vec!["lsm", "--keys", "1"], "it must be from 2"),
@@ -240,6 +243,7 @@ fn nonsense_ends_with_2_and_says_what_would_do() {
         (vec!["environment", "--history", bad], "row 2"),
         (vec!["packing", missing], "No such file"),
         (vec!["packing", bad], "row 2"),
+        (vec!["packing", first], "row 1"),
     ] {
         let output = scratch.ashlar(&[&["plan", "estimate"], &arguments[..]].concat());
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

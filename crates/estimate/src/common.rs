@@ -26,6 +26,11 @@ pub(crate) fn within(name: &str, value: f64, low: f64, high: f64) -> Result<(), 
     Err(Refused(format!("{name} is {value}; it must be from {low} to {high}")))
 }
 
+/// Whether a row names columns: none of its fields is a number, not even one that cannot be.
+pub(crate) fn is_heading<'a>(mut fields: impl Iterator<Item = &'a str>) -> bool {
+    fields.all(|field| field.trim().parse::<f64>().is_err())
+}
+
 /// A number that an estimate stands for, with its range.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Predicted {

@@ -1,6 +1,6 @@
 //! Temperature and humidity over time.
 
-use crate::common::Refused;
+use crate::common::{Refused, is_heading};
 use crate::environment::hazard::check;
 use ashlar_models::normal_quantile;
 use std::io::BufRead;
@@ -13,7 +13,7 @@ const ROW_LEN_MAX: u64 = 1024;
 /// Conditions of equal duration: degrees Celsius and percent of relative humidity.
 pub type Series = Vec<(f64, f64)>;
 
-/// Reads comma-separated rows whose last two columns are temperature and humidity. A first row without numbers is a
+/// Reads comma-separated rows whose last two columns are temperature and humidity. A first row without any number is a
 /// heading; empty rows do not count.
 pub fn read(mut input: impl BufRead) -> Result<Series, Refused> {
     let mut series = Series::new();
@@ -42,7 +42,7 @@ pub fn read(mut input: impl BufRead) -> Result<Series, Refused> {
                 check(temperature, humidity).map_err(|refused| refuse(&refused.0))?;
                 series.push((temperature, humidity));
             }
-            _ if number == 1 => {}
+            _ if number == 1 && is_heading(text.split(',')) => {}
             _ => return Err(refuse("its last two columns are no numbers")),
         }
         if series.len() > ROWS_MAX {

@@ -76,6 +76,7 @@ fn histories_are_read_or_refused_with_their_row() {
     for (bad, expected) in [
         ("", "no rows"),
         ("x,y\n", "no rows"),
+        ("20,x\n20,30\n", "row 1"),
         ("20,30\n20,x\n", "row 2"),
         ("20,30\n20,130\n", "row 2"),
         ("20,nan\n", "row 1"),

@@ -1,6 +1,6 @@
 //! Sizes of files, and how many have each.
 
-use crate::common::Refused;
+use crate::common::{Refused, is_heading};
 use std::collections::BTreeMap;
 use std::io::BufRead;
 
@@ -35,7 +35,7 @@ impl Histogram {
         self.iter().map(|(size, count)| size as f64 * count as f64).sum()
     }
 
-    /// Reads rows of a size in bytes and a count, with a comma or space between. A first row without numbers is a heading;
+    /// Reads rows of a size in bytes and a count, with a comma or space between. A first row without any number is a heading;
     /// empty rows do not count. What `find -printf '%s 1\n'` prints can be read.
     pub fn read(mut input: impl BufRead) -> Result<Histogram, Refused> {
         let mut histogram = Histogram::default();
@@ -50,14 +50,12 @@ impl Histogram {
                 break;
             }
             let text = std::str::from_utf8(&line).map_err(|_| refuse("it is no text"))?.trim();
-            let mut columns = text
-                .split([',', ' ', '\t'])
-                .filter(|column| !column.is_empty())
-                .map(|column| column.parse::<u64>().ok());
+            let fields = || text.split([',', ' ', '\t']).filter(|column| !column.is_empty());
+            let mut columns = fields().map(|column| column.parse::<u64>().ok());
             match (columns.next(), columns.next(), columns.next()) {
                 (None, ..) => {}
                 (Some(Some(size)), Some(Some(count)), None) => histogram.add(size, count),
-                (Some(None), ..) if number == 1 => {}
+                _ if number == 1 && is_heading(fields()) => {}
                 _ => return Err(refuse("it is not two whole numbers")),
             }
             if histogram.0.len() > SIZES_MAX {

@@ -51,7 +51,10 @@ fn histograms_are_read_or_refused_with_their_row() {
         ("10 2\nx 3\n", "row 2"),
         ("10\n", "row 1"),
         ("1 2 3\n", "row 1"),
-        ("-1 2\n", "no files"),
+        ("-1 2\n", "row 1"),
+        ("-5 1\n4096 10\n", "row 1"),
+        ("1e300 1\n", "row 1"),
+        ("size count\n", "no files"),
         ("1 1\n-1 2\n", "row 2"),
         ("1 99999999999999999999\n", "row 1"),
     ] {
