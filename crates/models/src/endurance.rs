@@ -46,6 +46,31 @@ pub fn greedy_amplification(spare: f64) -> f64 {
     alpha / (alpha + lambert(-alpha * (-alpha).exp()))
 }
 
+/// The same for blocks of so many pages. Of many blocks, those with more pages in use than a victim has lose one after another at a
+/// rate that is the number in use, so the victim has `v` of `k` pages in use where
+/// `(1 - spare) k (H(k) - H(v)) = k - v`, with harmonic numbers `H`, linear between whole ones; `k / (k - v)` are programmed for each
+/// that is written. With one page in a block nothing is ever copied; with many it is [`greedy_amplification`].
+pub fn greedy_amplification_of_blocks(pages: u32, spare: f64) -> f64 {
+    let (last, k) = (pages.max(1) as usize, f64::from(pages.max(1)));
+    let mut harmonic = vec![0.0];
+    (1..=last).for_each(|page| harmonic.push(harmonic[page - 1] + 1.0 / page as f64));
+    let excess = |v: f64| {
+        let below = (v as usize).min(last - 1);
+        let at = harmonic[below] + (v - below as f64) / (below + 1) as f64;
+        (1.0 - spare) * k * (harmonic[last] - at) - (k - v)
+    };
+    if excess(0.0) <= 0.0 {
+        return 1.0;
+    }
+    // It falls until it is below zero, and comes back to zero at k, which is no answer.
+    let (mut low, mut high) = (0.0, k - 1.0);
+    for _ in 0..100 {
+        let middle = (low + high) / 2.0;
+        if excess(middle) > 0.0 { low = middle } else { high = middle }
+    }
+    k / (k - low)
+}
+
 /// Principal branch of Lambert's function for -1/e < x <= 0, by Newton's method (Halley's step).
 fn lambert(x: f64) -> f64 {
     let mut w = x.max(-0.36) * std::f64::consts::E / (1.0 + (2.0 * (std::f64::consts::E * x + 1.0)).max(0.0).sqrt());
@@ -94,6 +119,20 @@ mod tests {
         for x in [-0.36, -0.2, -0.01, -1e-6] {
             let w = lambert(x);
             assert!((w * w.exp() - x).abs() < 1e-12 && w > -1.0, "{x}");
+        }
+    }
+
+    #[test]
+    fn small_blocks_are_cleaned_for_less() {
+        assert_eq!(greedy_amplification_of_blocks(1, 0.07), 1.0);
+        assert_eq!(greedy_amplification_of_blocks(2, 0.9), 1.0);
+        for spare in [0.003, 0.067, 0.2, 0.5] {
+            let all: Vec<f64> = (0..10).map(|power| greedy_amplification_of_blocks(1 << power, spare)).collect();
+            assert!(all.is_sorted() && all[9] <= greedy_amplification(spare), "{all:?}");
+        }
+        for spare in [0.067, 0.2] {
+            let large = greedy_amplification_of_blocks(100_000, spare) / greedy_amplification(spare);
+            assert!((large - 1.0).abs() < 1e-3, "{large}");
         }
     }
 

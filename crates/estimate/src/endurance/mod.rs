@@ -14,7 +14,7 @@ pub use chips::{CHIPS, Chip, erasures, grouped, rotation};
 
 use crate::common::{About, Estimate, Inputs, Predicted, Refused, Step, within};
 use ashlar_models::Chance;
-use ashlar_models::endurance::{Wear, greedy_amplification, one_choice_amplification, predict, random_wear};
+use ashlar_models::endurance::{Wear, greedy_amplification_of_blocks, one_choice_amplification, predict, random_wear};
 use ashlar_report::{Axis, Origin, Plot, Series, number};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -27,12 +27,13 @@ pub static ABOUT: About = About {
     name: "endurance",
     what: "how long flash lives under a load",
     source: "Boboila, Desnoyers: Write endurance in flash drives, FAST 2010",
-    version: 1,
+    version: 2,
     formulas: "one address, every update erases (generic): m h page writes, m blocks free and h cycles.\n\
                one address, log blocks of k pages (log-block): m h to m k h.\n\
                static wear levelling over z blocks (levelled): z k h.\n\
                page-mapped: N k h / (amplification x unevenness); amplification of random writes with greedy cleaning\n\
-               alpha / (alpha + W(-alpha e^-alpha)), alpha = 1 / (1 - spare), W of Lambert.",
+               k / (k - v), where a block that is cleaned has v pages in use: (1 - spare) k (H(k) - H(v)) = k - v,\n\
+               H harmonic numbers; for large k alpha / (alpha + W(-alpha e^-alpha)), alpha = 1 / (1 - spare), W of Lambert.",
 };
 
 /// Blocks of the device that wear levelling is simulated on.
@@ -205,7 +206,7 @@ impl Device {
                 (low / (1.0 + self.random * (self.pages - 1.0)), high, 1.0)
             }
             Translation::Page => {
-                let greedy = greedy_amplification(self.spare);
+                let greedy = greedy_amplification_of_blocks(self.pages as u32, self.spare);
                 let amplification = 1.0 + self.random * (greedy - 1.0);
                 let writes = self.ideal() / amplification / self.unevenness();
                 (writes, writes, amplification)

@@ -221,5 +221,19 @@ fn greedy_cleaning_by_pages_of_a_block() {
         near(found, expected, 0.06 * expected);
         let formula = ashlar_models::endurance::greedy_amplification(free);
         assert!(found < formula * 1.02, "{pages} pages: {found}, and {formula} for large blocks");
+        near(greedy_amplification_of_blocks(pages as u32, free), found, 0.05 * found);
     }
+    for (pages, free) in [(1, 0.07), (2, 0.07), (4, 0.2), (8, 0.07)] {
+        let found = greedy_in_steps(512, pages, free + 1.0 / 512.0, 1);
+        near(greedy_amplification_of_blocks(pages as u32, free), found, 0.05 * found);
+    }
+}
+
+#[test]
+fn pages_of_a_block_matter_to_cleaning() {
+    let of = |pages| estimate(&Device { pages, ..device(Translation::Page) }).expect("it is sound").answer;
+    let years = [1.0, 2.0, 32.0, 128.0].map(|pages| of(pages).years);
+    assert!(years.is_sorted_by(|few, more| few > more), "{years:?}");
+    assert_eq!(of(1.0).amplification, Some(1.0));
+    near(of(32.0).amplification.expect("of pages"), 6.06, 0.01);
 }
