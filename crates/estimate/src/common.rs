@@ -23,7 +23,20 @@ pub(crate) fn within(name: &str, value: f64, low: f64, high: f64) -> Result<(), 
         return Ok(());
     }
     let (low, high) = (ashlar_report::number(low), ashlar_report::number(high));
-    Err(Refused(format!("{name} is {value}; it must be from {low} to {high}")))
+    Err(Refused(format!("{name} is {}; it must be from {low} to {high}", as_given(value))))
+}
+
+/// Refuses a part that is outside of a range, in percent, as users give it.
+pub(crate) fn within_percent(name: &str, part: f64, low: f64, high: f64) -> Result<(), Refused> {
+    // The digits that were given, and not those that dividing by 100 left.
+    let percent = format!("{:.12e}", part * 100.0).parse().unwrap_or(f64::NAN);
+    within(&format!("{name}, percent,"), percent, low * 100.0, high * 100.0)
+}
+
+/// A number with all its digits, but for one that has very many.
+pub(crate) fn as_given(value: f64) -> String {
+    let all = value.to_string();
+    if all.len() <= 16 { all } else { ashlar_report::number(value) }
 }
 
 /// Whether a row names columns: none of its fields is a number, not even one that cannot be.
@@ -195,5 +208,23 @@ impl<A: fmt::Display> fmt::Display for Estimate<A> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_speak_of_what_was_given() {
+        let said = |refused: Result<(), Refused>| refused.expect_err("out of range").0;
+        assert_eq!(said(within("the years", 90.0, 0.1, 50.0)), "the years is 90; it must be from 0.1 to 50");
+        assert_eq!(said(within("the years", 1e300, 0.1, 50.0)), "the years is 1e300; it must be from 0.1 to 50");
+        assert_eq!(said(within("the years", f64::NAN, 0.1, 50.0)), "the years is NaN; it must be from 0.1 to 50");
+        let percent = |given: f64| said(within_percent("the error", given / 100.0, 0.001, 1.0));
+        for (given, said) in [(0.01, "0.01"), (300.0, "300"), (-7.0, "-7"), (0.07, "0.07"), (1e300, "1e300")] {
+            assert_eq!(percent(given), format!("the error, percent, is {said}; it must be from 0.1 to 100"));
+        }
+        assert!(within_percent("the error", 0.05, 0.001, 1.0).is_ok());
     }
 }

@@ -1,6 +1,6 @@
 //! How temperature and humidity multiply failure rates (section 6 of the paper).
 
-use crate::common::{Refused, within};
+use crate::common::{Refused, within, within_percent};
 
 /// Boltzmann's constant, eV per kelvin.
 const BOLTZMANN: f64 = 8.62e-5;
@@ -64,8 +64,8 @@ impl Parameters {
         within("the activation energy, eV,", self.activation_ev, 0.0, 2.0)?;
         within("the sensitivity to humidity", self.corrosion, 0.0, 0.2)?;
         check(self.base_temperature, self.base_humidity)?;
-        within("the mechanical failure rate of a year", self.mechanical_afr, 0.0, 1.0)?;
-        within("the controller failure rate of a year", self.controller_afr, 0.0, 1.0)
+        within_percent("the mechanical failure rate of a year", self.mechanical_afr, 0.0, 1.0)?;
+        within_percent("the controller failure rate of a year", self.controller_afr, 0.0, 1.0)
     }
 
     /// How much faster everything fails at a temperature (formula 1).

@@ -1,6 +1,6 @@
 //! How drives fail, and how latent errors come to lie on them.
 
-use crate::common::{Refused, within};
+use crate::common::{Refused, as_given, within, within_percent};
 use crate::environment::{Parameters, Series, seasonal};
 use crate::fleet::Process;
 use crate::ssd::SsdModel;
@@ -152,7 +152,7 @@ impl Drives {
 
     /// Refuses what cannot be.
     pub fn validate(&self) -> Result<(), Refused> {
-        within("the yearly failure rate", self.afr, 1e-6, 2.0)?;
+        within_percent("the yearly failure rate", self.afr, 1e-6, 2.0)?;
         within("the Weibull shape", self.shape, 0.3, 10.0)?;
         within("the variance of batches", self.batch_variance, 0.0, 4.0)?;
         within("the number of batches", self.batches.into(), 1.0, 200.0)?;
@@ -162,10 +162,8 @@ impl Drives {
         within("the hours until a rebuild begins", self.replace_hours, 0.0, 24.0 * 365.0)?;
         within("the years", self.years, 0.01, 50.0)?;
         if self.scrub_hours.is_nan() || self.scrub_hours <= 0.0 {
-            return Err(Refused(format!(
-                "a pass of scrubbing takes {} hours; it must be more than 0",
-                self.scrub_hours
-            )));
+            let days = as_given(self.scrub_hours / 24.0);
+            return Err(Refused(format!("a pass of scrubbing takes {days} days; it must be more than 0")));
         }
         within("the hours that a drive is gone", self.gone_hours(), 0.001, self.years * YEAR)
     }

@@ -20,7 +20,7 @@ pub use drives::{DriveKind, Drives, Latent, MONTH, YEAR};
 pub use layout::Layout;
 pub use simulate::{Effort, Outcome, simulate};
 
-use crate::common::{About, Estimate, Inputs, Predicted, Refused, Step, within};
+use crate::common::{About, Estimate, Inputs, Predicted, Refused, Step, within_percent};
 use crate::idr::{DRIVE_MODELS, Placing, compare};
 use ashlar_report::{Axis, Origin, Plot, Series, number};
 use schemars::JsonSchema;
@@ -134,7 +134,7 @@ pub fn estimate(
 ) -> Result<Estimate<Answer>, Refused> {
     let Question { layouts, drives, effort, .. } = question;
     drives.validate()?;
-    within("the relative error", effort.error, 0.001, 1.0)?;
+    within_percent("the relative error", effort.error, 0.001, 1.0)?;
     let Some(first) = layouts.first() else {
         return Err(Refused("there is no layout to estimate; give --layout raid6:12".into()));
     };

@@ -15,11 +15,12 @@ mod simulate;
 #[cfg(test)]
 mod tests;
 
+use errors::MONTH;
 pub use errors::{DriveClass, LatentError, following, following_at_least};
 pub use policy::{Adaptive, Order, Policy, REGION};
 pub use simulate::{Disk, Seen, run, with_errors};
 
-use crate::common::{About, Estimate, Inputs, Predicted, Refused, Step, within};
+use crate::common::{About, Estimate, Inputs, Predicted, Refused, Step, within, within_percent};
 use ashlar_models::Chance;
 use ashlar_report::{Axis, Origin, Plot, Series, number};
 use schemars::JsonSchema;
@@ -203,12 +204,12 @@ fn validate(question: &Question) -> Result<(), Refused> {
     let Disk { class, order, written, read, hours } = &question.disk;
     within("errors for each byte", class.error_rate, 1e-20, 1e-9)?;
     within("the weight of reads", class.read_weight, 1.0, 1000.0)?;
-    within("the part of drives with errors by age", class.aged, 0.0, 1.0)?;
+    within_percent("the part of drives with errors by age", class.aged, 0.0, 1.0)?;
     within("the capacity, bytes,", order.capacity, 1e9, 1e15)?;
     within("the size of a segment, bytes,", order.segment, 4096.0, REGION)?;
     within("bytes written in an hour", *written, 0.0, 1e14)?;
     within("bytes read in an hour", *read, 0.0, 1e14)?;
-    within("the hours", *hours, 24.0, 24.0 * 366.0 * 20.0)?;
+    within("the months to look at", *hours / MONTH, 24.0 / MONTH, 24.0 * 366.0 * 20.0 / MONTH)?;
     within("the rate of scrubbing, bytes per hour,", question.rate, 1e6, 1e14)?;
     within("the most that scrubbing may take, bytes per hour,", question.rate_max, question.rate, 1e14)?;
     within("the number of disks", question.disks as f64, 100.0, 1e6)
