@@ -154,7 +154,8 @@ fn summary(model: String, model_version: u32, predictions: u64, scored: &[Scored
         measured: count(Kind::Measured),
         emulated: count(Kind::Emulated),
         inside: of().filter(|one| one.inside).count() as u64,
-        inside_claimed: of().map(|one| one.confidence).sum(),
+        // The empty sum of floating point numbers is -0.
+        inside_claimed: of().map(|one| one.confidence).fold(0.0, |sum, confidence| sum + confidence),
         mean_absolute_error: (!errors.is_empty()).then_some(mean),
         worst_error: errors.iter().max_by(absolute).copied(),
         model,

@@ -89,6 +89,7 @@ fn a_measurement_joins_only_what_was_predicted_before_it_in_its_unit() {
     ledger.measure(Measurement { unit: "percent".into(), ..measurement("/a", 50.0) }).expect("written");
     let score = score(&ledger).expect("scored");
     assert_eq!((score.scored.len(), score.unjoined), (0, 2));
+    assert!(score.models[0].inside_claimed.is_sign_positive());
 }
 
 #[test]
