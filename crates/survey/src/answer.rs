@@ -6,6 +6,7 @@ use crate::sizes::SizesAnswer;
 use crate::source::Kind;
 use crate::tally::Mode;
 use crate::trace::TraceAnswer;
+use ashlar_report::number;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -111,8 +112,15 @@ pub struct CodecAnswer {
     pub ratio: RatioAnswer,
     /// MB/s of one core that compresses, measured here while the scan ran.
     pub compress_mb_s: f64,
-    /// MB/s of one core on the way back.
-    pub decompress_mb_s: f64,
+    /// MB/s of one core on the way back, for which blocks that did not shrink need no time; null if none shrank.
+    pub decompress_mb_s: Option<f64>,
+}
+
+impl CodecAnswer {
+    /// MB/s on the way back, for people.
+    pub fn back(&self) -> String {
+        self.decompress_mb_s.map_or("-".into(), number)
+    }
 }
 
 /// How data compress. Always from a sample of blocks.

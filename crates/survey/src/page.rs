@@ -214,9 +214,10 @@ fn compression_part(answer: &Answer, body: &mut String) {
     let plot = Plot::bars("What compression would leave", names, Axis::new("stored / logical, %"), Label::Sampled)
         .with(Series::bar_ranges("blocks of 64 KiB", ranges(compression.codecs.iter().map(|codec| codec.ratio))));
     body.push_str(&plot.figure_html());
-    let rows = compression.codecs.iter().map(|codec| {
-        vec![codec.codec.clone(), codec.ratio.to_string(), number(codec.compress_mb_s), number(codec.decompress_mb_s)]
-    });
+    let rows = compression
+        .codecs
+        .iter()
+        .map(|codec| vec![codec.codec.clone(), codec.ratio.to_string(), number(codec.compress_mb_s), codec.back()]);
     table(&["codec", "stored", "MB/s of a core", "MB/s back"], rows, body);
     body.push_str("<p class=\"origin\">speeds measured here, while the scan ran</p>");
 }

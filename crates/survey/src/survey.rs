@@ -702,7 +702,7 @@ fn compression(study: &Study) -> CompressionAnswer {
             codec: codec.name(),
             ratio: RatioAnswer::from(Ratio::Range((ratio - error).max(0.0), (ratio + error).min(1.0))),
             compress_mb_s: rate(packing_ns),
-            decompress_mb_s: rate(unpacking_ns),
+            decompress_mb_s: (unpacking_ns > 0).then(|| rate(unpacking_ns)),
         }
     };
     CompressionAnswer {

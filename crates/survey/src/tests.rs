@@ -85,6 +85,18 @@ fn pipes_and_directories_in_the_place_of_files_are_named() {
 }
 
 #[test]
+fn what_does_not_shrink_has_no_speed_of_the_way_back() {
+    for (name, bytes) in [("noise", incompressible(1, 200_000)), ("text", b"a stone ".repeat(25_000))] {
+        let tree = Directory::new();
+        tree.write(name, &bytes);
+        let answer = run(&tree.0, &options());
+        let codecs = &answer.compression.codecs;
+        assert!(codecs.iter().all(|codec| codec.decompress_mb_s.is_some() == (name == "text")), "{codecs:?}");
+        assert!(codecs.iter().all(|codec| codec.compress_mb_s > 0.0 && (codec.back() == "-") == (name == "noise")));
+    }
+}
+
+#[test]
 fn a_tree_is_counted_to_the_byte() {
     let tree = Directory::new();
     let one = incompressible(1, 100_000);

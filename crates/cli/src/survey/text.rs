@@ -66,8 +66,7 @@ fn data(f: &mut fmt::Formatter<'_>, answer: &Answer) -> fmt::Result {
             compression.blocks
         )?;
         for codec in &compression.codecs {
-            let (ratio, there, back) =
-                (codec.ratio.to_string(), number(codec.compress_mb_s), number(codec.decompress_mb_s));
+            let (ratio, there, back) = (codec.ratio.to_string(), number(codec.compress_mb_s), codec.back());
             writeln!(f, "{:<20}{ratio:<18}{there:<18}{back}", codec.codec)?;
         }
         writeln!(
