@@ -313,6 +313,7 @@ fn assumptions(drives: &Drives) -> Vec<String> {
         "where latent errors of several drives meet in one stripe of 512 KiB a drive while redundancy is left, it is counted at most (see --explain)".into(),
         "a latent error during a rebuild counts as a loss, though it loses a stripe and not the array".into(),
         "a failed drive is rebuilt as soon as the spare is there, several at once, always in the same time".into(),
+        "a drive that replaces another is of another batch than all that are there, and new".into(),
         "drives fail independently but for batch, age and climate: no shared power, cable, firmware or operator".into(),
         "whole drives of the climate model fail by both its processes; age counts in months".into(),
     ]

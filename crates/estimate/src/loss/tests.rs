@@ -149,6 +149,7 @@ fn an_estimate_ranks_and_says_what_matters() {
     assert!(
         predicted.low < predicted.value && predicted.value < predicted.high && !done.dominant_assumption.is_empty()
     );
+    assert!(done.assumptions.iter().any(|text| text.contains("another batch")), "{:?}", done.assumptions);
     assert!(figure(&done).svg().contains("raid6:8"));
 }
 
