@@ -118,6 +118,8 @@ impl Header {
         if let Some((_, what)) = unsupported.into_iter().find(|(used, _)| *used) {
             return Err(Qcow2Error::Unsupported(what));
         }
+        let aligned = self.l1_at.is_multiple_of(1 << self.cluster_bits);
+        law(aligned, "l1_table_offset", self.l1_at, "the table begins with a cluster")?;
         let l1_bytes = u64::from(self.l1_len) * 8;
         law(l1_bytes <= L1_BYTES_MAX, "l1_size", self.l1_len.into(), "the table takes at most 32 MiB")?;
         let covered = u64::from(self.l1_len).checked_shl(2 * self.cluster_bits - 3).unwrap_or(u64::MAX);

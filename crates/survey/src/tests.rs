@@ -488,6 +488,16 @@ fn a_truncated_qcow2_is_said_to_be() {
     assert!(error.to_string().contains("cut off"), "{error}");
 }
 
+#[test]
+fn a_table_of_a_qcow2_begins_with_a_cluster() {
+    let directory = Directory::new();
+    let mut bytes = qcow2_image(5);
+    bytes[40..48].copy_from_slice(&4104u64.to_be_bytes());
+    directory.write("image", &bytes);
+    let error = survey(&directory.0.join("image"), &options(), &|_| {}, &AtomicBool::new(false)).expect_err("no place");
+    assert!(error.to_string().contains("l1_table_offset = 4104"), "{error}");
+}
+
 /// Needs `qemu-img`; where it is missing the test says so.
 #[test]
 fn qcow2_images_of_qemu_are_read_back() {
