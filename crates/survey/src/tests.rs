@@ -207,7 +207,7 @@ fn a_size_bounds_what_is_read_and_who_has_room_for_all_reads_all() {
         let answer = asked(Budget::Bytes(mib << 20));
         assert_eq!(answer.origin, Origin::Sampled);
         assert!(
-            answer.read_bytes < mib * 5 << 18 && answer.read_bytes > mib << 18,
+            answer.read_bytes < (mib * 5) << 18 && answer.read_bytes > mib << 18,
             "{} of {mib} MiB",
             answer.read_bytes >> 20
         );
