@@ -81,8 +81,10 @@ pub fn down(directory: &Path, output: &Output) -> Result<ExitCode, Failure> {
     if let Some(code) = output.schema::<Done>() {
         return Ok(code);
     }
-    if let Some(stream) = connect(directory)? {
-        if let Answer::Done(done) = converse(stream, &Request::Down, &|_, _| {})? {
+    if let Some(stream) = connect(directory)?
+        && let Some((answer, _)) = framing::ask_if_there(stream, "the daemon", &Request::Down, &|_, _| {})?
+    {
+        if let Answer::Done(done) = answer {
             output.print(&done);
         }
         return Ok(ExitCode::SUCCESS);

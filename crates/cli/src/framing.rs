@@ -120,19 +120,37 @@ fn silent(server: &str, process: i32, silence: Duration) -> String {
 
 /// Asks `server`, as errors call it; returns the answer, and what more may come.
 pub fn ask<R: Serialize, A: DeserializeOwned>(
-    mut stream: UnixStream,
+    stream: UnixStream,
     server: &str,
     request: &R,
     progress: &dyn Fn(u64, u64),
 ) -> Result<(A, BufReader<UnixStream>), Failure> {
+    let gone = || Failure::new(format!("{server} went away before it read what was asked; see its log"));
+    ask_if_there(stream, server, request, progress)?.ok_or_else(gone)
+}
+
+/// The same; `None`: the server ended before it read the request.
+pub fn ask_if_there<R: Serialize, A: DeserializeOwned>(
+    mut stream: UnixStream,
+    server: &str,
+    request: &R,
+    progress: &dyn Fn(u64, u64),
+) -> Result<Option<(A, BufReader<UnixStream>)>, Failure> {
     let lost = |error: std::io::Error| Failure::new(format!("{server} does not answer: {error}; see its log"));
     let mut text = serde_json::to_string(request).map_err(|error| Failure::new(error.to_string()))?;
     text.push('\n');
-    stream.write_all(text.as_bytes()).map_err(lost)?;
+    match stream.write_all(text.as_bytes()) {
+        Err(error) if is_closed(&error) => return Ok(None),
+        written => written.map_err(lost)?,
+    }
     let mut lines = BufReader::new(stream);
     loop {
+        let first = match first_byte(&mut lines, server, SILENCE) {
+            Err(error) if is_closed(&error) => return Ok(None),
+            first => first.map_err(lost)?,
+        };
         // What begins otherwise is another protocol, which may never end a line.
-        if first_byte(&mut lines, server, SILENCE).map_err(lost)?.is_some_and(|first| first != b'{') {
+        if first.is_some_and(|first| first != b'{') {
             return Err(Failure::new(format!("{server} does not talk as ashlar does; name its control socket")));
         }
         let mut line = String::new();
@@ -142,10 +160,15 @@ pub fn ask<R: Serialize, A: DeserializeOwned>(
         let line = serde_json::from_str(&line);
         match line.map_err(|error| Failure::new(format!("the answer of {server} is unreadable: {error}")))? {
             Line::Progress(done, all) => progress(done, all),
-            Line::Answer(answer) => return Ok((answer, lines)),
+            Line::Answer(answer) => return Ok(Some((answer, lines))),
             Line::Failure(message) => return Err(Failure::new(message)),
         }
     }
+}
+
+/// Whether the other end was closed with something in it that nobody read.
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
 
 #[cfg(test)]
@@ -160,6 +183,21 @@ mod tests {
         let said = silent("the daemon", own as i32, SILENCE);
         assert!(said.contains(&format!("(process {own}) has not answered for 5 s")), "{said}");
         assert!(said.contains(&format!("`kill -9 {own}`")) && said.contains("`ashlar down`"), "{said}");
+    }
+
+    #[test]
+    fn who_ends_before_it_reads_is_gone() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let ending = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(30));
+            drop(theirs); // with the request in it
+        });
+        let asked = ask_if_there::<_, u64>(ours, "the test", &"down", &|_, _| {});
+        ending.join().unwrap();
+        assert!(asked.unwrap().is_none());
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        assert!(ask_if_there::<_, u64>(ours, "the test", &"down", &|_, _| {}).unwrap().is_none());
     }
 
     #[test]
