@@ -3,9 +3,10 @@
 use crate::Betr;
 use crate::keys::{self, Place, RANGE_BLOCKS};
 use crate::record::{Entry, Stored};
+use ashlar_inodes::{BLOCK, Lost};
 use ashlar_units::{Blocks, Lba};
 use ashlar_vfs::{Ino, Result};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
 impl Betr {
@@ -41,8 +42,67 @@ impl Betr {
         self.path_of(place.above().unwrap_or(place)).await.map(Some)
     }
 
+    /// Files that reach into these blocks, up to `most`, with the byte offset and the bytes that they have there; and how many more
+    /// there are.
+    pub async fn files_in(&self, first: Lba, count: Blocks, most: usize) -> Result<(Vec<(String, u64, u64)>, u64)> {
+        let (mut found, mut more) = (Vec::new(), 0);
+        let end = first.0.saturating_add(count.0);
+        let note = |place: Place, entry: Entry| {
+            if let Stored::Record(record) = entry.stored
+                && record.contents.range != 0
+            {
+                let base = record.contents.base().0;
+                let from = first.0.saturating_sub(base).saturating_mul(BLOCK);
+                let to = end.saturating_sub(base).saturating_mul(BLOCK).min(record.size);
+                if from < to && found.len() < most {
+                    found.push((place, from, to - from));
+                } else if from < to {
+                    more += 1;
+                }
+            }
+            ControlFlow::Continue(())
+        };
+        self.visit_names(note).await?;
+        let (mut files, mut zones) = (Vec::with_capacity(found.len()), HashMap::new());
+        for (place, offset, len) in found {
+            files.push((self.path_by(place, &mut zones).await?, offset, len));
+        }
+        Ok((files, more))
+    }
+
+    /// Files in blocks with pieces over them whose keys meet these: paths, up to `most`, and how many more there are.
+    pub(crate) async fn overlaid_in(&self, lost: &[Lost], most: usize) -> Result<(Vec<String>, u64)> {
+        let (mut found, mut more) = (Vec::new(), 0);
+        let note = |place: Place, entry: Entry| {
+            if let Stored::Record(record) = entry.stored
+                && record.contents.range != 0
+                && record.contents.overlaid
+            {
+                let (low, high) = keys::contents(&place, record.ino);
+                let meets = |(start, end): &Lost| start[..] < high[..] && end.as_ref().is_none_or(|end| low < *end);
+                if lost.iter().any(meets) && found.len() < most {
+                    found.push(place);
+                } else if lost.iter().any(meets) {
+                    more += 1;
+                }
+            }
+            ControlFlow::Continue(())
+        };
+        self.visit_names(note).await?;
+        let (mut paths, mut zones) = (Vec::with_capacity(found.len()), HashMap::new());
+        for place in found {
+            paths.push(self.path_by(place, &mut zones).await?);
+        }
+        Ok((paths, more))
+    }
+
     /// The path to a place: names from the root on. What cannot be read on the way stands as `?`.
     async fn path_of(&self, place: Place) -> Result<String> {
+        self.path_by(place, &mut HashMap::new()).await
+    }
+
+    /// The same, with the places of zones that are known.
+    async fn path_by(&self, place: Place, zones: &mut HashMap<u64, Option<Place>>) -> Result<String> {
         let (mut at, mut path, mut seen) = (place, String::new(), HashSet::new());
         loop {
             while let Some(above) = at.above() {
@@ -57,20 +117,31 @@ impl Betr {
             if zone == keys::ROOT_ZONE {
                 return Ok(if path.is_empty() { "/".into() } else { path });
             }
-            let mut found = None;
-            let note = |place: Place, entry: Entry| match entry.stored {
-                Stored::Zone { zone: named, .. } if named == zone => {
-                    found = Some(place);
-                    ControlFlow::Break(())
-                }
-                _ => ControlFlow::Continue(()),
+            let known = zones.get(&zone).cloned();
+            let found = match known {
+                Some(found) => found,
+                None => self.place_of_zone(zone).await?,
             };
-            self.visit_names(note).await?;
+            zones.insert(zone, found.clone());
             match found.filter(|_| seen.insert(zone)) {
                 Some(place) => at = place,
                 None => return Ok(format!("/?{path}")),
             }
         }
+    }
+
+    /// Where the name of a zone lies. It reads all names.
+    async fn place_of_zone(&self, zone: u64) -> Result<Option<Place>> {
+        let mut found = None;
+        let note = |place: Place, entry: Entry| match entry.stored {
+            Stored::Zone { zone: named, .. } if named == zone => {
+                found = Some(place);
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
+        };
+        self.visit_names(note).await?;
+        Ok(found)
     }
 
     /// Visits the names and roots of zones that can be read, in key order, until a visit breaks off. Of a zone with damage it

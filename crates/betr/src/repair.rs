@@ -5,10 +5,13 @@ use crate::keys::{self, Place, RANGE_BLOCKS};
 use crate::open::{read_counter, read_format, read_root};
 use crate::record::{Entry, Record, Stored};
 use crate::{Betr, Options};
-use ashlar_inodes::{FIXES_PER_COMMIT, Lost, NUMBER_LOT, ROUNDS_MAX, Told, forget_lost, number_value};
+use ashlar_inodes::{FIXES_PER_COMMIT, Lost, NUMBER_LOT, ROUNDS_MAX, Told, forget_lost, is_damage, number_value};
 use ashlar_pool::{Txn, Volume};
 use ashlar_units::Lba;
 use ashlar_vfs::{Result, Time};
+
+/// Files that are named of those that lost small changes; the rest is counted.
+const TAKEN_BACK_MAX: usize = 1000;
 
 impl Betr {
     /// Forgets `lost` keys, and mends what follows from the rest: the copy of the format, the counter, the root directory (its
@@ -19,7 +22,7 @@ impl Betr {
     /// Where both copies of the format are lost, nothing can be mended.
     pub async fn repair(volume: &Volume, lost: &[Lost]) -> Result<Vec<String>> {
         let mut told = Told::default();
-        forget_lost(volume, lost, &mut told).await?;
+        let forgotten = forget_lost(volume, lost, &mut told).await?;
         Betr::mend_format(volume, &mut told).await?;
         let mut txn = Txn::new();
         if read_counter(volume).await.is_err() {
@@ -33,9 +36,26 @@ impl Betr {
             told.say("made the root directory anew, owned by root");
         }
         volume.commit(txn).await?;
+        Betr::tell_taken_back(volume, &forgotten, &mut told).await?;
         Betr::mend_findings(volume, &mut told).await?;
         volume.pool().sync_all().await?;
         Ok(told.finish())
+    }
+
+    /// Blocks below pieces that are lost are as they were before these. Nobody knows of which blocks there were any.
+    async fn tell_taken_back(volume: &Volume, forgotten: &[Lost], told: &mut Told) -> Result<()> {
+        if forgotten.is_empty() {
+            return Ok(());
+        }
+        let betr = Betr::open(volume.clone(), Options { read_only: true, ..Options::default() }).await?;
+        let (paths, more) = betr.overlaid_in(forgotten, TAKEN_BACK_MAX).await?;
+        for path in paths {
+            told.say(format!("{path}: small changes may be lost, and bytes be as they were before"));
+        }
+        if more > 0 {
+            told.say(format!("{more} more files: small changes may be lost, and bytes be as they were before"));
+        }
+        Ok(())
     }
 
     async fn mend_format(volume: &Volume, told: &mut Told) -> Result<()> {
@@ -79,10 +99,15 @@ impl Betr {
             }
         }
         let end = keys::range_base(keys::NUMBER_MAX); // nothing has the last one
-        let mut at = keys::range_base(most);
-        while let Some(stored) = volume.seek(at, end, false).await? {
-            most = stored.0 / RANGE_BLOCKS;
-            at = Lba((most + 1) * RANGE_BLOCKS);
+        // Ranges to go on behind where the block map cannot be read: more each time.
+        let (mut next, mut step) = (most, 1u64);
+        while next < keys::NUMBER_MAX {
+            match volume.seek(keys::range_base(next), end, false).await {
+                Ok(Some(Lba(stored))) => (most, next) = (stored / RANGE_BLOCKS, stored / RANGE_BLOCKS + 1),
+                Ok(None) => break,
+                Err(error) if is_damage(&error) => (next, step) = (next.saturating_add(step), step.saturating_mul(2)),
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok((most + 1).next_multiple_of(NUMBER_LOT))
     }

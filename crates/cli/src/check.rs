@@ -5,11 +5,15 @@ use crate::output::Failure;
 use crate::request::{CheckReport, Damage};
 use ashlar_objects_pool::is_bucket;
 use ashlar_pool::{Damaged, Pool, Volume, VolumeKind};
+use ashlar_units::Lba;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// A snapshot that lives only while a file system is audited, so that nothing changes meanwhile.
 const AUDITED: &str = ".check";
+
+/// Files that are named of those that lost blocks with one node of the block map; the rest is counted.
+const FILES_NAMED_MAX: usize = 1000;
 
 /// Verifies everything; with `repair` mends what can be mended first, in file systems `in_use` only data. `progress` is told bytes done and bytes in all.
 pub async fn check(
@@ -20,21 +24,29 @@ pub async fn check(
 ) -> Result<CheckReport, Failure> {
     let progress = |done: ashlar_units::Bytes, all: ashlar_units::Bytes| progress(done.0, all.0);
     forget_audited(pool).await?;
-    let mut checked = pool.check(progress).await?;
+    let mut checked = pool.check(&progress).await?;
     let mut repaired = Vec::new();
     if repair {
         repaired.extend(pool.cut().map(|damage| format!("cut the log; what was committed later is lost: {damage}")));
         let mut locator = Locator::new(pool);
         for damage in pool.mend(&checked).await?.forgotten {
-            let Damage { volume, file, offset, len, .. } = locator.locate(damage).await;
-            let of = file.map_or(volume.clone(), |file| format!("{volume}:{file}"));
-            repaired.push(format!("{of} is zeros from byte {offset} on for {len} bytes, which are lost"));
+            repaired.extend(locator.locate(damage).await.iter().map(zeroed));
         }
         if !checked.miscounted.is_empty() {
             repaired.push(format!("counted the live bytes of {} segments anew", checked.miscounted.len()));
         }
+        let mut unmapped = Vec::new();
+        for damage in checked.damaged.iter().filter(|damage| damage.unmapped().is_some()) {
+            unmapped.push((damage, locator.locate_blocks(damage).await));
+        }
         repaired.extend(repair_files(pool, &checked.damaged, in_use).await?);
-        checked = pool.check(progress).await?;
+        let left = pool.check(&progress).await?;
+        let is_left = |damage: &ashlar_pool::Damage| {
+            left.damaged.iter().any(|left| (&left.volume, &left.lost) == (&damage.volume, &damage.lost))
+        };
+        let done = unmapped.iter().filter(|(damage, _)| !is_left(damage));
+        repaired.extend(done.flat_map(|(_, files)| files.iter().map(zeroed)));
+        checked = left;
     }
     let mut report = CheckReport {
         nodes: checked.nodes,
@@ -48,14 +60,22 @@ pub async fn check(
     for (slot, counted, found) in checked.miscounted {
         report.inconsistent.push(format!("segment slot {slot} counts {counted} live bytes and has {found}"));
     }
-    let keys = checked.damaged.iter().filter(|damage| matches!(damage.what, Damaged::Keys(..)));
+    let keys = checked.damaged.iter().filter(|damage| damage.lost.is_some());
     let torn: HashSet<String> = keys.map(|damage| damage.volume.clone()).collect();
     let mut locator = Locator::new(pool);
     for damage in checked.damaged {
-        report.damaged.push(locator.locate(damage).await);
+        report.damaged.extend(locator.locate(damage).await);
     }
     audit(pool, &torn, &mut report).await?;
     Ok(report)
+}
+
+fn zeroed(Damage { volume, file, offset, len, error }: &Damage) -> String {
+    match file {
+        Some(file) => format!("{volume}:{file} is zeros from byte {offset} on for {len} bytes, which are lost"),
+        None if *len > 0 => format!("{volume} is zeros from byte {offset} on for {len} bytes, which are lost"),
+        None => format!("{volume} is zeros where blocks could not be found: {error}"),
+    }
 }
 
 /// Compares names and inodes of every file system. Of those that are `torn`, which lack keys, only what can be read.
@@ -104,11 +124,8 @@ async fn repair_files(pool: &Pool, damaged: &[ashlar_pool::Damage], in_use: &[St
     let mut told = Vec::new();
     for info in pool.volumes().into_iter().filter(|info| matches!(info.kind, VolumeKind::Live { .. })) {
         let Some(volume) = pool.volume(&info.name).filter(|_| !is_bucket(&info.name)) else { continue };
-        let keys = |damage: &ashlar_pool::Damage| match &damage.what {
-            Damaged::Keys(low, high) if damage.volume == info.name => Some((low.clone(), high.clone())),
-            _ => None,
-        };
-        let lost: Vec<_> = damaged.iter().filter_map(keys).collect();
+        let of_it = damaged.iter().filter(|damage| damage.volume == info.name);
+        let lost: Vec<_> = of_it.filter_map(|damage| damage.lost.clone()).collect();
         if in_use.contains(&info.name) {
             if !lost.is_empty() {
                 told.push(format!(
@@ -153,21 +170,42 @@ impl Locator<'_> {
         Locator { pool, volumes: HashMap::new(), paths: HashMap::new() }
     }
 
-    /// Which file damage belongs to, and where in it.
-    async fn locate(&mut self, damage: ashlar_pool::Damage) -> Damage {
-        let ashlar_pool::Damage { volume, what, error, .. } = damage;
+    /// Which files damage belongs to, and where in them.
+    async fn locate(&mut self, damage: ashlar_pool::Damage) -> Vec<Damage> {
+        let ashlar_pool::Damage { volume, what, error, .. } = &damage;
+        let (volume, error) = (volume.clone(), error.clone());
         let mut found = Damage { volume, file: None, offset: 0, len: 0, error };
-        let (first, count) = match what {
-            Damaged::Blocks(first, count) => (first, count),
-            Damaged::Keys(low, _) => {
-                if let Some(files) = self.open(&found.volume).await {
-                    let directory = files.directory_at(&low).await;
-                    found.file = directory.map(|path| format!("{path}: names and small files from there on"));
-                }
-                return found;
+        match *what {
+            Damaged::Blocks(first, count) if damage.lost.is_none() => {
+                (found.offset, found.len) = (first.to_bytes().0, count.to_bytes().0);
+                vec![self.locate_block(found, first).await]
             }
-        };
-        (found.offset, found.len) = (first.to_bytes().0, count.to_bytes().0);
+            Damaged::Nothing => {
+                found.error += "; nothing is lost with it any more: what it held was forgotten, or written anew";
+                vec![found]
+            }
+            _ => {
+                let mut all = self.locate_blocks(&damage).await;
+                if let Some(key) = damage.first_key() {
+                    match self.open(&found.volume).await {
+                        Some(files) => {
+                            let directory = files.directory_at(key).await;
+                            found.file = directory.map(|path| format!("{path}: names and small files from there on"));
+                        }
+                        None if self.is_out_of_reach(&found.volume).await => {
+                            found.error = format!("{}; {}", found.error, engine::unreadable(&found.volume));
+                        }
+                        None => {}
+                    }
+                    all.push(found);
+                }
+                all
+            }
+        }
+    }
+
+    /// Where a block of a file lies.
+    async fn locate_block(&mut self, mut found: Damage, first: Lba) -> Damage {
         if is_bucket(&found.volume) {
             if let Some(volume) = self.pool.volume(&found.volume)
                 && let Ok(Some((name, offset))) = ashlar_objects_pool::object_at(&volume, first).await
@@ -187,6 +225,34 @@ impl Locator<'_> {
             found.file = self.paths.get(&known).cloned();
         }
         found
+    }
+
+    /// Files with blocks that the map has lost, or the volume, if none is known.
+    async fn locate_blocks(&mut self, damage: &ashlar_pool::Damage) -> Vec<Damage> {
+        let Some((first, count)) = damage.unmapped() else { return Vec::new() };
+        let (volume, error) = (&damage.volume, &damage.error);
+        let of = |file, offset, len| Damage { volume: volume.clone(), file, offset, len, error: error.clone() };
+        let (files, more) = match self.open(volume).await {
+            Some(files) => files.files_in(first, count, FILES_NAMED_MAX).await,
+            None => Default::default(),
+        };
+        let mut found: Vec<Damage> = files.into_iter().map(|(file, offset, len)| of(Some(file), offset, len)).collect();
+        if more > 0 {
+            let error = format!("{error}; {more} more files have blocks there");
+            found.push(Damage { error, ..of(None, 0, 0) });
+        }
+        if found.is_empty() && damage.first_key().is_none() {
+            found.push(of(None, 0, 0));
+        }
+        found
+    }
+
+    /// Whether this is a volume of which nothing tells what it is.
+    async fn is_out_of_reach(&self, name: &str) -> bool {
+        match self.pool.volume(name) {
+            Some(volume) if !is_bucket(name) => engine::of(&volume).await.is_err(),
+            _ => false,
+        }
     }
 
     async fn open(&mut self, name: &str) -> Option<Arc<Viewed>> {

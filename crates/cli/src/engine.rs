@@ -6,7 +6,7 @@ use ashlar_env::real::Real;
 use ashlar_files::{Files, WriteBehind};
 use ashlar_fuse::{Mount, Options};
 use ashlar_pool::{Pool, Volume};
-use ashlar_units::{Bytes, Lba};
+use ashlar_units::{Blocks, Bytes, Lba};
 use ashlar_vfs::clear::{self, Kept, Progress, Taken};
 use ashlar_vfs::{Engine, FileSystem, Ino, Name};
 use std::path::Path;
@@ -73,6 +73,22 @@ pub async fn unfinished(pool: &Pool, name: &str) -> Result<Option<Volume>, Failu
 /// Which engine made what is on a volume.
 pub async fn of(volume: &Volume) -> Result<Engine, Failure> {
     Ok(if Betr::made(volume).await? { Engine::Betr } else { Engine::Files })
+}
+
+/// Refuses a file system of which nothing can be read.
+pub async fn expect_readable(volume: &Volume, name: &str) -> Result<(), Failure> {
+    match Betr::made(volume).await {
+        Err(error) => Err(Failure::new(format!("{name} cannot be read: {error}; {}", unreadable(name)))),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// What to do where the root of the index of a file system is damaged.
+pub fn unreadable(name: &str) -> String {
+    format!(
+        "without the root of its index all of it is out of reach, and no repair brings it back: a snapshot from before may have it \
+         (`ashlar snapshot list`), or a backup; `ashlar fs destroy {name}` gives up what is left"
+    )
 }
 
 /// Refuses a file system of another engine than the one that is wanted.
@@ -190,6 +206,22 @@ impl Viewed {
         }
     }
 
+    /// Paths of files that reach into these blocks, up to `most`, with the byte offset and the bytes that they have there; and how
+    /// many more there are.
+    pub async fn files_in(&self, first: Lba, count: Blocks, most: usize) -> (Vec<(String, u64, u64)>, u64) {
+        match self {
+            Viewed::Files(files) => {
+                let (found, more) = files.files_in(first, count, most).await.unwrap_or_default();
+                let mut named = Vec::with_capacity(found.len());
+                for (ino, offset, len) in found {
+                    named.push((self.path_of(ino).await, offset, len));
+                }
+                (named, more)
+            }
+            Viewed::Betr(betr) => betr.files_in(first, count, most).await.unwrap_or_default(),
+        }
+    }
+
     /// The path of a file, or its number if none leads there.
     pub async fn path_of(&self, file: u64) -> String {
         let path = match self {
@@ -210,7 +242,13 @@ impl Viewed {
 
 /// Mends what follows from the rest on a volume that nobody has open, after keys were lost there. Sentences of what was done.
 pub async fn repair(volume: &Volume, lost: &[ashlar_files::Lost]) -> Result<Vec<String>, Failure> {
-    if Betr::made(volume).await.unwrap_or_default() {
+    let made = Betr::made(volume).await;
+    if let Err(error) = &made
+        && !lost.is_empty()
+    {
+        return Ok(vec![format!("nothing could be mended, for nothing tells what it is: {error}")]);
+    }
+    if made.unwrap_or_default() {
         return Ok(Betr::repair(volume, lost).await?);
     }
     match Files::made(volume).await.unwrap_or_default() {

@@ -202,6 +202,7 @@ impl Session {
                 }
                 None => engine::make(&pool, &wanted, engine.unwrap_or_default(), None).await?,
             };
+            engine::expect_readable(&volume, &wanted).await?;
             engine::expect(&volume, &wanted, engine).await?;
             Opened::open(volume, is_snapshot, share(memory, INODES)).await
         });

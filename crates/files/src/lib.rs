@@ -291,6 +291,33 @@ impl Files {
         Ok(found)
     }
 
+    /// Files that reach into these blocks, up to `most`, with the byte offset and the bytes that they have there; and how many more
+    /// there are. What lies behind damage in the dictionary is not among them.
+    pub async fn files_in(&self, first: Lba, count: Blocks, most: usize) -> Result<(Vec<(Ino, u64, u64)>, u64)> {
+        let (mut found, mut more) = (Vec::new(), 0);
+        let end = first.0.saturating_add(count.0);
+        let look = |key: &[u8], value: &Bytes| {
+            let ino = keys::ino_in(key)?;
+            let record = decode_record(ino, value)?;
+            if record.kind == FileKind::File {
+                let base = keys::base_of(&record).0;
+                let size = record.size.min(record.contents.blocks_max().saturating_mul(ashlar_inodes::BLOCK));
+                let from = first.0.saturating_sub(base).saturating_mul(ashlar_inodes::BLOCK);
+                let to = end.saturating_sub(base).saturating_mul(ashlar_inodes::BLOCK).min(size);
+                if from < to && found.len() < most {
+                    found.push((ino, from, to - from));
+                } else if from < to {
+                    more += 1;
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        };
+        match visit(&self.volume, &[keys::INODE], &[keys::INODE + 1], look).await {
+            Err(error) if found.is_empty() => Err(error),
+            _ => Ok((found, more)),
+        }
+    }
+
     /// A path that leads to an inode; `None` if it has no name. It reads all entries if the inode is no directory.
     pub async fn path_of(&self, ino: Ino) -> Result<Option<String>> {
         let (mut at, mut path) = (ino, String::new());

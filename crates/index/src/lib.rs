@@ -27,6 +27,7 @@ mod filter;
 mod flush;
 #[cfg(test)]
 mod fuzz;
+mod legible;
 mod limits;
 mod lz4;
 mod memtable;
@@ -40,6 +41,7 @@ mod tree;
 mod tests;
 
 pub use flush::{Errands, Flushed};
+pub use legible::{Known, Legible};
 pub use limits::Limits;
 pub use lz4::Lz4;
 pub use memtable::Memtable;

@@ -1,6 +1,6 @@
 //! A tree: memtables over nodes. Lookups, pages of a range, and the two halves of a checkpoint.
 
-use crate::flush::{Errands, Flushed, flush};
+use crate::flush::{Errands, Flushed, flush, is_damage};
 use crate::memtable::Verdict;
 use crate::node::{Child, Node, Run, entry_len};
 use crate::{Key, Limits, Memtable, Message, NodePtr, RangeSet, Seat, Semantics};
@@ -246,10 +246,7 @@ impl<S: Semantics> Tree<S> {
     }
 
     fn compose(&self, key: &[u8], closed: Message, open: Vec<Message>) -> Option<Bytes> {
-        let mut lost = S::Lost::default();
-        let message =
-            open.into_iter().rev().fold(closed, |below, patch| below.then(key, patch, &*self.semantics, &mut lost));
-        message.value(key, &*self.semantics)
+        View::compose(&*self.semantics, key, closed, open)
     }
 
     /// Entries from `low` on and below `high`, up to about `limit`; see [`Page::next`]. Pages may be empty before the end.
@@ -302,7 +299,7 @@ impl<S: Semantics> Tree<S> {
 }
 
 /// Looks through the memtables. `Some`: decided.
-fn look_in_memory(view: &View, key: &[u8], open: &mut Vec<Message>) -> Result<Option<Message>> {
+pub(crate) fn look_in_memory(view: &View, key: &[u8], open: &mut Vec<Message>) -> Result<Option<Message>> {
     for memtable in std::iter::once(&view.active).chain(&view.frozen) {
         match memtable.get(key)? {
             Verdict::Silent => {}
@@ -361,7 +358,7 @@ async fn look_in_stored(
     }
 }
 
-async fn look_below(
+pub(crate) async fn look_below(
     store: &impl NodeStore,
     root: Option<NodePtr>,
     key: &[u8],
@@ -443,9 +440,27 @@ impl View {
             Some(closed) => closed,
             None => look_below(store, self.root, key, &mut open).await?,
         };
+        Ok(View::compose(semantics, key, closed, open))
+    }
+
+    /// A value of what was found, the newest patch first.
+    pub(crate) fn compose<S: Semantics>(
+        semantics: &S,
+        key: &[u8],
+        closed: Message,
+        open: Vec<Message>,
+    ) -> Option<Bytes> {
         let mut lost = S::Lost::default();
         let message = open.into_iter().rev().fold(closed, |below, patch| below.then(key, patch, semantics, &mut lost));
-        Ok(message.value(key, semantics))
+        message.value(key, semantics)
+    }
+
+    /// What is in memory, the newest first.
+    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Memtable> {
+        std::iter::once(&self.active).chain(&self.frozen).map(|memtable| &**memtable)
+    }
+    pub(crate) fn root(&self) -> Option<NodePtr> {
+        self.root
     }
 
     /// See [`Tree::page`].
@@ -457,42 +472,20 @@ impl View {
         high: Option<&[u8]>,
         limit: usize,
     ) -> Result<Page> {
-        // Find the leaf that holds `low`; the page ends where that leaf ends.
         let mut path: Vec<(NodePtr, Arc<Node>)> = Vec::new();
-        let mut above: Option<Arc<Node>> = None;
         let mut bound: Option<Key> = high.map(Key::from_slice);
-        let (mut next, mut level) = (self.root, None);
-        while let Some(ptr) = next.take() {
-            let node = load(store, ptr, level).await?;
-            node.check_height(level)?;
-            level = node.level_below();
-            path.push((ptr, node.clone()));
-            let absent = node.runs.iter().map(|run| run.ptr).filter(|ptr| store.cached(ptr).is_none());
-            let absent: Vec<NodePtr> = absent.collect();
-            if absent.len() > 1 {
-                store.load_ahead(&absent).await;
+        if let Err(error) = self.descend(store, low, high, &mut path, &mut bound).await {
+            if !is_damage(&error) {
+                return Err(error);
             }
-            for Run { ptr, .. } in &node.runs {
-                let run = load_run(store, *ptr).await?;
-                run.check_run(node.level())?;
-                path.push((*ptr, run));
+            // What lies above may say all of the next keys; else what cannot be read may have nothing of the first.
+            let end = self.answered(path.iter().map(|(_, node)| node), low, bound.as_deref())?;
+            if end[..] == *low {
+                let Ok(Some(value)) = self.get(semantics, store, low).await else { return Err(error) };
+                let next = Some(behind(low)).filter(|next| high.is_none_or(|high| &next[..] < high));
+                return Ok(Page { entries: vec![(Key::from_slice(low), value)], next });
             }
-            if node.level() > 0 {
-                let index = node.child_for(low);
-                if let Some(sibling) = node.children.get(index + 1) {
-                    lower(&mut bound, &sibling.low);
-                }
-                // Below a range delete, which may wait far above, nothing is left to be shown, readable or not.
-                let deleted = path.iter().any(|(_, above)| above.deleted.covers(low, bound.as_deref()));
-                next = (!deleted).then_some(node.children[index].ptr);
-                if !deleted {
-                    let ahead = ahead(store, above.as_deref(), &node, low, high);
-                    if ahead.len() > 1 {
-                        store.load_ahead(&ahead).await;
-                    }
-                }
-            }
-            above = Some(node);
+            lower(&mut bound, &end);
         }
         // From the oldest layer to the newest; each may shorten the page.
         let mut merged: BTreeMap<Key, Message> = BTreeMap::new();
@@ -522,6 +515,52 @@ impl View {
             .collect();
         let at_end = bound.as_deref() == high;
         Ok(Page { entries, next: if at_end { None } else { bound } })
+    }
+
+    /// Finds the leaf that holds `low`, and what lies above it, the newest first. The page ends where that leaf ends.
+    async fn descend(
+        &self,
+        store: &impl NodeStore,
+        low: &[u8],
+        high: Option<&[u8]>,
+        path: &mut Vec<(NodePtr, Arc<Node>)>,
+        bound: &mut Option<Key>,
+    ) -> Result<()> {
+        let mut above: Option<Arc<Node>> = None;
+        let (mut next, mut level) = (self.root, None);
+        while let Some(ptr) = next.take() {
+            let node = load(store, ptr, level).await?;
+            node.check_height(level)?;
+            level = node.level_below();
+            path.push((ptr, node.clone()));
+            let absent = node.runs.iter().map(|run| run.ptr).filter(|ptr| store.cached(ptr).is_none());
+            let absent: Vec<NodePtr> = absent.collect();
+            if absent.len() > 1 {
+                store.load_ahead(&absent).await;
+            }
+            for Run { ptr, .. } in &node.runs {
+                let run = load_run(store, *ptr).await?;
+                run.check_run(node.level())?;
+                path.push((*ptr, run));
+            }
+            if node.level() > 0 {
+                let index = node.child_for(low);
+                if let Some(sibling) = node.children.get(index + 1) {
+                    lower(bound, &sibling.low);
+                }
+                // Below a range delete, which may wait far above, nothing is left to be shown, readable or not.
+                let deleted = path.iter().any(|(_, above)| above.deleted.covers(low, bound.as_deref()));
+                next = (!deleted).then_some(node.children[index].ptr);
+                if !deleted {
+                    let ahead = ahead(store, above.as_deref(), &node, low, high);
+                    if ahead.len() > 1 {
+                        store.load_ahead(&ahead).await;
+                    }
+                }
+            }
+            above = Some(node);
+        }
+        Ok(())
     }
 }
 
@@ -603,6 +642,13 @@ fn points_of(node: &Node, low: &[u8], bound: &mut Option<Key>, limit: usize) -> 
         points.push((Key::from_slice(node.key(index)), node.message(index)));
     }
     Ok(points)
+}
+
+/// The next key.
+pub(crate) fn behind(key: &[u8]) -> Key {
+    let mut next = Key::from_slice(key);
+    next.push(0);
+    next
 }
 
 fn lower(bound: &mut Option<Key>, to: &[u8]) {

@@ -1,15 +1,10 @@
 //! Mending a file system after keys were lost with a node of the index: what engines have in common.
 
 use crate::{BLOCK, PAGE, is_damage};
-use ashlar_pool::patches::PIECES_PREFIX;
-use ashlar_pool::{Txn, Volume};
+use ashlar_pool::Volume;
 use ashlar_units::{Blocks, Lba};
 use ashlar_vfs::{Errno, FileKind, FileSystem, Ino, NewNode, ROOT, Result};
 
-/// Keys below this one are the pool's own; in front of it no engine has any.
-const LOWEST: &[u8] = &[PIECES_PREFIX];
-/// No key is behind this one.
-const BEHIND: &[u8] = &[0xff];
 /// Where what no name leads to is brought, with a number behind it if a file has this name.
 const HOME: &str = "lost+found";
 /// Audits after each of which something more may follow from what was mended; each finds only so much.
@@ -51,40 +46,54 @@ impl Told {
     }
 }
 
-/// Forgets keys that cannot be read, so that everything else can be.
+/// Forgets keys that cannot be read, so that everything else can be. What can be read of them stays, also what was written since they
+/// were lost. Gives those of which something was forgotten in the dictionary.
 ///
 /// # Errors
 /// Those of the pool.
-pub async fn forget_lost(volume: &Volume, lost: &[Lost], told: &mut Told) -> Result<()> {
-    for (low, high) in lost {
-        let low = low.as_slice().max(LOWEST);
-        let high = high.as_deref().unwrap_or(BEHIND);
-        if low < high {
-            let mut txn = Txn::new().deleting();
-            volume.delete_range(&mut txn, low, high);
-            volume.commit(txn).await?;
-            told.say("forgot names and small files that could not be read");
-        }
+pub async fn forget_lost(volume: &Volume, lost: &[Lost], told: &mut Told) -> Result<Vec<Lost>> {
+    let (mut blocks, mut keys) = (0, Vec::new());
+    for range in lost {
+        let forgotten = volume.forget_unreadable(&range.0, range.1.as_deref()).await?;
+        blocks += usize::from(forgotten.blocks);
+        keys.extend(forgotten.dictionary.then(|| range.clone()));
     }
-    if !lost.is_empty() {
+    if !keys.is_empty() {
+        told.say(format!("forgot names and small files that could not be read, in {}", places(keys.len())));
+    }
+    if blocks > 0 {
+        told.say(format!("forgot blocks that could not be found, in {}: they are zeros", places(blocks)));
+    }
+    if blocks + keys.len() > 0 {
         // With the range deletes above them in the index, nodes that cannot be read are not looked for any more.
         volume.pool().checkpoint().await?;
     }
-    Ok(())
+    Ok(keys)
 }
 
-/// Bytes up to the end of the last block that is stored in a range; 0 if none is.
+fn places(count: usize) -> String {
+    if count == 1 { "one place of the index".into() } else { format!("{count} places of the index") }
+}
+
+/// Bytes up to the end of the last block that is stored in a range; 0 if none is. Where the block map cannot be read, up to there.
 ///
 /// # Errors
 /// Those of the pool.
 pub async fn stored_end(volume: &Volume, base: Lba, blocks: Blocks) -> Result<u64> {
     let (mut at, mut end) = (base, base);
     let behind = base + blocks;
-    while let Some(stored) = volume.seek(at, behind, false).await? {
-        at = volume.seek(stored, behind, true).await?.unwrap_or(behind);
+    loop {
+        let stored = match volume.seek(at, behind, false).await {
+            Err(error) if is_damage(&error) => None,
+            stored => stored?,
+        };
+        let Some(stored) = stored else { return Ok((end - base).0 * BLOCK) };
+        at = match volume.seek(stored, behind, true).await {
+            Err(error) if is_damage(&error) => return Ok((end.max(stored) - base).0 * BLOCK),
+            hole => hole?.unwrap_or(behind),
+        };
         end = at;
     }
-    Ok((end - base).0 * BLOCK)
 }
 
 /// The first range of so many blocks, from one block on and below another, in which something is stored: its number. `None` also

@@ -6,12 +6,15 @@ use crate::accounts::DeadKey;
 use crate::checkpoint::Chores;
 use crate::format::VolumeKind;
 use crate::map::{Form, MAP_PREFIX, Run, chunk_start, decode};
+use crate::mend::is_answered;
+use crate::patches::PIECES_PREFIX;
 use crate::space::{Usage, slot_of};
 use crate::store::together;
 use crate::{CATALOG, Pool};
-use ashlar_block::Result;
-use ashlar_index::{Key, Message, Node, NodePtr, NodeStore, Seat};
+use ashlar_block::{Error, Result};
+use ashlar_index::{Key, Message, Node, NodePtr, NodeStore, Seat, View};
 use ashlar_units::{Blocks, Bytes as Size, Lba};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -31,8 +34,30 @@ pub struct Damage {
     pub what: Damaged,
     /// Why.
     pub error: String,
+    /// If it is the index that is damaged: all keys of the node, also of the block map, of which some cannot be read any more. From
+    /// the first on and below the second (to the end if there is none).
+    pub lost: Option<(Vec<u8>, Option<Vec<u8>>)>,
     /// The reference, if it is an extent that is damaged and not the index: tree, chunk and run.
     pub(crate) reference: Option<(u64, Key, Run)>,
+}
+
+impl Damage {
+    /// Blocks that may be lost because the block map cannot be read there.
+    pub fn unmapped(&self) -> Option<(Lba, Blocks)> {
+        let (low, high) = self.lost.as_ref()?;
+        if low.first().is_some_and(|first| *first > MAP_PREFIX) {
+            return None;
+        }
+        let first = chunk_start(low).unwrap_or(0);
+        let end = high.as_deref().and_then(chunk_start).unwrap_or(u64::MAX);
+        Some((Lba(first), Blocks(end.saturating_sub(first))))
+    }
+    /// The first key of the dictionary that may be lost.
+    pub fn first_key(&self) -> Option<&[u8]> {
+        const FIRST: &[u8] = &[PIECES_PREFIX];
+        let (low, high) = self.lost.as_ref()?;
+        high.as_deref().is_none_or(|high| high > FIRST).then(|| FIRST.max(low))
+    }
 }
 
 /// What damage took.
@@ -42,6 +67,8 @@ pub enum Damaged {
     Blocks(Lba, Blocks),
     /// Keys of its dictionary, from the first on and below the second (to the end if there is none).
     Keys(Vec<u8>, Option<Vec<u8>>),
+    /// Nothing: all that a node of the index may have held was forgotten, or is answered from above it.
+    Nothing,
 }
 
 /// What a check found.
@@ -74,6 +101,32 @@ struct Walk {
 struct Unreadable {
     nodes: HashMap<(u64, u32), String>,
     extents: HashSet<(u64, u32)>,
+}
+
+/// The pool without what is in memory alone of what the medium has no more.
+struct OnMedium<'a>(&'a Pool, &'a Unreadable);
+
+impl NodeStore for OnMedium<'_> {
+    type Helper = Pool;
+
+    fn cached(&self, ptr: &NodePtr) -> Option<Arc<Node>> {
+        self.0.cached(ptr).filter(|_| !self.1.nodes.contains_key(&(ptr.uid, ptr.offset)))
+    }
+    async fn load(&self, ptr: NodePtr) -> Result<Arc<Node>> {
+        match self.1.nodes.get(&(ptr.uid, ptr.offset)) {
+            Some(error) => Err(Error::corrupt(error.clone())),
+            None => self.0.load(ptr).await,
+        }
+    }
+    async fn append(&self, image: Bytes, node: Node) -> Result<NodePtr> {
+        self.0.append(image, node).await
+    }
+    async fn height(&self, ptr: &NodePtr) -> Result<u8> {
+        self.0.height(ptr).await
+    }
+    fn birth(&self) -> u64 {
+        self.0.birth()
+    }
 }
 
 impl Pool {
@@ -230,8 +283,12 @@ impl Pool {
             let node = match loaded {
                 Ok(node) => node,
                 Err(error) => {
-                    let what = damaged_keys(&seat.low, seat.high.as_deref());
-                    damaged.push(Damage { volume: walk.name.clone(), what, error, reference: None });
+                    let (low, high) = (&seat.low[..], seat.high.as_deref());
+                    let (view, store) = (View::of_root(walk.root), OnMedium(self, bad));
+                    let answered = walk.id != CATALOG && is_answered(&store, &view, low, high).await?;
+                    let what = if answered { Damaged::Nothing } else { damaged_keys(low, high) };
+                    let lost = (!answered).then(|| (low.to_vec(), high.map(<[u8]>::to_vec)));
+                    damaged.push(Damage { volume: walk.name.clone(), what, error, lost, reference: None });
                     continue;
                 }
             };
@@ -262,7 +319,8 @@ impl Pool {
                 let at = Lba(chunk_start(key).unwrap_or(0) + u64::from(part.start));
                 let what = Damaged::Blocks(at, Blocks(u64::from(part.count)));
                 let reference = Some((walk.id, key.clone(), part));
-                damaged.push(Damage { volume: walk.name.clone(), what, error: error.to_string(), reference });
+                let (volume, error) = (walk.name.clone(), error.to_string());
+                damaged.push(Damage { volume, what, error, lost: None, reference });
             }
         }
     }

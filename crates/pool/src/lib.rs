@@ -57,7 +57,7 @@ pub use costs::Costs;
 pub use format::VolumeKind;
 pub use load::Load;
 pub use memory_faults::InMemory;
-pub use mend::Mended;
+pub use mend::{Forgotten, Mended};
 pub use open::{Compression, Config, Creation};
 pub use rules::Rule;
 pub use volume::Volume;

@@ -69,7 +69,7 @@ async fn find(device: &PowerCut, at: u64) -> Lba {
 fn blocks(checked: &Checked) -> BTreeSet<(String, u64)> {
     let of = |damage: &Damage| match damage.what {
         Damaged::Blocks(at, count) => (at.0..at.0 + count.0).map(|at| (damage.volume.clone(), at)).collect::<Vec<_>>(),
-        Damaged::Keys(..) => panic!("the index is not damaged"),
+        Damaged::Keys(..) | Damaged::Nothing => panic!("the index is not damaged"),
     };
     checked.damaged.iter().flat_map(of).collect()
 }

@@ -5,7 +5,7 @@ use ashlar_block::Device;
 use ashlar_devices::PowerCut;
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
-use ashlar_pool::{Config, Creation, Damaged, Holds, Part, Pool};
+use ashlar_pool::{Config, Creation, Holds, Part, Pool};
 use ashlar_units::BLOCK_LEN;
 use ashlar_vfs::{DirEntry, FileSystem, NewNode, WriteMode};
 use std::collections::BTreeMap;
@@ -112,6 +112,12 @@ async fn forget(volume: &Volume, gone: &[Vec<u8>]) {
     volume.commit(txn).await.expect("changed");
 }
 
+async fn forget_range(volume: &Volume, low: &[u8], high: Option<&[u8]>) {
+    let mut txn = Txn::new();
+    volume.delete_range(&mut txn, low, high.unwrap_or(b"z"));
+    volume.commit(txn).await.expect("changed");
+}
+
 /// Whatever part of the dictionary is lost, nothing is wrong or out of reach behind the repair.
 #[test]
 fn any_keys_may_be_lost() {
@@ -124,6 +130,7 @@ fn any_keys_may_be_lost() {
             let page = volume.page(b"A", Some(b"z"), 1 << 20).await.expect("a page");
             let all: Vec<Vec<u8>> = page.entries.iter().map(|(key, _)| key.to_vec()).collect();
             let (low, high) = (all[all.len() * part / PARTS].clone(), all.get(all.len() * (part + 1) / PARTS).cloned());
+            forget_range(&volume, &low, high.as_deref()).await;
             let told = Files::repair(&volume, &[(low, high)]).await.expect("mended");
             assert!(!told.is_empty());
             let files = open(&volume).await;
@@ -184,6 +191,9 @@ fn what_lost_its_attributes_keeps_name_and_contents() {
         files.close().await.expect("closed");
         drop(files);
         let lost = [small, large, symbolic, directory].map(|ino| (keys::inode(ino), Some(keys::inode(ino + 1))));
+        for (low, high) in &lost {
+            forget_range(&volume, low, high.as_deref()).await;
+        }
         let told = Files::repair(&volume, &lost).await.expect("mended");
         assert!(told.iter().any(|told| told.contains("brought 1 files and directories")), "{told:?}");
         let files = open(&volume).await;
@@ -228,11 +238,7 @@ fn damaged_leaves_lose_what_they_held_and_the_rest_is_mended() {
             pool.close().await.expect("closed");
             let pool = open_pool(&env, &device).await;
             let damaged = pool.check(|_, _| {}).await.expect("checked").damaged;
-            let keys = |what: &Damaged| match what {
-                Damaged::Keys(low, high) => Some((low.clone(), high.clone())),
-                Damaged::Blocks(..) => None,
-            };
-            let lost: Vec<_> = damaged.iter().filter_map(|damage| keys(&damage.what)).collect();
+            let lost: Vec<_> = damaged.iter().filter_map(|damage| damage.lost.clone()).collect();
             assert_eq!(lost.len(), chosen.len(), "{damaged:?}");
             let volume = pool.volume("v").expect("the volume");
             let told = Files::repair(&volume, &lost).await.expect("mended");
@@ -243,6 +249,83 @@ fn damaged_leaves_lose_what_they_held_and_the_rest_is_mended() {
             assert!(left * 3 > before, "much of it is still there: {left} of {before}, {told:?}");
             files.mkdir(ROOT, b"new", node(FileKind::Directory)).await.expect("it takes changes");
             files.close().await.expect("closed");
+        });
+    }
+}
+
+/// Paths with the contents of files, small ones in full.
+async fn contents(files: &Files) -> BTreeMap<String, Option<Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    for (ino, path) in assert_whole(files).await {
+        let is_file = files.getattr(ino).await.expect("there").kind == FileKind::File;
+        let read = files.read(ino, 0, if is_file { 1 << 16 } else { 0 }).await;
+        found.insert(path, read.ok().map(|pieces| pieces.concat()));
+    }
+    found
+}
+
+/// Names in the root and below, some of them of things that are lost.
+async fn write_more(files: &Files, directories: u64) {
+    for index in 0..directories {
+        let name = format!("directory {index}");
+        let child = match files.lookup(ROOT, name.as_bytes()).await {
+            Ok(found) => found.ino,
+            Err(_) => files.mkdir(ROOT, name.as_bytes(), node(FileKind::Directory)).await.expect("made").ino,
+        };
+        for name in [&b"small"[..], b"later"] {
+            let file = match files.lookup(child, name).await {
+                Ok(found) => found.ino,
+                Err(_) => files.create(child, name, node(FileKind::File)).await.expect("made").ino,
+            };
+            files.write(file, 0, vec![9; SMALL].into(), WriteMode::default()).await.expect("written");
+        }
+    }
+    files.syncfs().await.expect("synced");
+}
+
+/// As `ashlar check --repair`.
+async fn repair(pool: &Pool) -> Result<Vec<String>> {
+    let damaged = pool.check(|_, _| {}).await.expect("checked").damaged;
+    let lost: Vec<_> = damaged.into_iter().filter_map(|damage| damage.lost).collect();
+    Files::repair(&pool.volume("v").expect("the volume"), &lost).await
+}
+
+/// Whatever leaves are damaged, a repair changes nothing that can be read, and the next nothing at all.
+#[test]
+fn a_second_repair_keeps_what_was_written_since() {
+    for seed in 0..8u64 {
+        on_device(500, move |env, device, volume, files| async move {
+            files.close().await.expect("closed");
+            drop(files);
+            let pool = volume.pool().clone();
+            drop(volume);
+            pool.checkpoint().await.expect("written");
+            let is_leaf = |part: &Part| {
+                let leaves = [Holds::Dictionary, Holds::Map, Holds::Both];
+                leaves.into_iter().any(|holds| *part == Part::Node { catalog: false, holds })
+            };
+            let anatomy = pool.anatomy().await.expect("read").into_iter();
+            let leaves: Vec<u64> =
+                anatomy.filter(|region| is_leaf(&region.part)).map(|at| at.at + at.len / 2).collect();
+            for chosen in 0..1 + seed % 3 {
+                let at = leaves[((seed * 5 + chosen * 7) % leaves.len() as u64) as usize];
+                device.corrupt(Lba(at / BLOCK_LEN as u64), at as usize % BLOCK_LEN);
+            }
+            pool.close().await.expect("closed");
+            let pool = open_pool(&env, &device).await;
+            if repair(&pool).await.is_err() {
+                return; // both copies of the format are gone
+            }
+            let files = open(&pool.volume("v").expect("the volume")).await;
+            write_more(&files, 40).await;
+            let before = contents(&files).await;
+            files.close().await.expect("closed");
+            drop(files);
+            pool.close().await.expect("closed");
+            let pool = open_pool(&env, &device).await;
+            assert_eq!(repair(&pool).await.expect("mended"), Vec::<String>::new(), "seed {seed}");
+            let files = open(&pool.volume("v").expect("the volume")).await;
+            assert_eq!(contents(&files).await, before, "seed {seed}");
         });
     }
 }

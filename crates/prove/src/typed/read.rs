@@ -92,6 +92,7 @@ pub(super) async fn check<T: Tested>(pool: &Pool, files: Option<&Arc<T>>) -> See
             let what = match damage.what {
                 Damaged::Blocks(at, count) => format!("{} blocks {at} +{count}", damage.volume),
                 Damaged::Keys(low, high) => format!("{} keys {low:02x?}..{high:02x?}", damage.volume),
+                Damaged::Nothing => format!("{} nothing", damage.volume),
             };
             seen.named.push(format!("{what}: {}", damage.error));
         }
