@@ -18,6 +18,7 @@
 pub mod analyse;
 pub mod answer;
 pub mod bucket;
+mod budget;
 pub mod careful;
 pub mod chunk;
 pub mod compress;
@@ -46,4 +47,5 @@ pub mod trace;
 pub mod unseen;
 
 pub use answer::Answer;
-pub use survey::{Budget, Options, Status, SurveyError, survey};
+pub use budget::Budget;
+pub use survey::{Options, Status, SurveyError, survey};

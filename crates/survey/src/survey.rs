@@ -3,6 +3,7 @@
 use crate::analyse::{Plan, READ};
 use crate::answer::{Answer, CodecAnswer, CompressionAnswer, DedupAnswer, LayoutAnswer, Origin, RatioAnswer};
 use crate::bucket::Access;
+use crate::budget::{Budget, expected_share, reading, unit_bytes};
 use crate::chunk::Chunking;
 use crate::compress::{Codec, Study};
 use crate::evaluate::{Evaluation, EvaluationError, Ratio, Whole, evaluate};
@@ -39,10 +40,8 @@ const STUDIED: [u64; 2] = [64, 128];
 const PACKED_PART: u64 = 64;
 /// To learn where files are inside images, such a part of what is to be read may be read beforehand.
 const LOOK: f64 = 1.0;
-/// So many units the data should have, so that there are enough clusters in a sample; but a unit has no less and no more bytes
-/// than these, since more is read for content-defined chunks the smaller units are.
-const UNITS: u64 = 48 << 10;
-const UNIT: [u64; 2] = [32 << 10, 128 << 10];
+/// With a time, everything is read if this many times as much could be.
+const ALL_IN_PARTS: f64 = 4.0;
 /// Saving a state takes at most this share of the time.
 const SAVING: u32 = 20;
 /// States are saved so often at most.
@@ -52,17 +51,6 @@ const SAVE_EVERY: Duration = Duration::from_secs(30);
 const REQUEST: u64 = 1 << 20;
 /// Threads that ask a bucket: most of the time they wait for answers.
 const REQUESTS: usize = 16;
-
-/// How much may be read.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Budget {
-    /// This share of the data.
-    Share(f64),
-    /// This many bytes.
-    Bytes(u64),
-    /// As much as can be read in this time.
-    Time(Duration),
-}
 
 /// How to survey.
 #[derive(Clone, Debug)]
@@ -188,12 +176,16 @@ pub fn survey(
     status: &dyn Fn(Status),
     stop: &AtomicBool,
 ) -> Result<Answer, SurveyError> {
-    match attempt(path, options, None, status, stop)? {
-        Attempt::Answer(answer) => Ok(*answer),
-        Attempt::All { read } => match attempt(path, options, Some(read), status, stop)? {
-            Attempt::Answer(answer) => Ok(*answer),
-            Attempt::All { .. } => unreachable!("there is no more than everything"),
-        },
+    let mut all = None;
+    loop {
+        match attempt(path, options, all, status, stop)? {
+            Attempt::Answer(answer) => return Ok(*answer),
+            Attempt::All { read } => all = Some(read),
+        }
+        // What was kept is of a sample.
+        if let Some(state) = &options.resume {
+            let _ = std::fs::remove_file(state);
+        }
     }
 }
 
@@ -313,21 +305,6 @@ fn attempt(
     }
 }
 
-/// Bytes that are read for each one of a sample: of content-defined chunks more is read before a unit and behind it.
-fn reading(source: &Source, plan: &Plan, unit: u64) -> f64 {
-    let (lead, behind) = (plan.lead(), plan.tail() / 2);
-    let (mut read, mut data) = (0.0, 0.0);
-    for entry in &source.listing.entries {
-        let len = if entry.sparse { entry.data } else { entry.size };
-        // Units near the beginning, or the end, have less before them, or behind.
-        let near = |most: u64| (most.min(len) as f64 * most.min(len) as f64) / 2.0 / unit as f64;
-        let rest = |most: u64| len.saturating_sub(most) as f64 * most as f64 / unit as f64;
-        let beside = |most: u64| if len > unit { near(most) + rest(most) } else { 0.0 };
-        (read, data) = (read + len as f64 + beside(lead) + beside(behind), data + len as f64);
-    }
-    if data > 0.0 { read / data } else { 1.0 }
-}
-
 /// One chunk in so many is compressed, of so many bytes that will be read.
 fn pack_every(chunking: Chunking, expected: u64) -> u64 {
     let least = PACKED_BYTES_MIN.max(PACKED_CHUNKS_MIN * u64::from(chunking.bytes())).min(PACKED_BYTES);
@@ -341,23 +318,6 @@ fn study_every(expected: u64) -> u64 {
     let blocks = expected / Study::BLOCK as u64;
     let [least, most] = STUDIED;
     (blocks / (blocks / PACKED_PART).clamp(least, most)).max(1)
-}
-
-fn expected_share(budget: Option<Budget>, total: u64, cost: f64) -> f64 {
-    match budget {
-        Some(Budget::Share(share)) => share,
-        // What is read beside the sample is in the budget too.
-        Some(Budget::Bytes(bytes)) => (bytes as f64 / (total.max(1) as f64 * cost)).min(1.0),
-        Some(Budget::Time(_)) | None => 0.05,
-    }
-}
-
-/// Bytes of a unit of so many bytes of data: large where each costs as much as some hundred kilobytes.
-fn unit_bytes(far: bool, total: u64) -> u64 {
-    if far {
-        return 1 << 20;
-    }
-    (1 << (total / UNITS).max(1).ilog2()).clamp(UNIT[0], UNIT[1])
 }
 
 impl Survey<'_> {
@@ -397,7 +357,7 @@ impl Survey<'_> {
                 let mut from = 0.0;
                 let mut found = Vec::new();
                 for to in STEPS {
-                    if (to - self.at.from) * self.cost >= 1.0 && self.may_read_all() {
+                    if to * self.cost >= 1.0 && self.may_read_all() {
                         return Ok(Read::All);
                     }
                     if to > self.at.from {
@@ -429,8 +389,8 @@ impl Survey<'_> {
             if left <= 0.0 || to >= 1.0 || more < 0.001 {
                 return self.evaluate().map(Read::Done);
             }
-            // Everything is read once in the time for so much of a sample.
-            if more * self.cost >= 1.0 && self.may_read_all() {
+            // Everything is read in a small part of the time that is left: it cannot end early.
+            if more * self.cost >= ALL_IN_PARTS && self.may_read_all() {
                 return Ok(Read::All);
             }
             to = (to + more.min(to * 4.0)).min(1.0);

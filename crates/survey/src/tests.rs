@@ -221,6 +221,29 @@ fn a_size_bounds_what_is_read_and_who_has_room_for_all_reads_all() {
     }
 }
 
+#[test]
+fn a_sample_that_was_taken_up_again_leaves_nothing_in_what_is_read_of_all() {
+    let tree = Directory::new();
+    for file in 0..16 {
+        tree.write(format!("{file}"), &incompressible(file, 3 << 20));
+    }
+    let kept = Directory::new();
+    let (budget, resume) = (Some(Budget::Time(Duration::from_secs(3600))), Some(kept.0.join("state")));
+    let options = Options { full: false, budget, resume, ..options() };
+    let stop = AtomicBool::new(false);
+    let status = |status| {
+        if let Status::Reading(..) = status {
+            stop.store(true, Ordering::Release);
+        }
+    };
+    let interrupted = survey(&tree.0, &options, &status, &stop).expect_err("interrupted");
+    assert!(matches!(interrupted, SurveyError::Interrupted(_)) && kept.0.join("state").exists(), "{interrupted}");
+    let answer = run(&tree.0, &options);
+    assert_eq!((answer.origin, answer.read_fraction), (Origin::Measured, 1.0));
+    assert_eq!((value(&answer, "fixed:4KiB"), answer.dedup[0].chunks.value), (1.0, Some(12288.0)));
+    assert!(!kept.0.join("state").exists());
+}
+
 /// Small packages, of which some come in several versions, and some files are everywhere.
 fn packages(tree: &Directory, count: u64) {
     let mut chance = Chance::new(3);
