@@ -7,7 +7,7 @@ use crate::seen::Seen;
 use crate::{Betr, Options, Zones};
 use ashlar_block::Kind;
 use ashlar_env::Env;
-use ashlar_inodes::{NUMBER_LOT, Numbers, WRITE_BACK_INTERVAL, is_damage, number_value, read_number};
+use ashlar_inodes::{NUMBER_LOT, Numbers, WRITE_BACK_INTERVAL, number_value, read_number};
 use ashlar_pool::{Txn, Volume};
 use ashlar_units::Bytes as Size;
 use ashlar_vfs::{ROOT, Result, Time};
@@ -133,14 +133,14 @@ impl Betr {
         })?;
         let Format { ways, hash_seed, zones } = Format::decode(format)?;
         let (counter, root) = (read_counter(&volume).await, read_root(&volume).await);
-        let damage = counter.as_ref().err().or(root.as_ref().err()).filter(|error| is_damage(error)).cloned();
+        let damage = counter.as_ref().err().or(root.as_ref().err()).filter(|error| error.is_damage()).cloned();
         let options = Options { read_only: options.read_only || damage.is_some(), ..options };
         let next = match counter {
-            Err(error) if is_damage(&error) => keys::NUMBER_MAX, // nobody takes one
+            Err(error) if error.is_damage() => keys::NUMBER_MAX, // nobody takes one
             counter => counter?,
         };
         let root = match root {
-            Err(error) if is_damage(&error) => Record::root(Time::from(volume.pool().env().wall()), 0, 0),
+            Err(error) if error.is_damage() => Record::root(Time::from(volume.pool().env().wall()), 0, 0),
             root => root?,
         };
         let mut betr = Betr {
@@ -170,14 +170,14 @@ impl Betr {
             && let Err(error) = betr.forget_unfinished().await
         {
             // What was being built is nobody's, but a new name could meet it.
-            let cause = error.cause.as_deref().filter(|cause| is_damage(cause)).cloned();
+            let cause = error.cause.as_deref().filter(|cause| cause.is_damage()).cloned();
             (betr.damage, betr.options.read_only) = (Some(cause.ok_or(error)?), true);
         }
         let betr = Arc::new(betr);
         if !betr.options.read_only {
             match betr.reap_orphans().await {
                 // What cannot be read keeps its space, and is looked at again next time.
-                Err(error) if error.cause.as_deref().is_some_and(is_damage) => {}
+                Err(error) if error.cause.as_deref().is_some_and(ashlar_block::Error::is_damage) => {}
                 other => other?,
             }
             let weak = Arc::downgrade(&betr);

@@ -5,7 +5,7 @@ use crate::keys::{self, Place, RANGE_BLOCKS};
 use crate::open::{read_counter, read_format, read_root};
 use crate::record::{Entry, Record, Stored};
 use crate::{Betr, Options};
-use ashlar_inodes::{FIXES_PER_COMMIT, Lost, NUMBER_LOT, ROUNDS_MAX, Told, forget_lost, is_damage, number_value};
+use ashlar_inodes::{FIXES_PER_COMMIT, Lost, NUMBER_LOT, ROUNDS_MAX, Told, forget_lost, number_value};
 use ashlar_pool::{Txn, Volume};
 use ashlar_units::Lba;
 use ashlar_vfs::{Result, Time};
@@ -105,7 +105,7 @@ impl Betr {
             match volume.seek(keys::range_base(next), end, false).await {
                 Ok(Some(Lba(stored))) => (most, next) = (stored / RANGE_BLOCKS, stored / RANGE_BLOCKS + 1),
                 Ok(None) => break,
-                Err(error) if is_damage(&error) => (next, step) = (next.saturating_add(step), step.saturating_mul(2)),
+                Err(error) if error.is_damage() => (next, step) = (next.saturating_add(step), step.saturating_mul(2)),
                 Err(error) => return Err(error.into()),
             }
         }

@@ -59,6 +59,10 @@ impl Error {
     pub fn kind(&self) -> Kind {
         self.kind
     }
+    /// Whether something is stored and cannot be read. What can be tried again is not.
+    pub fn is_damage(&self) -> bool {
+        matches!(self.kind, Kind::Corrupt | Kind::Failed)
+    }
     /// The message without its context.
     pub fn message(&self) -> &str {
         &self.message

@@ -40,7 +40,7 @@ use crate::keys::{Record, base_of, blocks_in_range, decode_record, encode_record
 use ashlar_block::Kind;
 use ashlar_env::Env;
 use ashlar_inodes::{
-    InodeStore, NUMBER_LOT, Numbers, WRITE_BACK_INTERVAL, is_damage, number_value, read_number, visit, xattr_keys,
+    InodeStore, NUMBER_LOT, Numbers, WRITE_BACK_INTERVAL, number_value, read_number, visit, xattr_keys,
 };
 use ashlar_pool::{Pool, Txn, Volume};
 use ashlar_units::{Blocks, Lba};
@@ -123,7 +123,7 @@ impl Files {
         let hash_seed = read_number(seed)?;
         let counter = |value: Option<Bytes>, zero: u64| value.map_or(Ok(zero), |value| read_number(&value));
         let counters = [volume.get(keys::NEXT_INO).await, volume.get(keys::NEXT_SLOT).await];
-        let damage = counters.iter().filter_map(|read| read.as_ref().err()).find(|error| is_damage(error)).cloned();
+        let damage = counters.iter().filter_map(|read| read.as_ref().err()).find(|error| error.is_damage()).cloned();
         let options = Options { read_only: options.read_only || damage.is_some(), ..options };
         let [next_ino, next_slot] = if damage.is_some() { [Ok(None), Ok(None)] } else { counters };
         let (next_ino, next_slot) = (counter(next_ino?, ROOT + 1)?, counter(next_slot?, 0)?);
@@ -147,7 +147,7 @@ impl Files {
             // What cannot be read keeps its space, and is looked at again next time.
             for done in [files.forget_unfinished_slots().await, files.reap_orphans().await] {
                 match done {
-                    Err(error) if error.cause.as_deref().is_some_and(is_damage) => {}
+                    Err(error) if error.cause.as_deref().is_some_and(ashlar_block::Error::is_damage) => {}
                     other => other?,
                 }
             }

@@ -2,7 +2,7 @@
 
 use crate::Files;
 use crate::keys;
-use ashlar_inodes::{is_damage, number_value};
+use ashlar_inodes::number_value;
 use ashlar_pool::Txn;
 use ashlar_units::Blocks;
 use ashlar_vfs::{Errno, Result};
@@ -43,7 +43,7 @@ impl Files {
             let page = self.volume.page(&[keys::FREE_SLOT], Some(&[keys::FREE_SLOT + 1]), REMEMBERED_MAX).await;
             let (free, more) = match page {
                 // There are enough that were never used.
-                Err(error) if is_damage(&error) => (Vec::new(), false),
+                Err(error) if error.is_damage() => (Vec::new(), false),
                 page => page.map(|page| (page.entries, page.next.is_some()))?,
             };
             slots.free = free.iter().map(|(key, _)| keys::slot_in(key)).collect::<Result<_, _>>()?;

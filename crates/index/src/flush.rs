@@ -61,7 +61,7 @@ impl Errands {
 }
 
 /// Whether a node that gives this error is set aside.
-pub(crate) fn is_damage(error: &Error) -> bool {
+fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), Kind::Corrupt | Kind::Failed | Kind::Retry)
 }
 

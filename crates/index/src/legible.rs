@@ -1,6 +1,5 @@
 //! What is left of a range of keys where nodes cannot be read: what lies above them, and what they cannot have changed.
 
-use crate::flush::is_damage;
 use crate::memtable::Verdict;
 use crate::node::Node;
 use crate::tree::{behind, look_below, look_in_memory};
@@ -53,7 +52,7 @@ impl View {
                     None => store.load(seat.ptr).await,
                 };
                 let node = match loaded.and_then(|node| node.check_seat(seat).map(|()| node)) {
-                    Err(error) if is_damage(&error) => continue,
+                    Err(error) if error.is_damage() => continue,
                     node => node?,
                 };
                 let keys = node.messages().map(|(key, _)| key).filter(|key| (low..high).contains(key));
@@ -86,7 +85,7 @@ impl View {
         };
         match closed {
             Ok(closed) => Ok(Known::Value(View::compose(semantics, key, closed, open))),
-            Err(error) if is_damage(&error) => {
+            Err(error) if error.is_damage() => {
                 Ok(Known::Patches(open.iter().rev().map(|patch| Bytes::copy_from_slice(patch.payload())).collect()))
             }
             Err(error) => Err(error),

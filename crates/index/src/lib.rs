@@ -50,7 +50,7 @@ pub use node::Node;
 use pointer::POINTER_LEN;
 pub use pointer::{NodePtr, Seat};
 pub use ranges::RangeSet;
-pub use tree::{Alone, BoxFuture, Buffers, NodeStore, Page, Tree, View};
+pub use tree::{Alone, BoxFuture, Buffers, NodeStore, Page, Tree, View, behind};
 
 /// A key. Keys up to 24 bytes are kept inline.
 pub type Key = smallvec::SmallVec<[u8; 24]>;

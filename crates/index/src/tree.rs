@@ -1,6 +1,6 @@
 //! A tree: memtables over nodes. Lookups, pages of a range, and the two halves of a checkpoint.
 
-use crate::flush::{Errands, Flushed, flush, is_damage};
+use crate::flush::{Errands, Flushed, flush};
 use crate::memtable::Verdict;
 use crate::node::{Child, Node, Run, entry_len};
 use crate::{Key, Limits, Memtable, Message, NodePtr, RangeSet, Seat, Semantics};
@@ -475,7 +475,7 @@ impl View {
         let mut path: Vec<(NodePtr, Arc<Node>)> = Vec::new();
         let mut bound: Option<Key> = high.map(Key::from_slice);
         if let Err(error) = self.descend(store, low, high, &mut path, &mut bound).await {
-            if !is_damage(&error) {
+            if !error.is_damage() {
                 return Err(error);
             }
             // What lies above may say all of the next keys; else what cannot be read may have nothing of the first.
@@ -644,8 +644,8 @@ fn points_of(node: &Node, low: &[u8], bound: &mut Option<Key>, limit: usize) -> 
     Ok(points)
 }
 
-/// The next key.
-pub(crate) fn behind(key: &[u8]) -> Key {
+/// The next key: none lies between.
+pub fn behind(key: &[u8]) -> Key {
     let mut next = Key::from_slice(key);
     next.push(0);
     next

@@ -40,7 +40,6 @@ pub use numbers::*;
 pub use record::{Contents, Record};
 pub use uses::*;
 
-use ashlar_block::Kind;
 use ashlar_pool::{Applied, Pool, Txn, Volume};
 use ashlar_vfs::{Errno, Ino, Result, StatFs, Time};
 use bytes::Bytes;
@@ -121,11 +120,6 @@ pub trait InodeStore: Send + Sync {
     fn admit_change(&self) -> Result<()> {
         if self.is_read_only() { Err(Errno::ReadOnly.into()) } else { Ok(()) }
     }
-}
-
-/// Whether something is stored and cannot be read.
-pub fn is_damage(error: &ashlar_block::Error) -> bool {
-    matches!(error.kind(), Kind::Corrupt | Kind::Failed)
 }
 
 /// Notices that a name leads to an inode without names, again and again: then it is damaged, and whoever looks for it would look for

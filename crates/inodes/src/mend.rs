@@ -1,6 +1,6 @@
 //! Mending a file system after keys were lost with a node of the index: what engines have in common.
 
-use crate::{BLOCK, PAGE, is_damage};
+use crate::{BLOCK, PAGE};
 use ashlar_pool::Volume;
 use ashlar_units::{Blocks, Lba};
 use ashlar_vfs::{Errno, FileKind, FileSystem, Ino, NewNode, ROOT, Result};
@@ -84,12 +84,12 @@ pub async fn stored_end(volume: &Volume, base: Lba, blocks: Blocks) -> Result<u6
     let behind = base + blocks;
     loop {
         let stored = match volume.seek(at, behind, false).await {
-            Err(error) if is_damage(&error) => None,
+            Err(error) if error.is_damage() => None,
             stored => stored?,
         };
         let Some(stored) = stored else { return Ok((end - base).0 * BLOCK) };
         at = match volume.seek(stored, behind, true).await {
-            Err(error) if is_damage(&error) => return Ok((end.max(stored) - base).0 * BLOCK),
+            Err(error) if error.is_damage() => return Ok((end.max(stored) - base).0 * BLOCK),
             hole => hole?.unwrap_or(behind),
         };
         end = at;
@@ -103,7 +103,7 @@ pub async fn stored_end(volume: &Volume, base: Lba, blocks: Blocks) -> Result<u6
 /// Those of the pool.
 pub async fn next_range(volume: &Volume, from: Lba, end: Lba, blocks: u64) -> Result<Option<u64>> {
     match volume.seek(from, end, false).await {
-        Err(error) if is_damage(&error) => Ok(None),
+        Err(error) if error.is_damage() => Ok(None),
         stored => Ok(stored?.map(|stored| stored.0 / blocks)),
     }
 }

@@ -5,10 +5,9 @@ use crate::commit::{OPERATIONS_BYTES_MAX, Txn};
 use crate::format::VolumeKind;
 use crate::map::{BACK_PREFIX, MAP_PREFIX, Map, Run, decode};
 use crate::patches::PIECES_PREFIX;
-use crate::volume::behind;
 use crate::{Checked, Damage, Damaged, Pool, Volume};
-use ashlar_block::{Error, Kind, Result};
-use ashlar_index::{Key, Known, NodeStore, View};
+use ashlar_block::{Kind, Result};
+use ashlar_index::{Key, Known, NodeStore, View, behind};
 use std::sync::Arc;
 
 /// Parts of what a volume's index has: the block map, and the dictionary. What lies between is the pool's.
@@ -151,7 +150,7 @@ async fn can_read(store: &impl NodeStore, view: &View, low: &[u8], high: &[u8]) 
     while let Some(low) = next {
         match view.page(&Map, store, &low, Some(high), PAGE).await {
             Ok(page) => next = page.next,
-            Err(error) if is_damage(&error) => return Ok(false),
+            Err(error) if error.is_damage() => return Ok(false),
             Err(error) => return Err(error),
         }
     }
@@ -167,8 +166,4 @@ pub(crate) async fn is_answered(store: &impl NodeStore, view: &View, low: &[u8],
         }
     }
     Ok(true)
-}
-
-fn is_damage(error: &Error) -> bool {
-    matches!(error.kind(), Kind::Corrupt | Kind::Failed)
 }

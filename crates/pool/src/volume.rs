@@ -311,13 +311,6 @@ impl Volume {
     }
 }
 
-/// The next key.
-pub(crate) fn behind(key: &[u8]) -> Key {
-    let mut next = Key::from_slice(key);
-    next.push(0);
-    next
-}
-
 fn zeros(pieces: &mut Vec<Bytes>, mut count: Blocks) {
     static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
     while count > Blocks(0) {

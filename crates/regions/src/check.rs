@@ -8,7 +8,6 @@ use crate::bits::Bits;
 use crate::format::{Entry, Extent, Head, Onode};
 use crate::layout::Kind;
 use crate::recover::{Recovered, Scan, install};
-use crate::repair::is_damage;
 use crate::shared::{Shared, Writer};
 use crate::write::Force;
 use ashlar_block::{Error as BlockError, Kind as ErrorKind};
@@ -227,14 +226,14 @@ impl Shared {
         if let Err(error) = head
             && entry.generation > 0
         {
-            if !is_damage(&error) {
+            if !error.is_damage() {
                 return Err(error);
             }
             checked.problems.push(error.to_string());
         }
         match self.load(number).await {
             Ok(()) => Ok(true),
-            Err(error) if is_damage(&error) => Ok(false),
+            Err(error) if error.is_damage() => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -254,7 +253,7 @@ impl Shared {
             Ok(Some(known)) if known == entry => {
                 // Damage of the index is told of by itself.
                 let listed = self.names.contains(&self.disk, &self.space, &onode.name).await;
-                if !listed.or_else(|error| if is_damage(&error) { Ok(true) } else { Err(error) })? {
+                if !listed.or_else(|error| if error.is_damage() { Ok(true) } else { Err(error) })? {
                     checked.problems.push(format!("{} is not in the index of names", onode.name));
                     if repair {
                         self.names.add(&onode.name);
@@ -316,7 +315,7 @@ impl Shared {
         loop {
             let (names, next) = match self.names.page(&self.disk, &self.space, &low, None, NAMES_AT_ONCE).await {
                 Ok(page) => page,
-                Err(error) if is_damage(&error) => break,
+                Err(error) if error.is_damage() => break,
                 Err(error) => return Err(error.into()),
             };
             let lost: Vec<Name> = names.into_iter().filter(|name| missing.contains(&self.id(name))).collect();

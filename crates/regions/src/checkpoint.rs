@@ -6,7 +6,6 @@ use crate::disk::{UPKEEP, Write};
 use crate::format::{Head, MapEntry, Superblock, encode_map};
 use crate::layout::{Kind, Layout};
 use crate::names::extent_of;
-use crate::repair::is_damage;
 use crate::rules::Rule;
 use crate::shared::{Shared, Writer};
 use crate::write::Force;
@@ -170,7 +169,7 @@ impl Shared {
         }
         let (root, replaced) = match self.names.flush(&self.disk, &self.space).await {
             // The index does not take what it is to know: then it is made anew. What it knows beyond this checkpoint is durable.
-            Err(error) if is_damage(&error) => {
+            Err(error) if error.is_damage() => {
                 let _gate = self.gate.write().await;
                 let mut writer = self.writer.lock().await;
                 self.drain_all(&mut writer).await?;

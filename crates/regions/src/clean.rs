@@ -7,7 +7,6 @@ use crate::format::{Entry, Head, Onode};
 use crate::layout::Kind;
 use crate::place::{PLACES_TRIED, Payload, is_of_place};
 use crate::recover::{Recovered, Scan};
-use crate::repair::is_damage;
 use crate::shared::{Shared, Writer};
 use crate::space::Urgency;
 
@@ -195,7 +194,7 @@ impl Shared {
         let blocks = onode.crcs.len();
         let pieces = match self.payload(onode, kind, 0..blocks, None).await {
             Ok(pieces) => pieces,
-            Err(error) if is_damage(&error) => return Ok(None),
+            Err(error) if error.is_damage() => return Ok(None),
             Err(error) => return Err(error),
         };
         let payload = Payload { pieces, crcs: onode.crcs.clone(), spill: onode.spill, inline: None };

@@ -8,7 +8,6 @@ use crate::format::{MapEntry, Page, Superblock, VERSION, decode_map, encode_map}
 use crate::layout::{Config, Kind, Layout};
 use crate::names::Names;
 use crate::recover::{Recovered, Redo, read_log, recover};
-use crate::repair::is_damage;
 use crate::rules::Rule;
 use crate::shared::{Guard, Memory, NUMBER_BITS, Queue, Shared, Writer};
 use crate::space::Space;
@@ -232,7 +231,7 @@ impl Shared {
         };
         for region in tables {
             match self.load(region).await {
-                Err(error) if is_damage(&error) => {}
+                Err(error) if error.is_damage() => {}
                 other => other?,
             }
         }

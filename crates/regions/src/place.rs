@@ -8,7 +8,6 @@ use crate::change::shape_of;
 use crate::disk::{WRITE, Write};
 use crate::format::{EXTENTS_MAX, Extent, Onode, Place, Record, attributes_to, crc, inline_room};
 use crate::layout::Kind;
-use crate::repair::is_damage;
 use crate::rules::Rule;
 use crate::shared::{Pending, Put, Retired, Shared, What, Writer};
 use crate::space::{Taken, Urgency};
@@ -102,7 +101,7 @@ impl Shared {
                 Taken::Full => return Ok(None),
                 Taken::Load(region) => match self.load(region).await {
                     // A damaged region is condemned by now, and not asked again.
-                    Err(error) if is_damage(&error) => {}
+                    Err(error) if error.is_damage() => {}
                     other => other?,
                 },
             }

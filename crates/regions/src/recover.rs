@@ -6,7 +6,6 @@
 use crate::disk::{Disk, UPKEEP};
 use crate::format::{Batch, Entry, Extent, Head, MapEntry, Onode, Place, Record, Superblock};
 use crate::layout::{Kind, Shape};
-use crate::repair::is_damage;
 use crate::rules::Rule;
 use crate::space::{Region, charge, mark};
 use ashlar_block::{Kind as ErrorKind, Result};
@@ -373,7 +372,7 @@ impl Scan<'_> {
             let read = self.disk.read(UPKEEP, at, Blocks(count)).await;
             let data = match read {
                 Ok(data) => data,
-                Err(error) if is_damage(&error) => return Ok(false),
+                Err(error) if error.is_damage() => return Ok(false),
                 Err(error) => return Err(error),
             };
             if data.chunks(4096).any(|block| next.next() != Some(&crate::format::crc(block))) {

@@ -9,16 +9,11 @@ use crate::layout::Kind;
 use crate::recover::{Recovered, Scan};
 use crate::shared::{Shared, What, Writer};
 use crate::table::{Grown, Table};
-use ashlar_block::{Error as BlockError, Kind as ErrorKind};
+use ashlar_block::Error as BlockError;
 use ashlar_index::NodePtr;
 use ashlar_units::{BLOCK_LEN, Lba};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-
-/// Whether an error says that something on the device cannot be had, so that it must follow from something else.
-pub fn is_damage(error: &BlockError) -> bool {
-    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Failed)
-}
 
 impl Shared {
     /// The onodes of a region that its bitmaps have; of one whose bitmaps are gone, all that are whole.
@@ -29,7 +24,7 @@ impl Shared {
         }
         let slots = match self.load(number).await {
             Ok(()) => self.space.lock().regions[number as usize].state.as_ref().map(|state| state.slots.clone()),
-            Err(error) if is_damage(&error) => None,
+            Err(error) if error.is_damage() => None,
             Err(error) => return Err(error),
         };
         let base = if slots.is_some() { u64::MAX } else { 0 };
@@ -53,7 +48,7 @@ impl Shared {
         let mut bad = BTreeSet::new();
         for page in 0..self.disk.layout.pages {
             if let Err(error) = self.table.bucket_entries(&self.disk, page).await {
-                if !is_damage(&error) {
+                if !error.is_damage() {
                     return Err(error);
                 }
                 checked.problems.push(format!("bucket {page} of the lookup table: {error}"));
@@ -92,7 +87,7 @@ impl Shared {
             match self.names.page(&self.disk, &self.space, &low, None, crate::check::NAMES_AT_ONCE).await {
                 Ok((_, Some(next))) => low = next.to_vec(),
                 Ok((_, None)) => return Ok(None),
-                Err(error) if is_damage(&error) => return Ok(Some(error)),
+                Err(error) if error.is_damage() => return Ok(Some(error)),
                 Err(error) => return Err(error),
             }
         }
@@ -108,7 +103,7 @@ impl Shared {
                 let entry = Entry { place: onode.place, generation: onode.generation, version: onode.version };
                 match self.table.get(&self.disk, onode.id).await {
                     Ok(known) if known != Some(entry) => continue,
-                    Err(error) if !is_damage(&error) => return Err(error),
+                    Err(error) if !error.is_damage() => return Err(error),
                     // Of an object whose entry cannot be read, its onode tells.
                     Ok(_) | Err(_) => anew.add(&self.names, &self.disk, &self.space, &onode.name).await?,
                 }
@@ -130,7 +125,7 @@ impl Shared {
         for page in 0..self.disk.layout.pages {
             match self.table.bucket_links(&self.disk, page).await {
                 Ok(links) => pages.extend(links),
-                Err(error) if is_damage(&error) => return Ok(Vec::new()),
+                Err(error) if error.is_damage() => return Ok(Vec::new()),
                 Err(error) => return Err(error),
             }
         }

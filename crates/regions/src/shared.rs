@@ -4,7 +4,6 @@ use crate::disk::{Disk, READ};
 use crate::format::{Entry, Onode, Place, Record};
 use crate::layout::{Config, Kind};
 use crate::names::Names;
-use crate::repair::is_damage;
 use crate::rules::Rule;
 use crate::space::Space;
 use crate::table::{BuildSpread, Table};
@@ -265,7 +264,7 @@ impl Shared {
                 Ok(())
             }
             Err(error) => {
-                if is_damage(&error) {
+                if error.is_damage() {
                     self.condemn(region);
                 }
                 Err(error)

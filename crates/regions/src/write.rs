@@ -6,7 +6,6 @@ use crate::disk::{UPKEEP, WRITE};
 use crate::format::{Batch, Entry, Record};
 use crate::layout::Kind;
 use crate::place::Placed;
-use crate::repair::is_damage;
 use crate::rules::Rule;
 use crate::shared::{Pending, RETIREMENTS_MAX, Retired, Shared, What, Writer};
 use crate::space::Urgency;
@@ -262,7 +261,7 @@ impl Shared {
                 Ok(())
             }
             // Its blocks stay taken until the region is repaired.
-            Err(error) if is_damage(&error) => {
+            Err(error) if error.is_damage() => {
                 let mut space = self.space.lock();
                 space.condemn(entry.place.region);
                 space.uncount(entry.place.region, hidden);
