@@ -558,9 +558,10 @@ pub struct Faults {
     /// Only this case, as the report of a failure names it.
     #[arg(long, value_name = "TYPE/FAULT/NUMBER", conflicts_with_all = ["of", "fault"])]
     pub case: Option<String>,
-    /// Negative control: the pool does not look at checksums of data and index nodes, and wrong data must show.
-    #[arg(long, value_name = "WHAT", value_parser = ["checksums"])]
-    pub without: Option<String>,
+    /// Negative controls: checksums (the pool does not look at those of data and index nodes, and wrong data must show), or parity
+    /// (index nodes have none, and what is damaged of them is lost).
+    #[arg(long, value_name = "WHAT", value_parser = ashlar_prove::typed::Without::from_str)]
+    pub without: Option<ashlar_prove::typed::Without>,
     /// Wrong data after faults in memory count too.
     #[arg(long)]
     pub strict_memory: bool,

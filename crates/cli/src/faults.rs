@@ -39,7 +39,7 @@ pub fn run(arguments: &Faults, output: &Output) -> Result<ExitCode, Failure> {
     let case = arguments.case.as_deref().map(|name| Case::named(target, name)).transpose().map_err(unable)?;
     let of = arguments.of.as_deref().map(|name| Type::named(target, name)).transpose().map_err(unable)?;
     if target == Target::Ext4 && arguments.without.is_some() {
-        return Err(unable("--without checksums is for the pool; ext4 has no checksums of data"));
+        return Err(unable("--without is for the pool; ext4 has no checksums of data, and no parity"));
     }
     let options = TypedOptions {
         engine: arguments.engine,
@@ -47,7 +47,7 @@ pub fn run(arguments: &Faults, output: &Output) -> Result<ExitCode, Failure> {
         of,
         fault: arguments.fault,
         case,
-        without_checksums: arguments.without.is_some(),
+        without: arguments.without,
         ..TypedOptions::new(target, arguments.seed.unwrap_or_else(clock))
     };
     let stop = Arc::new(AtomicBool::new(false));

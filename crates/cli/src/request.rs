@@ -127,6 +127,9 @@ pub struct Status {
     pub generation: u64,
     /// Bytes that the cleaner moved since the pool is up.
     pub moved: u64,
+    /// Index nodes that were damaged and put right from parity since the pool is up.
+    #[serde(default)]
+    pub recovered: u64,
     /// How the zones of the mounted file system changed since it is up, if its engine has some.
     #[serde(default)]
     pub zones: Option<Zones>,
@@ -255,6 +258,12 @@ pub struct CheckReport {
     pub bytes: u64,
     /// What cannot be read.
     pub damaged: Vec<Damage>,
+    /// Index nodes that were damaged and are put right from parity.
+    #[serde(default)]
+    pub recovered: u64,
+    /// Batches of index nodes whose parity was damaged and is written anew.
+    #[serde(default)]
+    pub renewed: u64,
     /// Contradictions in metadata, which are defects of this software.
     pub inconsistent: Vec<String>,
     /// File systems that nothing was ever written to, since making them was cut off: harmless.
@@ -330,6 +339,9 @@ impl fmt::Display for Status {
         writeln!(f, "used      {} ({:.1} %)", Bytes(self.used), percent(self.used))?;
         writeln!(f, "free      {}", Bytes(self.free))?;
         writeln!(f, "memory    {} of {}", Bytes(self.memory), Bytes(self.memory_limit))?;
+        if self.recovered > 0 {
+            writeln!(f, "recovered {}, and `ashlar check` looks at all of it", of_parity(self.recovered))?;
+        }
         if let Some(Zones { largest, inline, splits, merges, orphans }) = &self.zones {
             let (largest, inline) = (Bytes(*largest), Bytes(*inline));
             write!(f, "zones     up to {largest}, files up to {inline} in the index; ")?;
@@ -373,9 +385,24 @@ impl fmt::Display for Status {
     }
 }
 
+/// Says that nodes were damaged and are not any more.
+fn of_parity(nodes: u64) -> String {
+    format!("damaged index nodes put right from parity: {nodes}; a device gives bad data")
+}
+
 impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "verified {}: {} index nodes, {} extents", Bytes(self.bytes), self.nodes, self.extents)?;
+        if self.recovered > 0 {
+            writeln!(f, "recovered: {}", of_parity(self.recovered))?;
+        }
+        if self.renewed > 0 {
+            writeln!(
+                f,
+                "recovered: parity of {} batches of index nodes was damaged and is written anew",
+                self.renewed
+            )?;
+        }
         for sentence in &self.repaired {
             writeln!(f, "repaired: {sentence}")?;
         }

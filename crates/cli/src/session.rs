@@ -578,6 +578,7 @@ impl Session {
             memory_limit: self.memory.0,
             generation: status.generation,
             moved: status.moved,
+            recovered: self.pool.costs().recovered,
             zones: shown.and_then(|mounted| mounted.files.zones()).map(Zones::from),
             removed: shown.and_then(|mounted| mounted.clearing.removed()),
             index: None,

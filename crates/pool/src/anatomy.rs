@@ -57,6 +57,8 @@ pub enum Part {
         /// Whether recovery reads it.
         replayed: bool,
     },
+    /// Parity of index nodes, and the lead of the batch once more.
+    Parity,
     /// An index node.
     Node {
         /// Whether it belongs to the catalog.
@@ -179,13 +181,13 @@ impl Pool {
         };
         let mut scanner = Scanner::new(shared);
         let mut at = 0u32;
-        while let Some((lead, block)) = if free { None } else { scanner.lead(uid, at).await? } {
+        while let Some(lead) = if free { None } else { scanner.lead(uid, at).await? } {
             let replayed = lead.stream == Stream::Log && lead.seq >= replay_from;
             let payload = (u64::from(at) + 1) * BLOCK;
             let tail = payload + u64::from(lead.payload_blocks) * BLOCK;
             push(payload - BLOCK, payload, Part::Lead { stream: lead.stream, replayed });
             let mut next = payload;
-            if let Some(body) = scanner.body(&lead, &block).await? {
+            if let Some(body) = scanner.body(&lead).await? {
                 for item in decode_body(&lead, &body)?.0 {
                     push(next, u64::from(item.offset), Part::Dead);
                     next = u64::from(item.offset) + u64::from(item.len);
@@ -196,7 +198,9 @@ impl Pool {
             }
             push(next, tail, Part::Dead);
             at += lead.blocks();
-            push(tail, u64::from(at) * BLOCK, Part::Records { stream: lead.stream, replayed });
+            let parity = tail + u64::from(lead.tail_blocks()) * BLOCK;
+            push(tail, parity, Part::Records { stream: lead.stream, replayed });
+            push(parity, u64::from(at) * BLOCK, Part::Parity);
         }
         push(u64::from(at) * BLOCK, shared.layout.segment_bytes(), Part::Free);
         Ok(())

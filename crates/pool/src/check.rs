@@ -80,6 +80,10 @@ pub struct Checked {
     pub extents: u64,
     /// Bytes read.
     pub bytes: Size,
+    /// Index nodes that were damaged and were put right from parity meanwhile.
+    pub recovered: u64,
+    /// Batches of index nodes whose parity was wrong, and was written anew.
+    pub renewed: u64,
     /// What cannot be read.
     pub damaged: Vec<Damage>,
     /// Segments whose count of live bytes is wrong: slot, counted, found. It is a defect of this software, not damage; it
@@ -134,6 +138,7 @@ impl Pool {
     pub async fn check(&self, progress: impl Fn(Size, Size) + Send + Sync) -> Result<Checked> {
         let shared = &self.0;
         let mut found = Usage::new();
+        let recovered_before = self.costs().recovered;
         let (_pin, walks, slots) = {
             let _one = shared.checkpointing.lock().await;
             self.checkpoint_locked(Chores::default()).await?;
@@ -173,6 +178,11 @@ impl Pool {
                 checked.miscounted.push((slot as u32, counted, real));
             }
         }
+        let segments: BTreeSet<u64> = seen.iter().map(|(uid, _)| *uid).collect();
+        for uid in segments {
+            checked.renewed += shared.renew_parity(uid).await;
+        }
+        checked.recovered = self.costs().recovered - recovered_before;
         Ok(checked)
     }
 

@@ -140,9 +140,9 @@ impl Pool {
         let mut scanner = Scanner::new(&self.0);
         let (mut items, mut at) = (Vec::new(), 0);
         // Behind a lead that cannot be read nobody knows what is there: it stays in its place.
-        while let Ok(Some((lead, block))) = scanner.lead(uid, at).await {
+        while let Ok(Some(lead)) = scanner.lead(uid, at).await {
             at += lead.blocks();
-            if let Ok(Some(body)) = scanner.body(&lead, &block).await {
+            if let Ok(Some(body)) = scanner.body(&lead).await {
                 items.extend(decode_body(&lead, &body)?.0);
             }
         }

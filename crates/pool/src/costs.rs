@@ -21,6 +21,8 @@ pub struct Costs {
     pub moved: u64,
     /// Superblocks.
     pub superblocks: u64,
+    /// Index nodes that could not be read, or were not what they were, and were computed from parity.
+    pub recovered: u64,
 }
 
 impl Costs {
@@ -36,6 +38,7 @@ pub(crate) struct Counted {
     pub(crate) reads: AtomicU64,
     pub(crate) read: AtomicU64,
     pub(crate) superblocks: AtomicU64,
+    pub(crate) recovered: AtomicU64,
 }
 
 impl Pool {
@@ -50,6 +53,7 @@ impl Pool {
             nodes: of(Stream::Nodes),
             moved: of(Stream::Cold),
             superblocks: get(&counted.superblocks),
+            recovered: get(&counted.recovered),
         }
     }
 }

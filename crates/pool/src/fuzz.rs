@@ -63,11 +63,11 @@ fn superblock() -> impl Strategy<Value = Superblock> {
 }
 
 fn lead() -> impl Strategy<Value = Lead> {
-    let numbers = (any::<[u64; 4]>(), any::<[u32; 6]>());
+    let numbers = (any::<[u64; 4]>(), any::<[u32; 7]>());
     (prop::sample::select(&Stream::ALL[..]), numbers, open_segment(), 0..=1u32 << 20, 0..=64u32 << 20).prop_map(
         |(stream, ([pool, uid, seq, durable], words), next, payload_blocks, body_len)| {
-            let [at, items, operations, chain, body_crc, payload_crc] = words;
-            Lead {
+            let [at, items, operations, chain, body_crc, payload_crc, parity] = words;
+            let mut lead = Lead {
                 stream,
                 pool,
                 uid,
@@ -82,7 +82,10 @@ fn lead() -> impl Strategy<Value = Lead> {
                 next,
                 body_crc,
                 payload_crc,
-            }
+                parity: None,
+            };
+            lead.parity = parity.is_multiple_of(2).then(|| parity % (lead.payload_blocks + 1));
+            lead
         },
     )
 }
@@ -131,6 +134,7 @@ fn encode_body(items: &[Listed], operations: &[Operation]) -> (Lead, Bytes) {
         next: OpenSegment::default(),
         body_crc: crc(&body),
         payload_crc: 0,
+        parity: None,
     };
     (lead, body)
 }

@@ -34,6 +34,7 @@ mod mend;
 mod nodes;
 mod open;
 mod pack;
+mod parity;
 pub mod patches;
 mod places;
 mod rate;

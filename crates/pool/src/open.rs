@@ -9,7 +9,7 @@ use crate::format::{
 use crate::map::Map;
 use crate::nodes::NodeCache;
 use crate::space::{Layout, RESERVE_MIN, Space, Usage, slot_of};
-use crate::stream::{Chain, StreamState};
+use crate::stream::StreamState;
 use crate::{CATALOG, Epoch, Log, Pool, Rule, Shared, VolumeState};
 use ashlar_block::{Device, Durability, Error, IoContext, Kind, Medium, Result, ResultExt};
 use ashlar_env::Env;
@@ -57,6 +57,8 @@ pub struct Config {
     pub medium: Option<Medium>,
     /// How large nodes of the index become; `None`: as suits the medium. For explorations, whose few keys would all lie in one leaf.
     pub nodes: Option<Limits>,
+    /// Give index nodes parity. For explorations, which want to see what damage does without.
+    pub parity: bool,
     /// A rule to break, for explorations that must notice.
     pub without: Option<Rule>,
     /// Take what devices give for extents and index nodes without looking at its checksum: for explorations that must
@@ -77,6 +79,7 @@ impl Default for Config {
             cut_log: false,
             medium: None,
             nodes: None,
+            parity: true,
             without: None,
             unverified: false,
             scrub: true,
@@ -158,7 +161,7 @@ impl Pool {
         // More segments cannot have been begun since the superblock: a slot is freed only by a checkpoint.
         let born = superblock.born + 2 * u64::from(slots_count);
         let semantics = Arc::new(Map);
-        let log = StreamState::new(Stream::Log, superblock.pool, Chain::default());
+        let log = StreamState::new(Stream::Log, superblock.pool, false);
         let side = [Stream::Nodes, Stream::Cold];
         let pool = Pool(Arc::new(Shared {
             env: env.clone(),
@@ -174,7 +177,10 @@ impl Pool {
                 birth: superblock.generation + 1,
                 bytes: 0,
             }),
-            side: side.map(|stream| Mutex::new(StreamState::new(stream, superblock.pool, Chain::default()))),
+            side: side.map(|stream| {
+                let has_parity = config.parity && stream == Stream::Nodes;
+                Mutex::new(StreamState::new(stream, superblock.pool, has_parity))
+            }),
             outstanding: Default::default(),
             layout,
             in_flight: RwLock::default(),

@@ -103,8 +103,7 @@ impl Shared {
 
     /// A batch as far as it must hold to be applied.
     async fn verified(&self, scanner: &mut Scanner<'_>, lead: &Lead, payload: bool) -> Result<Verified> {
-        let block = scanner.blocks(lead.uid, lead.at, 1).await?;
-        let Some(body) = scanner.body(lead, &block).await? else { return Ok(Verified::BodyTorn) };
+        let Some(body) = scanner.body(lead).await? else { return Ok(Verified::BodyTorn) };
         // Payload that was flushed is verified when it is read; here only what may be torn is.
         let whole = !payload || scanner.payload_holds(lead).await?;
         Ok(if whole { Verified::Whole(body) } else { Verified::PayloadTorn })
@@ -113,9 +112,8 @@ impl Shared {
     /// The lead at a place where the log may go on. One that the device cannot read is not taken for the end of the log.
     async fn lead(&self, scanner: &mut Scanner<'_>, uid: u64, at: u32) -> Result<Option<Lead>> {
         match scanner.lead(uid, at).await {
-            Ok(found) => Ok(found.map(|(lead, _)| lead)),
             Err(error) if error.kind() == Kind::Failed => self.unreadable(uid, at, &error).map(|()| None),
-            Err(error) => Err(error),
+            found => found,
         }
     }
 
@@ -140,8 +138,8 @@ impl Shared {
         let mut at = from;
         while u64::from(at) < self.layout.segment.0 {
             match scanner.lead(uid, at).await {
-                Ok(Some((lead, _))) if lead.stream == Stream::Log && lead.durable >= seq => return Ok(Some(lead)),
-                Ok(Some((lead, _))) => at += lead.blocks(),
+                Ok(Some(lead)) if lead.stream == Stream::Log && lead.durable >= seq => return Ok(Some(lead)),
+                Ok(Some(lead)) => at += lead.blocks(),
                 // What cannot be read says nothing.
                 Ok(None) => at += 1,
                 Err(error) if error.kind() == Kind::Failed => at += 1,
@@ -151,12 +149,12 @@ impl Shared {
         Ok(None)
     }
 
-    /// Applies one operation of the log to memtables and accounts.
     /// The superblock's list of segments does not have what was begun behind it.
     fn adopt_replayed(&self, uid: u64) -> Result<()> {
         if self.keeps(Rule::AdoptReplayed) { self.space.adopt(uid, 0, 0) } else { Ok(()) }
     }
 
+    /// Applies one operation of the log to memtables and accounts.
     fn reapply(&self, operation: Operation) -> Result<()> {
         let (Operation::Put(id, ..)
         | Operation::Delete(id, ..)

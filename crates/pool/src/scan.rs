@@ -1,7 +1,7 @@
 //! Reading segments batch by batch: for recovery, cleaning and checks.
 
 use crate::Shared;
-use crate::format::Lead;
+use crate::format::{LEAD_LEN, Lead, crc};
 use ashlar_block::{Error, IoContext, Result};
 use ashlar_units::{BLOCK_LEN, Blocks};
 use bytes::Bytes;
@@ -16,6 +16,24 @@ pub(crate) struct Scanner<'a> {
     uid: u64,
     at: u32,
     window: Bytes,
+}
+
+impl Shared {
+    /// What a block says, if it is the lead of a batch of this pool in this segment, at whatever place.
+    fn any_lead(&self, uid: u64, block: &[u8]) -> Option<Lead> {
+        Lead::decode(block).filter(|lead| {
+            let fits = u64::from(lead.at) + u64::from(lead.blocks()) <= self.layout.segment.0;
+            lead.pool == self.pool && lead.uid == uid && fits
+        })
+    }
+    /// The same of the lead that stands where its batch begins.
+    pub(crate) fn lead_of(&self, uid: u64, at: u32, block: &[u8]) -> Option<Lead> {
+        self.any_lead(uid, block).filter(|lead| lead.at == at)
+    }
+    /// The same of one that stands there once more, at the end of its batch.
+    pub(crate) fn copied_lead(&self, uid: u64, at: u32, block: &[u8]) -> Option<Lead> {
+        self.any_lead(uid, block).filter(|lead| lead.copy_at() == Some(at))
+    }
 }
 
 impl<'a> Scanner<'a> {
@@ -45,34 +63,28 @@ impl<'a> Scanner<'a> {
         Ok(self.window.slice(from..from + count as usize * BLOCK_LEN))
     }
 
-    /// The lead of a batch, if there is one of this pool at that place; and its block.
-    pub(crate) async fn lead(&mut self, uid: u64, at: u32) -> Result<Option<(Lead, Bytes)>> {
-        let segment = self.shared.layout.segment.0;
-        if u64::from(at) >= segment {
+    /// The lead of a batch, if there is one of this pool at that place.
+    pub(crate) async fn lead(&mut self, uid: u64, at: u32) -> Result<Option<Lead>> {
+        if u64::from(at) >= self.shared.layout.segment.0 {
             return Ok(None);
         }
         let block = self.blocks(uid, at, 1).await?;
-        let lead = Lead::decode(&block).filter(|lead| {
-            let fits = u64::from(at) + u64::from(lead.blocks()) <= segment;
-            lead.pool == self.shared.pool && lead.uid == uid && lead.at == at && fits
-        });
-        Ok(lead.map(|lead| (lead, block)))
+        Ok(self.shared.lead_of(uid, at, &block))
     }
 
     /// The body of a batch; `None` if it is damaged.
-    pub(crate) async fn body(&mut self, lead: &Lead, block: &Bytes) -> Result<Option<Bytes>> {
-        let body = if lead.tail_blocks() == 0 {
-            block.slice(crate::format::LEAD_LEN..crate::format::LEAD_LEN + lead.body_len as usize)
-        } else {
-            let tail = self.blocks(lead.uid, lead.at + 1 + lead.payload_blocks, lead.tail_blocks()).await?;
-            tail.slice(..lead.body_len as usize)
+    pub(crate) async fn body(&mut self, lead: &Lead) -> Result<Option<Bytes>> {
+        let (at, count, skip) = match lead.tail_blocks() {
+            0 => (lead.at, 1, LEAD_LEN),
+            tail => (lead.at + 1 + lead.payload_blocks, tail, 0),
         };
-        Ok((crate::format::crc(&body) == lead.body_crc).then_some(body))
+        let body = self.blocks(lead.uid, at, count).await?.slice(skip..skip + lead.body_len as usize);
+        Ok((crc(&body) == lead.body_crc).then_some(body))
     }
 
     /// Whether the payload of a batch is what was written.
     pub(crate) async fn payload_holds(&mut self, lead: &Lead) -> Result<bool> {
         let payload = self.blocks(lead.uid, lead.at + 1, lead.payload_blocks).await?;
-        Ok(crate::format::crc(&payload) == lead.payload_crc)
+        Ok(crc(&payload) == lead.payload_crc)
     }
 }

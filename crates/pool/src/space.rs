@@ -191,9 +191,9 @@ pub(crate) enum Claim {
 impl Inner {
     /// Segments that the next checkpoint may write. At worst it writes every node anew, with what is pending, and none that
     /// it replaces is free before it is done. Half as much again: nodes begin at blocks, and batches and segments do not
-    /// become quite full. One more for each stream of nodes and log.
+    /// become quite full; and an eighth of that for parity. One more for each stream of nodes and log.
     fn checkpoint_need(&self, pending: u64) -> usize {
-        let bytes = self.nodes.saturating_add(pending).saturating_mul(3) / 2;
+        let bytes = self.nodes.saturating_add(pending).saturating_mul(27) / 16;
         bytes.div_ceil(self.segment) as usize + 2
     }
     fn reserve_with(&self, pending: u64) -> usize {

@@ -215,7 +215,14 @@ impl Pool {
             let ptrs: Vec<NodePtr> = group.iter().map(|(_, ptr)| *ptr).collect();
             let all = if ptrs.len() > 1 { shared.take_in_together(&ptrs).await.ok() } else { None };
             let nodes = match all {
-                Some(nodes) => nodes,
+                // What is damaged by itself once more, and perhaps from parity.
+                Some(nodes) => {
+                    together(ptrs.iter().zip(nodes).map(async |(ptr, node)| match node {
+                        Err(error) if error.is_damage() => self.load(*ptr).await,
+                        node => node,
+                    }))
+                    .await
+                }
                 // One alone, or what lies beside a fault.
                 None => together(ptrs.iter().map(|ptr| self.load(*ptr))).await,
             };
@@ -255,10 +262,17 @@ impl NodeStore for Pool {
         }
         let whole = shared.in_flight.read().get(&(ptr.uid, ptr.offset)).cloned();
         let image = match whole {
-            Some(image) => image,
-            None => shared.fetch(ptr.uid, ptr.offset, ptr.len).await?,
+            Some(image) => Ok(image),
+            None => shared.fetch(ptr.uid, ptr.offset, ptr.len).await,
         };
-        shared.take_in(&ptr, &image)
+        let error = match image.and_then(|image| shared.take_in(&ptr, &image)) {
+            Err(error) if error.is_damage() => error,
+            node => return node,
+        };
+        match shared.recover(&ptr).await {
+            Some(image) => shared.take_in(&ptr, &image),
+            None => Err(error),
+        }
     }
 
     async fn load_ahead(&self, ptrs: &[NodePtr]) {

@@ -4,6 +4,7 @@
 
 use crate::format::{BodyWriter, INLINE_BODY_LEN, Lead, OpenSegment, Stream, crc};
 use crate::memory_faults::flipped;
+use crate::parity::{parity, parity_blocks};
 use crate::space::{Claim, Layout, Space};
 use ashlar_block::{Error, Result};
 use ashlar_env::ring::AlignedBuf;
@@ -46,12 +47,12 @@ struct Open {
 }
 
 impl Open {
-    /// Blocks of the batch with so many more bytes of payload and of body.
-    fn blocks_with(&self, payload: u64, body: usize) -> u64 {
+    /// Blocks of payload, and of tail, with so many more bytes of payload and of body.
+    fn blocks_with(&self, payload: u64, body: usize) -> (u64, u64) {
         let block = BLOCK_LEN as u64;
         let body = self.body.len() + body;
         let tail = if body > INLINE_BODY_LEN { body.div_ceil(BLOCK_LEN) } else { 0 };
-        1 + (self.payload.next_multiple_of(block) + payload).div_ceil(block) + tail as u64
+        ((self.payload.next_multiple_of(block) + payload).div_ceil(block), tail as u64)
     }
 }
 
@@ -84,6 +85,11 @@ impl Sealed {
         image[0] = self.lead.encode(&self.body).freeze();
         if self.lead.tail_blocks() > 0 {
             image.push(padded(std::slice::from_ref(&self.body)));
+        }
+        if let Some(count) = self.lead.parity {
+            let payload = image.iter().flat_map(|part| part.chunks(BLOCK_LEN)).skip(1);
+            let sums = parity(payload.take(self.lead.payload_blocks as usize), count);
+            image.extend([sums, image[0].clone()]);
         }
         image
     }
@@ -123,11 +129,14 @@ pub(crate) struct StreamState {
     announced: u64,
     open: Open,
     tickets: u64,
+    /// Whether its batches have parity.
+    has_parity: bool,
 }
 
 impl StreamState {
-    pub(crate) fn new(stream: Stream, pool: u64, chain: Chain) -> StreamState {
-        StreamState { stream, pool, segment: None, next: None, chain, announced: 0, open: Open::default(), tickets: 0 }
+    pub(crate) fn new(stream: Stream, pool: u64, has_parity: bool) -> StreamState {
+        let (chain, open) = (Chain::default(), Open::default());
+        StreamState { stream, pool, segment: None, next: None, chain, announced: 0, open, tickets: 0, has_parity }
     }
 
     pub(crate) fn last_ticket(&self) -> u64 {
@@ -150,14 +159,20 @@ impl StreamState {
         self.open.payload + payload > BATCH_PAYLOAD_BYTES || self.open.body.len() + body > BATCH_BODY_BYTES
     }
 
+    /// Blocks of a batch with so many more bytes of payload and of body.
+    fn blocks_with(&self, open: &Open, payload: u64, body: usize) -> u64 {
+        let (payload, tail) = open.blocks_with(payload, body);
+        1 + payload + tail + if self.has_parity { u64::from(parity_blocks(payload as u32)) + 1 } else { 0 }
+    }
+
     /// Blocks of an extent of `payload` bytes, with `body` bytes of body, that the current segment would still take.
     pub(crate) fn blocks_that_fit(&self, payload: u64, body: usize, layout: &Layout) -> u64 {
         let Some(segment) = &self.segment else { return 0 };
         let left = layout.segment.0 - u64::from(segment.used);
         let taken = if self.has_open_batch() && self.is_full(payload, body) {
-            self.open.blocks_with(0, 0) + Open::default().blocks_with(0, body)
+            self.blocks_with(&self.open, 0, 0) + self.blocks_with(&Open::default(), 0, body)
         } else {
-            self.open.blocks_with(0, body)
+            self.blocks_with(&self.open, 0, body)
         };
         left.saturating_sub(taken)
     }
@@ -176,10 +191,10 @@ impl StreamState {
             self.seal(sealed);
         }
         let left = |segment: &OpenSegment| layout.segment.0 - u64::from(segment.used);
-        if self.segment.as_ref().is_some_and(|segment| self.open.blocks_with(payload, body) <= left(segment)) {
+        if self.segment.as_ref().is_some_and(|segment| self.blocks_with(&self.open, payload, body) <= left(segment)) {
             return Ok(());
         }
-        if Open::default().blocks_with(payload, body) > layout.segment.0 {
+        if self.blocks_with(&Open::default(), payload, body) > layout.segment.0 {
             return Err(Error::misuse("a transaction is larger than a segment"));
         }
         // Find the successor first: on failure nothing has changed.
@@ -258,7 +273,7 @@ impl StreamState {
         let holds = open.body.holds();
         let (items, operations, body) = open.body.finish();
         let body_crc = crc(&body);
-        let lead = Lead {
+        let mut lead = Lead {
             stream: self.stream,
             pool: self.pool,
             uid: segment.uid,
@@ -273,7 +288,9 @@ impl StreamState {
             next: self.next.unwrap_or_default(),
             body_crc,
             payload_crc: 0,
+            parity: None,
         };
+        lead.parity = self.has_parity.then(|| parity_blocks(lead.payload_blocks));
         self.note_announced(if empty { self.chain.seq } else { self.chain.durable });
         self.chain.link = self.chain.after(body_crc);
         self.chain.seq += 1;

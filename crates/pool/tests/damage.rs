@@ -1,18 +1,19 @@
-//! Damage that no device announces: what a check says of it, and what mending leaves.
+//! Damage that no device announces: what a check says of it, and what mending leaves. Index nodes have no parity here but where that
+//! is tested, or they would mostly be put right.
 
 use ashlar_block::{Device, IoContext, Kind, Layer};
-use ashlar_devices::PowerCut;
+use ashlar_devices::{PowerCut, Tearing};
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
 use ashlar_pool::{Checked, Compression, Config, Creation, Damage, Damaged, Holds, Part, Pool, Region, Txn, Volume};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes, Lba};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 fn config() -> Config {
-    Config { memory: Bytes(4 << 20), compression: Compression::Off, ..Config::default() }
+    Config { memory: Bytes(4 << 20), compression: Compression::Off, parity: false, ..Config::default() }
 }
 
 fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Env) -> F) {
@@ -322,5 +323,101 @@ fn a_volume_with_a_damaged_leaf_can_be_destroyed() {
         // What the leaf held, nobody could say: its space comes back when it is counted anew.
         pool.mend(&checked).await.expect("mended");
         assert_eq!(pool.check(|_, _| {}).await.expect("checked").miscounted, vec![]);
+    });
+}
+
+fn with_parity() -> Config {
+    Config { memory: Bytes(16 << 20), parity: true, ..config() }
+}
+
+/// The same with parity, and every kind of index node: leaves, a node above them, and the catalog.
+async fn make_with_parity(env: &Env) -> (Arc<PowerCut>, Pool, Volume) {
+    let (device, pool, _) = make(env).await;
+    pool.close().await.expect("closed");
+    let devices: Vec<Device> = vec![device.clone()];
+    let pool = Pool::open(env, devices, with_parity()).await.expect("opened");
+    let volume = pool.volume("v").expect("it is there");
+    put(&pool, &volume, 0..2000, 1).await;
+    pool.checkpoint().await.expect("written");
+    // So that nodes are packed with others into one batch, and some lie alone in theirs.
+    put(&pool, &volume, 7..8, 1).await;
+    pool.checkpoint().await.expect("written");
+    (device, pool, volume)
+}
+
+/// Blocks of the device with index nodes in them, and a byte of each that belongs to one.
+async fn node_blocks(pool: &Pool) -> BTreeMap<u64, usize> {
+    let regions = pool.anatomy().await.expect("known");
+    let nodes = regions.iter().filter(|region| matches!(region.part, Part::Node { .. }));
+    let len = BLOCK_LEN as u64;
+    let places = nodes.flat_map(|node| {
+        let blocks = node.at / len..=(node.at + node.len - 1) / len;
+        blocks.map(|block| (block, (node.at.max(block * len) - block * len) as usize))
+    });
+    places.collect()
+}
+
+/// Damages `burst` blocks from each one with an index node on, one after another, and looks whether anybody notices.
+fn a_burst_takes_nothing(burst: u64) {
+    run(move |env| async move {
+        let (device, pool, volume) = make_with_parity(&env).await;
+        let blocks = node_blocks(&pool).await;
+        assert!(blocks.len() > 100, "{}", blocks.len());
+        drop((pool, volume));
+        for at in blocks.keys().filter(|at| (**at..**at + burst).all(|at| blocks.contains_key(&at))) {
+            let device = Arc::new(device.after_cut(Tearing::ALL, env.clone()));
+            blocks.range(at..&(at + burst)).for_each(|(lba, byte)| device.corrupt(Lba(*lba), *byte));
+            let devices: Vec<Device> = vec![device.clone()];
+            let pool = Pool::open(&env, devices, with_parity()).await.expect("opened");
+            let volume = pool.volume("v").expect("it is there");
+            for key in 0..2000 {
+                assert_eq!(volume.get(&name(key)).await.expect("readable"), Some(value(key, 1)), "block {at}");
+            }
+            let checked = pool.check(|_, _| {}).await.expect("checked");
+            assert_eq!((checked.damaged, checked.miscounted), (vec![], vec![]), "block {at}");
+            assert!(pool.costs().recovered > 0, "block {at}: nobody noticed");
+            // The medium has it back.
+            assert_eq!(pool.check(|_, _| {}).await.expect("checked").recovered, 0, "block {at}");
+            pool.close().await.expect("closed");
+        }
+    });
+}
+
+#[test]
+fn a_damaged_block_of_an_index_node_takes_nothing() {
+    a_burst_takes_nothing(1);
+}
+
+#[test]
+fn nor_do_two() {
+    a_burst_takes_nothing(2);
+}
+
+#[test]
+fn damaged_parity_is_written_anew() {
+    run(|env| async move {
+        let (device, pool, volume) = make_with_parity(&env).await;
+        let regions = pool.anatomy().await.expect("known");
+        let parity: Vec<&Region> = regions.iter().filter(|region| region.part == Part::Parity).collect();
+        assert!(parity.len() > 1, "{parity:?}");
+        for region in &parity {
+            flip(&device, region.at + 99);
+        }
+        let renewed = pool.check(|_, _| {}).await.expect("checked").renewed;
+        // The rest are of segments in which no node is in use.
+        assert!(renewed > 0 && renewed <= parity.len() as u64, "{renewed} of {parity:?}");
+        assert_eq!(pool.check(|_, _| {}).await.expect("checked").renewed, 0);
+        let blocks = node_blocks(&pool).await;
+        drop((pool, volume));
+        for (lba, byte) in blocks {
+            let device = Arc::new(device.after_cut(Tearing::ALL, env.clone()));
+            device.corrupt(Lba(lba), byte);
+            let devices: Vec<Device> = vec![device.clone()];
+            let pool = Pool::open(&env, devices, with_parity()).await.expect("opened");
+            let checked = pool.check(|_, _| {}).await.expect("checked");
+            assert_eq!((checked.damaged, checked.renewed), (vec![], 0), "block {lba}");
+            assert!(pool.costs().recovered > 0, "block {lba}: nobody noticed");
+            pool.close().await.expect("closed");
+        }
     });
 }

@@ -1,6 +1,6 @@
 //! Typed faults: the pool returns no wrong data whatever is damaged, and the harness would see it if it did.
 
-use ashlar_prove::typed::{Case, Fault, Matrix, Outcome, Target, Type, TypedOptions, explore_typed};
+use ashlar_prove::typed::{Case, Fault, Matrix, Outcome, Target, Type, TypedOptions, Without, explore_typed};
 use ashlar_vfs::Engine;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -48,13 +48,33 @@ fn damage_is_never_returned(engine: Engine, lacking: &[Type], data: &[Outcome]) 
     all(Type::Superblock, &[Outcome::Repaired]);
     all(Type::SuperblockOld, &[Outcome::Masked]);
     all(Type::Free, &[Outcome::Masked]);
-    all(Type::Catalog, &[Outcome::Refused]);
-    let reported = [Outcome::Named, Outcome::Unnamed, Outcome::Refused];
-    all(Type::Interior, &reported);
-    // A leaf takes its keys and nothing else, also where the log has changes for it.
-    all(Type::LeafNames, &[Outcome::Named]);
+    all(Type::Parity, &[Outcome::Masked]);
+    // Parity puts index nodes right.
+    for of in [Type::Catalog, Type::Interior, Type::LeafNames, Type::LeafBoth] {
+        all(of, &[Outcome::Repaired]);
+    }
     for of in [Type::DataRaw, Type::DataCompressed, Type::DataSnapshot] {
         all(of, data);
+    }
+}
+
+#[test]
+fn without_parity_index_nodes_are_lost_and_nothing_else() {
+    let without = |of: Type| TypedOptions {
+        without: Some(Without::Parity),
+        of: Some(of),
+        ..TypedOptions::new(Target::Pool, SEED)
+    };
+    let reported = [Outcome::Named, Outcome::Unnamed, Outcome::Refused];
+    // A leaf takes its keys and nothing else, also where the log has changes for it.
+    let named = [Outcome::Named];
+    for (of, allowed) in [(Type::Catalog, &reported[2..]), (Type::Interior, &reported), (Type::LeafNames, &named)] {
+        let matrix = explore(&without(of));
+        let found = outcomes(&matrix, of);
+        assert!(
+            !found.is_empty() && found.iter().all(|outcome| allowed.contains(outcome)),
+            "{of:?}: {found:?}\n{matrix}"
+        );
     }
 }
 
@@ -65,7 +85,7 @@ fn without_checksums_wrong_data_show() {
             TypedOptions { of: Some(Type::DataRaw), fault: Some(fault), ..TypedOptions::new(Target::Pool, SEED) };
         let sound = explore(&options);
         assert_eq!(outcomes(&sound, Type::DataRaw), [Outcome::Named], "{sound}");
-        let broken = explore(&TypedOptions { without_checksums: true, ..options });
+        let broken = explore(&TypedOptions { without: Some(Without::Checksums), ..options });
         assert_eq!(outcomes(&broken, Type::DataRaw), [Outcome::Wrong], "{broken}");
         assert!(broken.is_bad(false));
         assert!(broken.examples[0].replay.contains("--without checksums"), "{broken}");

@@ -5,6 +5,7 @@ use super::{OpenSegment, StoredOpen, VERSION, crc};
 use ashlar_block::{Error, Result};
 use ashlar_units::BLOCK_LEN;
 use bytes::{BufMut, Bytes, BytesMut};
+use std::ops::Range;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -62,6 +63,8 @@ pub struct Lead {
     pub body_crc: u32,
     /// Checksum of the payload.
     pub payload_crc: u32,
+    /// Blocks of parity of the payload, behind the tail; behind these the lead stands once more. `None`: neither.
+    pub parity: Option<u32>,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]
@@ -85,10 +88,12 @@ struct StoredLead {
     chain: U32,
     body_crc: U32,
     payload_crc: U32,
-    reserved2: [u8; 4],
+    parity_blocks: U32,
 }
 
 const LEAD_MAGIC: [u8; 4] = *b"ASHB";
+/// Of batches with parity.
+const VERSION_OF_PARITY: u16 = 2;
 /// Bytes of a lead's header; an inline body follows.
 pub const LEAD_LEN: usize = size_of::<StoredLead>();
 /// Largest payload that a reader accepts, in blocks: 4 GiB, far above what is written.
@@ -105,14 +110,26 @@ impl Lead {
     }
     /// Blocks of the whole batch.
     pub fn blocks(&self) -> u32 {
-        1 + self.payload_blocks + self.tail_blocks()
+        1 + self.payload_blocks + self.tail_blocks() + self.parity.map_or(0, |blocks| blocks + 1)
+    }
+    /// Blocks of the segment that the payload takes.
+    pub fn payload(&self) -> Range<u32> {
+        self.at + 1..self.at + 1 + self.payload_blocks
+    }
+    /// Where parity of the payload begins, if there is some.
+    pub fn parity_at(&self) -> u32 {
+        self.payload().end + self.tail_blocks()
+    }
+    /// Where the lead stands once more.
+    pub fn copy_at(&self) -> Option<u32> {
+        self.parity.map(|_| self.at + self.blocks() - 1)
     }
     /// The lead block, with the body if it fits.
     pub fn encode(&self, body: &[u8]) -> BytesMut {
         let mut stored = StoredLead {
             magic: LEAD_MAGIC,
             crc: 0.into(),
-            version: VERSION.into(),
+            version: if self.parity.is_some() { VERSION_OF_PARITY } else { VERSION }.into(),
             stream: self.stream.code(),
             reserved: 0,
             at: self.at.into(),
@@ -128,7 +145,7 @@ impl Lead {
             chain: self.chain.into(),
             body_crc: self.body_crc.into(),
             payload_crc: self.payload_crc.into(),
-            reserved2: [0; 4],
+            parity_blocks: self.parity.unwrap_or(0).into(),
         };
         stored.crc = crc(stored.as_bytes()).into();
         let mut block = BytesMut::zeroed(BLOCK_LEN);
@@ -141,7 +158,8 @@ impl Lead {
     /// Reads a lead block. `None`: this is no lead.
     pub fn decode(block: &[u8]) -> Option<Lead> {
         let (mut stored, _) = StoredLead::read_from_prefix(block).ok()?;
-        if stored.magic != LEAD_MAGIC || stored.version.get() != VERSION {
+        let version = stored.version.get();
+        if stored.magic != LEAD_MAGIC || !(VERSION..=VERSION_OF_PARITY).contains(&version) {
             return None;
         }
         let own = std::mem::replace(&mut stored.crc, 0.into()).get();
@@ -151,7 +169,7 @@ impl Lead {
         if stored.payload_blocks.get() > BATCH_BLOCKS_MAX || stored.body_len.get() > BATCH_BODY_LEN_MAX {
             return None;
         }
-        Some(Lead {
+        let lead = Lead {
             stream: Stream::from_code(stored.stream)?,
             pool: stored.pool.get(),
             uid: stored.uid.get(),
@@ -166,7 +184,9 @@ impl Lead {
             next: stored.next.load(),
             body_crc: stored.body_crc.get(),
             payload_crc: stored.payload_crc.get(),
-        })
+            parity: (version == VERSION_OF_PARITY).then(|| stored.parity_blocks.get()),
+        };
+        lead.parity.is_none_or(|parity| parity <= lead.payload_blocks).then_some(lead)
     }
 }
 

@@ -20,6 +20,7 @@ pub enum Type {
     LogRecords,
     NodeBatch,
     DataBatch,
+    Parity,
     Catalog,
     Interior,
     LeafMap,
@@ -49,7 +50,7 @@ pub enum Type {
 }
 
 /// Every type: its name, and what it is.
-const TYPES: [(Type, &str, &str); 33] = [
+const TYPES: [(Type, &str, &str); 34] = [
     (Type::Superblock, "superblock", "the newest superblock, one of its two copies"),
     (Type::SuperblockAll, "superblock-all", "the newest superblock, both copies alike"),
     (Type::SuperblockOld, "superblock-old", "superblocks of earlier checkpoints"),
@@ -57,6 +58,7 @@ const TYPES: [(Type, &str, &str); 33] = [
     (Type::LogRecords, "log-records", "long records of such a batch"),
     (Type::NodeBatch, "node-batch", "first block and list of a batch of index nodes"),
     (Type::DataBatch, "data-batch", "first block and records of a batch that recovery no longer reads"),
+    (Type::Parity, "parity", "parity of a batch of index nodes, and its first block once more"),
     (Type::Catalog, "catalog", "index nodes of the catalog: volumes, live bytes, dead lists"),
     (Type::Interior, "interior", "index nodes above the leaves"),
     (Type::LeafMap, "leaf-map", "leaves of the index with the block map"),
@@ -140,6 +142,31 @@ impl FromStr for Target {
     fn from_str(text: &str) -> Result<Target, String> {
         let found = [Target::Pool, Target::Ext4].into_iter().find(|target| target.name() == text);
         found.ok_or_else(|| format!("{text:?} is no target; there are pool and ext4"))
+    }
+}
+
+/// What a pool does without, to show what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Without {
+    /// It does not look at checksums of data and index nodes.
+    Checksums,
+    /// Index nodes have none.
+    Parity,
+}
+
+impl Without {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        if self == Without::Checksums { "checksums" } else { "parity" }
+    }
+}
+
+impl FromStr for Without {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Without, String> {
+        let found = [Without::Checksums, Without::Parity].into_iter().find(|without| without.name() == text);
+        found.ok_or_else(|| format!("{text:?} is nothing to do without; there are checksums and parity"))
     }
 }
 
@@ -243,8 +270,8 @@ pub struct Matrix {
     pub target: Target,
     /// The seed.
     pub seed: u64,
-    /// Whether checksums were left out (a negative control).
-    pub without_checksums: bool,
+    /// What the pool did without (a negative control).
+    pub without: Option<Without>,
     /// Cases tried.
     pub cases: u64,
     /// Types and what they are.
@@ -256,9 +283,9 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    pub(super) fn new(target: Target, seed: u64, without_checksums: bool) -> Matrix {
+    pub(super) fn new(target: Target, seed: u64, without: Option<Without>) -> Matrix {
         let types = Type::of(target).map(|of| (of.name().to_string(), of.what().to_string())).collect();
-        Matrix { target, seed, without_checksums, cases: 0, types, cells: Vec::new(), examples: Vec::new() }
+        Matrix { target, seed, without, cases: 0, types, cells: Vec::new(), examples: Vec::new() }
     }
 
     pub(super) fn add(&mut self, of: Type, fault: Fault, outcome: Outcome) {
@@ -322,7 +349,9 @@ impl Matrix {
             target = self.target.name(),
             cases = self.cases,
             seed = self.seed,
-            control = if self.without_checksums { ", without checksums (negative control)" } else { "" },
+            control = self
+                .without
+                .map_or_else(String::new, |without| format!(", without {} (negative control)", without.name())),
         );
         for (faults, rows) in self.tables() {
             page += "<h2>";

@@ -24,7 +24,7 @@ mod read;
 mod scene;
 
 pub use fault::Fault;
-pub use matrix::{Cell, Example, Matrix, Outcome, Target, Type};
+pub use matrix::{Cell, Example, Matrix, Outcome, Target, Type, Without};
 
 use crate::seeded::Dice;
 use ashlar_betr::Betr;
@@ -93,8 +93,8 @@ pub struct TypedOptions {
     pub fault: Option<Fault>,
     /// Only this case.
     pub case: Option<Case>,
-    /// Negative control: the pool does not look at checksums of data and index nodes.
-    pub without_checksums: bool,
+    /// What the pool does without: a negative control.
+    pub without: Option<Without>,
 }
 
 impl TypedOptions {
@@ -109,11 +109,11 @@ impl TypedOptions {
             of: None,
             fault: None,
             case: None,
-            without_checksums: false,
+            without: None,
         }
     }
     fn replay(&self, case: Case) -> String {
-        let control = if self.without_checksums { " --without checksums" } else { "" };
+        let control = self.without.map_or_else(String::new, |without| format!(" --without {}", without.name()));
         let (target, seed) = (self.target.name(), self.seed);
         let engine = match self.engine {
             engine if engine == Engine::default() => String::new(),
@@ -129,7 +129,7 @@ pub fn explore_typed(
     stop: &Arc<AtomicBool>,
     tried: &mut dyn FnMut(u64),
 ) -> Result<Matrix, String> {
-    let mut matrix = Matrix::new(options.target, options.seed, options.without_checksums);
+    let mut matrix = Matrix::new(options.target, options.seed, options.without);
     let mut subject = Subject::new(options, stop)?;
     let began = Instant::now();
     for number in 0.. {
@@ -172,11 +172,11 @@ fn note(matrix: &mut Matrix, options: &TypedOptions, case: Case, verdict: Verdic
 }
 
 /// Runs a case on a pool with a file system of a certain engine.
-type Run = fn(&Scene, Type, &pool::Harm, u64, bool) -> Verdict;
+type Run = fn(&Scene, Type, &pool::Harm, u64, Option<Without>) -> Verdict;
 
 /// What cases are tried on.
 enum Subject {
-    Pool { scene: Arc<Scene>, run: Run, seed: u64, unverified: bool },
+    Pool { scene: Arc<Scene>, run: Run, seed: u64, without: Option<Without> },
     Ext4 { stand: Box<ext4::Ext4>, seed: u64 },
 }
 
@@ -185,15 +185,10 @@ impl Subject {
         match options.target {
             Target::Pool => {
                 let (scene, run): (_, Run) = match options.engine {
-                    Engine::Files => (scene::make::<Files>(options.seed)?, pool::run::<Files>),
-                    Engine::Betr => (scene::make::<Betr>(options.seed)?, pool::run::<Betr>),
+                    Engine::Files => (scene::make::<Files>(options.seed, options.without)?, pool::run::<Files>),
+                    Engine::Betr => (scene::make::<Betr>(options.seed, options.without)?, pool::run::<Betr>),
                 };
-                Ok(Subject::Pool {
-                    scene: Arc::new(scene),
-                    run,
-                    seed: options.seed,
-                    unverified: options.without_checksums,
-                })
+                Ok(Subject::Pool { scene: Arc::new(scene), run, seed: options.seed, without: options.without })
             }
             Target::Ext4 => {
                 if let Some(obstacle) = ext4::obstacle() {
@@ -208,13 +203,13 @@ impl Subject {
     fn run(&mut self, case: Case) -> Result<Verdict, String> {
         match self {
             Subject::Ext4 { stand, seed } => stand.run(case.of, case.fault, Dice::new(case.seed(*seed))),
-            Subject::Pool { scene, run, seed, unverified } => {
-                let (scene, run, seed, unverified) = (scene.clone(), *run, case.seed(*seed), *unverified);
+            Subject::Pool { scene, run, seed, without } => {
+                let (scene, run, seed, without) = (scene.clone(), *run, case.seed(*seed), *without);
                 watched(move || {
                     let Some(harm) = pool::harm(&scene, case.of, case.fault, Dice::new(seed)) else {
                         return Verdict::new(Outcome::NotTried, Vec::new());
                     };
-                    run(&scene, case.of, &harm, seed, unverified)
+                    run(&scene, case.of, &harm, seed, without)
                 })
             }
         }

@@ -2,7 +2,7 @@
 
 use super::disk::{Damage, Disk};
 use super::fault::{Fault, Image, damage};
-use super::matrix::{Outcome, Type, Verdict};
+use super::matrix::{Outcome, Type, Verdict, Without};
 use super::model::{Change, FS, Model, VOLUME, perform};
 use super::read::{Seen, check, read_all};
 use super::scene::{CAPACITY, Scene, bytes, settings};
@@ -32,6 +32,7 @@ pub(super) fn type_of(region: &Region) -> Type {
         Part::Records { replayed: true, .. } => Type::LogRecords,
         Part::Lead { stream: Stream::Nodes, .. } | Part::Records { stream: Stream::Nodes, .. } => Type::NodeBatch,
         Part::Lead { .. } | Part::Records { .. } => Type::DataBatch,
+        Part::Parity => Type::Parity,
         Part::Node { catalog: true, .. } => Type::Catalog,
         Part::Node { holds: Holds::Nodes, .. } => Type::Interior,
         Part::Node { holds: Holds::Map, .. } => Type::LeafMap,
@@ -82,12 +83,12 @@ pub(super) fn harm(scene: &Scene, of: Type, fault: Fault, mut dice: Dice) -> Opt
 }
 
 /// Runs a case.
-pub(super) fn run<T: Tested>(scene: &Scene, of: Type, harm: &Harm, seed: u64, unverified: bool) -> Verdict {
+pub(super) fn run<T: Tested>(scene: &Scene, of: Type, harm: &Harm, seed: u64, without: Option<Without>) -> Verdict {
     let nothing = BTreeMap::new();
     let damaged = if let Harm::Disk(damage) = harm { damage } else { &nothing };
     let disk = Arc::new(Disk::with(CAPACITY, scene.contents.clone(), damaged));
     let memory = if let Harm::Memory(what, fault, dice) = harm { Some((*what, *fault, *dice)) } else { None };
-    let trial = Trial { disk: disk.clone(), model: scene.model.clone(), dice: Dice::new(seed), unverified };
+    let trial = Trial { disk: disk.clone(), model: scene.model.clone(), dice: Dice::new(seed), without };
     let sim = Sim::new(seed, Schedule::Random);
     let env = sim.env();
     let ran = match memory {
@@ -112,11 +113,13 @@ struct Report {
     /// Where a bit was flipped.
     place: Option<String>,
     nothing_there: bool,
+    /// How often parity was used.
+    recovered: u64,
 }
 
 impl Report {
     fn verdict(self, of: Type, noticed: bool) -> Verdict {
-        let Report { refused, seen, at_last, place, nothing_there } = self;
+        let Report { refused, seen, at_last, place, nothing_there, recovered } = self;
         let last_is_well = at_last.as_ref().is_some_and(Seen::is_well);
         let first_is_well = seen.is_well();
         let mut all = seen;
@@ -131,8 +134,8 @@ impl Report {
             said.push(refused);
             Outcome::Refused
         } else if last_is_well && first_is_well {
-            // A copy was used instead, or the damaged bytes were dropped.
-            let repaired = matches!(of, Type::Superblock | Type::SuperblockAll) && noticed;
+            // A copy was used instead, or parity; or the damaged bytes were dropped.
+            let repaired = recovered > 0 || (matches!(of, Type::Superblock | Type::SuperblockAll) && noticed);
             if repaired { Outcome::Repaired } else { Outcome::Masked }
         } else if last_is_well {
             said.extend(all.errors.into_iter().chain(all.named));
@@ -152,7 +155,7 @@ struct Trial {
     disk: Arc<Disk>,
     model: Model,
     dice: Dice,
-    unverified: bool,
+    without: Option<Without>,
 }
 
 /// An open pool.
@@ -165,7 +168,7 @@ struct Open<T> {
 impl Trial {
     async fn open<T: Tested>(&self, env: &Env) -> Result<Open<T>, String> {
         let device: Device = self.disk.clone();
-        let pool = Pool::open(env, vec![device], settings(self.unverified)).await;
+        let pool = Pool::open(env, vec![device], settings(self.without)).await;
         let pool = pool.map_err(|error| format!("open: {error}"))?;
         let missing = |name: &str| format!("there is no volume {name}");
         let volume = pool.volume(VOLUME).ok_or_else(|| missing(VOLUME))?;
@@ -183,6 +186,7 @@ impl Trial {
                 report.seen.add(check(&open.pool, Some(&open.files)).await);
                 self.change(&open, true, &mut report.seen).await;
                 report.seen.add(check(&open.pool, Some(&open.files)).await);
+                report.recovered = open.pool.costs().recovered;
                 close(open, &mut report.seen).await;
                 self.look_again::<T>(env, &mut report).await;
             }

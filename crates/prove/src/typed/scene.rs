@@ -1,6 +1,7 @@
 //! The pool that is damaged: a bit of everything, snapshots, and a log that no superblock covers.
 
 use super::disk::{Contents, Disk};
+use super::matrix::Without;
 use super::model::{Change, FS, Model, SNAPSHOT, VOLUME, perform};
 use crate::files::tested::{Tested, text};
 use crate::seeded::Dice;
@@ -22,8 +23,9 @@ const QUIET: Duration = Duration::from_secs(12);
 /// Snapshots as the pool names them.
 pub(super) const SNAPSHOTS: [&str; 2] = ["main@s", "v@s"];
 
-pub(super) fn settings(unverified: bool) -> Config {
-    Config { memory: Size::mib(8), log_bytes: Size::mib(8), unverified, ..Config::default() }
+pub(super) fn settings(without: Option<Without>) -> Config {
+    let (unverified, parity) = (without == Some(Without::Checksums), without != Some(Without::Parity));
+    Config { memory: Size::mib(8), log_bytes: Size::mib(8), unverified, parity, ..Config::default() }
 }
 
 /// A pool as a crash left it, and what must be in it.
@@ -45,19 +47,19 @@ pub(super) fn bytes(dice: &mut Dice, len: usize, compressible: bool) -> Bytes {
 }
 
 /// Makes the pool, with a file system of this engine; the same one for the same seed.
-pub(super) fn make<T: Tested>(seed: u64) -> std::result::Result<Scene, String> {
+pub(super) fn make<T: Tested>(seed: u64, without: Option<Without>) -> std::result::Result<Scene, String> {
     let sim = Sim::new(seed, Schedule::Random);
     let env = sim.env();
-    let made = sim.run(async move { history::<T>(&env, seed).await });
+    let made = sim.run(async move { history::<T>(&env, seed, without).await });
     made.map_err(|_| "the history stands still".to_string())?.map_err(|error| format!("the history: {error}"))
 }
 
-async fn history<T: Tested>(env: &Env, seed: u64) -> std::result::Result<Scene, String> {
+async fn history<T: Tested>(env: &Env, seed: u64, without: Option<Without>) -> std::result::Result<Scene, String> {
     let mut dice = Dice::new(seed);
     let disk = Arc::new(Disk::new(CAPACITY));
     let devices: Vec<Device> = vec![disk.clone()];
     Pool::create(env, &devices, Creation { segment: Some(SEGMENT), force: false }).await.map_err(text)?;
-    let pool = Pool::open(env, devices, settings(false)).await.map_err(text)?;
+    let pool = Pool::open(env, devices, settings(without)).await.map_err(text)?;
     let volume = pool.create_volume(VOLUME).await.map_err(text)?;
     let fs = pool.create_volume(FS).await.map_err(text)?;
     T::format(&fs, T::usual()).await?;
