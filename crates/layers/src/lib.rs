@@ -341,6 +341,17 @@ pub struct Built {
     pub arrays: Vec<(String, Arc<Array>)>,
 }
 
+/// A device with the latencies of a model. By itself, since models are large, and those who build high stacks call themselves.
+#[inline(never)]
+fn emulated(child: Device, spec: &EmulatedSpec, base: &Path, env: &Env) -> Result<Device> {
+    let model = ModelFile::find(&spec.model, base).map_err(|error| Error::misuse(error.to_string()))?;
+    let device = Emulated::new(child, &model, spec.seed, env.clone())?;
+    Ok(Arc::new(match &spec.state {
+        Some(state) => device.kept_in(&base.join(state), &model, spec.seed)?,
+        None => device,
+    }))
+}
+
 /// A stack that is being built.
 struct Site<'a> {
     stack: &'a Stack,
@@ -412,26 +423,10 @@ impl<'a> Site<'a> {
                 Arc::new(Sparse::new(child).within(within)?)
             }
             Spec::Emulated(spec) => {
-                let model = ModelFile::find(&spec.model, base);
-                let model = model.map_err(|error| Error::misuse(error.to_string()).within(within()))?;
                 let child = self.build(&spec.of).await?;
-                let device = Emulated::new(child, &model, spec.seed, env.clone()).within(within)?;
-                Arc::new(match &spec.state {
-                    Some(state) => device.kept_in(&base.join(state), &model, spec.seed).within(within)?,
-                    None => device,
-                })
+                emulated(child, spec, base, env).within(within)?
             }
-            Spec::Proximal(spec) => {
-                let data = self.build(&spec.data).await?;
-                let staging = self.build(&spec.staging).await?;
-                let staged = spec.staged.as_deref().map(size).transpose().within(within)?;
-                let config =
-                    ashlar_proximal::Config { staged_max: staged.map(Bytes::to_blocks_down), ..Default::default() };
-                let length = size(&spec.size).within(within)?.to_blocks_down();
-                let make = spec.make.then(ashlar_proximal::Creation::default);
-                let volume = ashlar_proximal::open_volume(env, (data, staging), length, config, make).await;
-                Arc::new(volume.within(within)?)
-            }
+            Spec::Proximal(spec) => self.build_proximal(spec).await.within(within)?,
             Spec::Faulty(spec) => {
                 let child = self.build(&spec.of).await?;
                 Arc::new(Faulty::with_faults(child, spec.seed, &spec.faults, env.clone()).within(within)?)
@@ -444,26 +439,51 @@ impl<'a> Site<'a> {
         })
     }
 
-    async fn build_raid(&mut self, spec: &'a RaidSpec) -> Result<Array> {
-        let (mut members, mut absent) = (Vec::with_capacity(spec.of.len()), 0);
-        for child in &spec.of {
-            match self.build(child).await {
-                Ok(device) => members.push(NamedDevice { name: child.clone(), device }),
-                // It is gone or cannot be read. (In use by somebody else, or described wrongly, is another matter.)
-                Err(error) if error.kind() == Kind::Failed => absent += 1,
-                Err(error) => return Err(error),
+    /// Boxed, and by itself, as is the next: each layer of a high stack takes the room of those that it calls on its thread's stack.
+    #[inline(never)]
+    fn build_proximal<'b>(&'b mut self, spec: &'a ProximalSpec) -> BoxFuture<'b, Result<Device>>
+    where
+        'a: 'b,
+    {
+        Box::pin(async move {
+            let data = self.build(&spec.data).await?;
+            let staging = self.build(&spec.staging).await?;
+            let staged = spec.staged.as_deref().map(size).transpose()?;
+            let config =
+                ashlar_proximal::Config { staged_max: staged.map(Bytes::to_blocks_down), ..Default::default() };
+            let length = size(&spec.size)?.to_blocks_down();
+            let make = spec.make.then(ashlar_proximal::Creation::default);
+            let volume = ashlar_proximal::open_volume(self.env, (data, staging), length, config, make).await?;
+            Ok(Arc::new(volume) as Device)
+        })
+    }
+
+    #[inline(never)]
+    fn build_raid<'b>(&'b mut self, spec: &'a RaidSpec) -> BoxFuture<'b, Result<Array>>
+    where
+        'a: 'b,
+    {
+        Box::pin(async move {
+            let (mut members, mut absent) = (Vec::with_capacity(spec.of.len()), 0);
+            for child in &spec.of {
+                match self.build(child).await {
+                    Ok(device) => members.push(NamedDevice { name: child.clone(), device }),
+                    // It is gone or cannot be read. (In use by somebody else, or described wrongly, is another matter.)
+                    Err(error) if error.kind() == Kind::Failed => absent += 1,
+                    Err(error) => return Err(error),
+                }
             }
-        }
-        let options = Options { queue: spec.queue, verify: spec.verify, parity: spec.parity, ..Options::default() };
-        let array = Array::open(self.env, members, absent, options).await?;
-        match spec.level.filter(|level| *level != array.shape().level) {
-            Some(level) => {
-                let message =
-                    format!("the members are of a {} and not of a {level}; correct the stack", array.shape().level);
-                Err(Error::misuse(message))
+            let options = Options { queue: spec.queue, verify: spec.verify, parity: spec.parity, ..Options::default() };
+            let array = Array::open(self.env, members, absent, options).await?;
+            match spec.level.filter(|level| *level != array.shape().level) {
+                Some(level) => {
+                    let message =
+                        format!("the members are of a {} and not of a {level}; correct the stack", array.shape().level);
+                    Err(Error::misuse(message))
+                }
+                None => Ok(array),
             }
-            None => Ok(array),
-        }
+        })
     }
 }
 
