@@ -180,7 +180,7 @@ impl Pool {
         }
         let segments: BTreeSet<u64> = seen.iter().map(|(uid, _)| *uid).collect();
         for uid in segments {
-            checked.renewed += shared.renew_parity(uid).await;
+            checked.renewed += Box::pin(shared.renew_parity(uid)).await;
         }
         checked.recovered = self.costs().recovered - recovered_before;
         Ok(checked)

@@ -269,7 +269,8 @@ impl NodeStore for Pool {
             Err(error) if error.is_damage() => error,
             node => return node,
         };
-        match shared.recover(&ptr).await {
+        // Boxed, or every request would have room for it.
+        match Box::pin(shared.recover(&ptr)).await {
             Some(image) => shared.take_in(&ptr, &image),
             None => Err(error),
         }
