@@ -25,7 +25,7 @@ pub async fn check(
     let progress = |done: ashlar_units::Bytes, all: ashlar_units::Bytes| progress(done.0, all.0);
     forget_audited(pool).await?;
     let mut checked = pool.check(&progress).await?;
-    let (recovered, renewed) = (checked.recovered, checked.renewed);
+    let recovered = checked.recovered;
     let mut repaired = Vec::new();
     if repair {
         repaired.extend(pool.cut().map(|damage| format!("cut the log; what was committed later is lost: {damage}")));
@@ -55,7 +55,6 @@ pub async fn check(
         bytes: checked.bytes.0,
         damaged: Vec::new(),
         recovered: if repair { recovered + checked.recovered } else { recovered },
-        renewed: if repair { renewed + checked.renewed } else { renewed },
         inconsistent: Vec::new(),
         empty: Vec::new(),
         repaired,

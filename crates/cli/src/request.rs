@@ -261,9 +261,6 @@ pub struct CheckReport {
     /// Index nodes that were damaged and are put right from parity.
     #[serde(default)]
     pub recovered: u64,
-    /// Batches of index nodes whose parity was damaged and is written anew.
-    #[serde(default)]
-    pub renewed: u64,
     /// Contradictions in metadata, which are defects of this software.
     pub inconsistent: Vec<String>,
     /// File systems that nothing was ever written to, since making them was cut off: harmless.
@@ -395,13 +392,6 @@ impl fmt::Display for CheckReport {
         writeln!(f, "verified {}: {} index nodes, {} extents", Bytes(self.bytes), self.nodes, self.extents)?;
         if self.recovered > 0 {
             writeln!(f, "recovered: {}", of_parity(self.recovered))?;
-        }
-        if self.renewed > 0 {
-            writeln!(
-                f,
-                "recovered: parity of {} batches of index nodes was damaged and is written anew",
-                self.renewed
-            )?;
         }
         for sentence in &self.repaired {
             writeln!(f, "repaired: {sentence}")?;

@@ -82,8 +82,6 @@ pub struct Checked {
     pub bytes: Size,
     /// Index nodes that were damaged and were put right from parity meanwhile.
     pub recovered: u64,
-    /// Batches of index nodes whose parity was wrong, and was written anew.
-    pub renewed: u64,
     /// What cannot be read.
     pub damaged: Vec<Damage>,
     /// Segments whose count of live bytes is wrong: slot, counted, found. It is a defect of this software, not damage; it
@@ -177,10 +175,6 @@ impl Pool {
             if counted != real && bad.nodes.is_empty() {
                 checked.miscounted.push((slot as u32, counted, real));
             }
-        }
-        let segments: BTreeSet<u64> = seen.iter().map(|(uid, _)| *uid).collect();
-        for uid in segments {
-            checked.renewed += Box::pin(shared.renew_parity(uid)).await;
         }
         checked.recovered = self.costs().recovered - recovered_before;
         Ok(checked)

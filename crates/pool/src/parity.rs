@@ -9,7 +9,7 @@
 //!
 //! Invariants
 //!  1. What is computed counts only if the checksum in the pointer to the node says that it is right.
-//!  2. Only blocks of the node that was asked for are written back (and parity, of what the lead's checksum says is right), to a segment that still has the number that the pointer names;
+//!  2. Only blocks of the node that was asked for are written back, to a segment that still has the number that the pointer names;
 //!     whoever loads a node keeps the epoch, or the checkpoint, that keeps the segment.
 
 use crate::Shared;
@@ -142,35 +142,6 @@ impl Shared {
         self.counted.recovered.fetch_add(1, Ordering::Relaxed);
         let whole: Vec<u8> = blocks[within].iter().flatten().flat_map(|block| block.iter().copied()).collect();
         Some(Bytes::from(whole).slice(image))
-    }
-
-    /// Compares the parity of the batches in a segment with what was written, and writes it anew where it differs: of how many.
-    pub(crate) async fn renew_parity(&self, uid: u64) -> u64 {
-        let (mut at, mut renewed) = (0, 0);
-        while u64::from(at) < self.layout.segment.0 {
-            // Nodes are written by checkpoints alone: nothing is on its way here.
-            let _one = self.checkpointing.lock().await;
-            let lead = self.each_block(uid, at, 1).await.pop().flatten();
-            let Some(lead) = lead.and_then(|block| self.lead_of(uid, at, &block)) else { break };
-            at += lead.blocks();
-            let Some(count) = lead.parity.filter(|blocks| *blocks > 0) else { continue };
-            let payload = self.each_block(uid, lead.payload().start, lead.payload_blocks).await;
-            let Some(payload) = payload.into_iter().collect::<Option<Vec<Bytes>>>() else { continue };
-            // Parity of something else would be of no use.
-            if crc(&payload.concat()) != lead.payload_crc {
-                continue;
-            }
-            let sums = parity(payload.iter().map(|block| &block[..]), count);
-            let stored = self.each_block(uid, lead.parity_at(), count).await;
-            let wrong = (lead.parity_at()..).zip(sums.chunks(BLOCK_LEN)).zip(stored);
-            let wrong = wrong.filter(|((_, block), stored)| stored.as_ref().is_none_or(|stored| stored != *block));
-            let wrong: Vec<(u32, &[u8])> = wrong.map(|(place, _)| place).collect();
-            renewed += u64::from(!wrong.is_empty());
-            for (block, image) in wrong {
-                self.write_back(uid, block, image).await;
-            }
-        }
-        renewed
     }
 
     /// What is computed is as good if the device does not take it: whoever reads it next computes it again.

@@ -392,32 +392,3 @@ fn a_damaged_block_of_an_index_node_takes_nothing() {
 fn nor_do_two() {
     a_burst_takes_nothing(2);
 }
-
-#[test]
-fn damaged_parity_is_written_anew() {
-    run(|env| async move {
-        let (device, pool, volume) = make_with_parity(&env).await;
-        let regions = pool.anatomy().await.expect("known");
-        let parity: Vec<&Region> = regions.iter().filter(|region| region.part == Part::Parity).collect();
-        assert!(parity.len() > 1, "{parity:?}");
-        for region in &parity {
-            flip(&device, region.at + 99);
-        }
-        let renewed = pool.check(|_, _| {}).await.expect("checked").renewed;
-        // The rest are of segments in which no node is in use.
-        assert!(renewed > 0 && renewed <= parity.len() as u64, "{renewed} of {parity:?}");
-        assert_eq!(pool.check(|_, _| {}).await.expect("checked").renewed, 0);
-        let blocks = node_blocks(&pool).await;
-        drop((pool, volume));
-        for (lba, byte) in blocks {
-            let device = Arc::new(device.after_cut(Tearing::ALL, env.clone()));
-            device.corrupt(Lba(lba), byte);
-            let devices: Vec<Device> = vec![device.clone()];
-            let pool = Pool::open(&env, devices, with_parity()).await.expect("opened");
-            let checked = pool.check(|_, _| {}).await.expect("checked");
-            assert_eq!((checked.damaged, checked.renewed), (vec![], 0), "block {lba}");
-            assert!(pool.costs().recovered > 0, "block {lba}: nobody noticed");
-            pool.close().await.expect("closed");
-        }
-    });
-}
