@@ -9,8 +9,7 @@
 //!
 //! Invariants
 //!  1. What is computed counts only if the checksum in the pointer to the node says that it is right.
-//!  2. Only blocks of the node that was asked for are written back, to a segment that still has the number that the pointer names;
-//!     whoever loads a node keeps the epoch, or the checkpoint, that keeps the segment.
+//!  2. Only blocks of the node that was asked for are written back, to a segment that has not emptied since readers of this epoch began.
 
 use crate::Shared;
 use crate::format::{Lead, crc};
@@ -123,6 +122,11 @@ impl Shared {
     /// The image of a node that cannot be read or is not what it was, from the parity of its batch. The medium gets it back.
     pub(crate) async fn recover(&self, ptr: &NodePtr) -> Option<Bytes> {
         if ptr.len == 0 || !self.layout.holds(ptr.uid, ptr.offset, ptr.len) {
+            return None;
+        }
+        // While this is held, a segment that has not emptied is not used again.
+        let _pin = self.pin();
+        if !self.space.is_live(ptr.uid) {
             return None;
         }
         let (first, count, skip) = cover(ptr.offset, ptr.len);

@@ -428,6 +428,13 @@ impl Space {
         self.0.lock().slots.iter_mut().for_each(|slot| slot.stuck = 0);
     }
 
+    /// Whether a segment is there and has not emptied.
+    pub(crate) fn is_live(&self, uid: u64) -> bool {
+        let inner = self.0.lock();
+        let slot = inner.slots.get(slot_of(uid) as usize);
+        slot.is_some_and(|slot| slot.uid == uid && matches!(slot.state, State::Open(_) | State::Sealed))
+    }
+
     pub(crate) fn slots(&self) -> Vec<Slot> {
         self.0.lock().slots.clone()
     }
