@@ -392,3 +392,36 @@ fn a_damaged_block_of_an_index_node_takes_nothing() {
 fn nor_do_two() {
     a_burst_takes_nothing(2);
 }
+
+/// The power fails while a node is written back: what was torn then is computed once more.
+#[test]
+fn a_power_cut_while_parity_puts_a_node_right_takes_nothing() {
+    run(|env| async move {
+        let (device, pool, volume) = make_with_parity(&env).await;
+        let blocks = node_blocks(&pool).await;
+        drop((pool, volume));
+        for (number, (lba, byte)) in (0u64..).zip(blocks) {
+            let hurt = device.after_cut(Tearing::ALL, env.clone());
+            hurt.corrupt(Lba(lba), byte);
+            hurt.cut_after(number % 6);
+            let hurt = Arc::new(hurt);
+            if let Ok(pool) = Pool::open(&env, vec![hurt.clone() as Device], with_parity()).await
+                && let Some(volume) = pool.volume("v")
+            {
+                for key in 0..2000 {
+                    drop(volume.get(&name(key)).await);
+                }
+                drop(pool.checkpoint().await);
+            }
+            let device: Device = Arc::new(hurt.after_cut(Tearing::ALL, env.clone()));
+            let pool = Pool::open(&env, vec![device], with_parity()).await.expect("opened");
+            let volume = pool.volume("v").expect("it is there");
+            for key in 0..2000 {
+                assert_eq!(volume.get(&name(key)).await.expect("readable"), Some(value(key, 1)), "block {lba}");
+            }
+            let checked = pool.check(|_, _| {}).await.expect("checked");
+            assert_eq!((checked.damaged, checked.miscounted), (vec![], vec![]), "block {lba}");
+            pool.close().await.expect("closed");
+        }
+    });
+}
