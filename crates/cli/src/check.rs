@@ -4,7 +4,7 @@ use crate::engine::{self, Viewed};
 use crate::output::Failure;
 use crate::request::{CheckReport, Damage};
 use ashlar_objects_pool::is_bucket;
-use ashlar_pool::{Damaged, Pool, Volume, VolumeKind};
+use ashlar_pool::{Checked, Damaged, Pool, Volume, VolumeKind};
 use ashlar_units::Lba;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,7 +25,6 @@ pub async fn check(
     let progress = |done: ashlar_units::Bytes, all: ashlar_units::Bytes| progress(done.0, all.0);
     forget_audited(pool).await?;
     let mut checked = pool.check(&progress).await?;
-    let recovered = checked.recovered;
     let mut repaired = Vec::new();
     if repair {
         repaired.extend(pool.cut().map(|damage| format!("cut the log; what was committed later is lost: {damage}")));
@@ -47,14 +46,14 @@ pub async fn check(
         };
         let done = unmapped.iter().filter(|(damage, _)| !is_left(damage));
         repaired.extend(done.flat_map(|(_, files)| files.iter().map(zeroed)));
-        checked = left;
+        checked = Checked { recovered: checked.recovered + left.recovered, ..left };
     }
     let mut report = CheckReport {
         nodes: checked.nodes,
         extents: checked.extents,
         bytes: checked.bytes.0,
         damaged: Vec::new(),
-        recovered: if repair { recovered + checked.recovered } else { recovered },
+        recovered: checked.recovered,
         inconsistent: Vec::new(),
         empty: Vec::new(),
         repaired,

@@ -76,7 +76,7 @@ impl<'a> Scanner<'a> {
     pub(crate) async fn body(&mut self, lead: &Lead) -> Result<Option<Bytes>> {
         let (at, count, skip) = match lead.tail_blocks() {
             0 => (lead.at, 1, LEAD_LEN),
-            tail => (lead.at + 1 + lead.payload_blocks, tail, 0),
+            tail => (lead.payload().end, tail, 0),
         };
         let body = self.blocks(lead.uid, at, count).await?.slice(skip..skip + lead.body_len as usize);
         Ok((crc(&body) == lead.body_crc).then_some(body))

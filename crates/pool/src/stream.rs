@@ -273,12 +273,13 @@ impl StreamState {
         let holds = open.body.holds();
         let (items, operations, body) = open.body.finish();
         let body_crc = crc(&body);
-        let mut lead = Lead {
+        let payload_blocks = open.payload.div_ceil(BLOCK_LEN as u64) as u32;
+        let lead = Lead {
             stream: self.stream,
             pool: self.pool,
             uid: segment.uid,
             at: segment.used,
-            payload_blocks: open.payload.div_ceil(BLOCK_LEN as u64) as u32,
+            payload_blocks,
             body_len: body.len() as u32,
             items,
             operations,
@@ -288,9 +289,8 @@ impl StreamState {
             next: self.next.unwrap_or_default(),
             body_crc,
             payload_crc: 0,
-            parity: None,
+            parity: self.has_parity.then(|| parity_blocks(payload_blocks)),
         };
-        lead.parity = self.has_parity.then(|| parity_blocks(lead.payload_blocks));
         self.note_announced(if empty { self.chain.seq } else { self.chain.durable });
         self.chain.link = self.chain.after(body_crc);
         self.chain.seq += 1;

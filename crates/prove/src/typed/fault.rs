@@ -1,6 +1,7 @@
 //! The ways in which a block goes wrong.
 
 use super::disk::{Contents, Damage, block};
+use super::matrix::by_name;
 use crate::seeded::Dice;
 use ashlar_units::BLOCK_LEN;
 use bytes::{Bytes, BytesMut};
@@ -69,10 +70,7 @@ impl Fault {
 impl FromStr for Fault {
     type Err = String;
     fn from_str(text: &str) -> Result<Fault, String> {
-        let mut all = Fault::DISK.into_iter().chain(Fault::MEMORY);
-        let names: Vec<&str> = all.clone().map(Fault::name).collect();
-        let unknown = || format!("{text:?} is no fault; there are {}", names.join(", "));
-        all.find(|fault| fault.name() == text).ok_or_else(unknown)
+        by_name("fault", Fault::DISK.into_iter().chain(Fault::MEMORY), Fault::name, text)
     }
 }
 

@@ -103,9 +103,7 @@ impl Type {
     }
     /// A type of the target by its name.
     pub fn named(target: Target, name: &str) -> Result<Type, String> {
-        let names: Vec<&str> = Type::of(target).map(Type::name).collect();
-        let unknown = || format!("{name:?} is no type of block; there are {}", names.join(", "));
-        Type::of(target).find(|of| of.name() == name).ok_or_else(unknown)
+        by_name("type of block", Type::of(target), Type::name, name)
     }
     /// What is damaged in memory, if that is where it is.
     pub fn in_memory(self) -> Option<InMemory> {
@@ -118,6 +116,19 @@ impl Type {
             _ => None,
         }
     }
+}
+
+/// One of these by its name; else a sentence that has all names.
+pub(super) fn by_name<T: Copy>(
+    what: &str,
+    all: impl Iterator<Item = T>,
+    name: impl Fn(T) -> &'static str,
+    text: &str,
+) -> Result<T, String> {
+    let all: Vec<T> = all.collect();
+    let names = || all.iter().map(|one| name(*one)).collect::<Vec<_>>().join(", ");
+    let found = all.iter().copied().find(|one| name(*one) == text);
+    found.ok_or_else(|| format!("{text:?} is no {what}; there are {}", names()))
 }
 
 /// What is tried.
@@ -140,8 +151,7 @@ impl Target {
 impl FromStr for Target {
     type Err = String;
     fn from_str(text: &str) -> Result<Target, String> {
-        let found = [Target::Pool, Target::Ext4].into_iter().find(|target| target.name() == text);
-        found.ok_or_else(|| format!("{text:?} is no target; there are pool and ext4"))
+        by_name("target", [Target::Pool, Target::Ext4].into_iter(), Target::name, text)
     }
 }
 
@@ -165,8 +175,7 @@ impl Without {
 impl FromStr for Without {
     type Err = String;
     fn from_str(text: &str) -> Result<Without, String> {
-        let found = [Without::Checksums, Without::Parity].into_iter().find(|without| without.name() == text);
-        found.ok_or_else(|| format!("{text:?} is nothing to do without; there are checksums and parity"))
+        by_name("thing to do without", [Without::Checksums, Without::Parity].into_iter(), Without::name, text)
     }
 }
 
