@@ -472,6 +472,9 @@ impl View {
         high: Option<&[u8]>,
         limit: usize,
     ) -> Result<Page> {
+        if high.is_some_and(|high| high <= low) {
+            return Ok(Page::default());
+        }
         let mut path: Vec<(NodePtr, Arc<Node>)> = Vec::new();
         let mut bound: Option<Key> = high.map(Key::from_slice);
         if let Err(error) = self.descend(store, low, high, &mut path, &mut bound).await {
