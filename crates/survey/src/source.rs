@@ -168,7 +168,7 @@ impl Source {
             return Ok(Source { qcow2, ..Source::new(Kind::Qcow2, path, listing, block) });
         }
         let mut data = size;
-        if kind.is_file() && metadata.blocks().saturating_mul(512) < size {
+        if kind.is_file() {
             data = 0;
             let mut add = |from: u64, to: u64| {
                 data += to - from;

@@ -97,6 +97,45 @@ fn what_does_not_shrink_has_no_speed_of_the_way_back() {
 }
 
 #[test]
+fn what_was_never_written_is_a_hole_also_once_it_was_read() {
+    let tree = Directory::new();
+    let path = tree.0.join("disk");
+    let disk = File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
+    // Written, allocated, a hole; and a part of what is allocated written later.
+    const PART: u64 = 8 << 20;
+    let one = incompressible(1, PART as usize);
+    if rustix::fs::fallocate(&disk, rustix::fs::FallocateFlags::empty(), PART, PART).is_err() {
+        eprintln!("passed over: this file system does not allocate without writing");
+        return;
+    }
+    disk.write_all_at(&one, 0).expect("space");
+    disk.write_all_at(&incompressible(2, 5000), PART + 3000).expect("space");
+    // All is allocated of the second file, and it has no hole.
+    for size in [3 * PART, 2 * PART] {
+        disk.set_len(size).expect("a hole");
+        disk.sync_all().expect("space");
+        let told = ashlar_env::host::extents(&disk, PART..2 * PART, 10);
+        if !told.is_ok_and(|extents| extents.iter().any(|extent| extent.is_unwritten())) {
+            eprintln!("passed over: this file system does not tell what was written");
+            return;
+        }
+        // Not yet in its place: the next one that is written.
+        disk.write_all_at(&one[..100], 2 * PART - 5000).expect("space");
+        let whole = PART + 8192 + 4096;
+        for path in [&tree.0, &path] {
+            let before = run(path, &options());
+            assert_eq!(before.logical_bytes, whole, "{size}");
+            let read = fs::read(tree.0.join("disk")).expect("readable");
+            assert_eq!(read.len() as u64, size);
+            let after = run(path, &options());
+            assert_eq!(after.logical_bytes, whole, "{size}");
+            assert_eq!(value(&after, "fixed:4KiB"), value(&before, "fixed:4KiB"), "{size}");
+            assert_eq!(after.sizes.sparse_share, before.sizes.sparse_share);
+        }
+    }
+}
+
+#[test]
 fn a_tree_is_counted_to_the_byte() {
     let tree = Directory::new();
     let one = incompressible(1, 100_000);

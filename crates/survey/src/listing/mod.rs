@@ -1,17 +1,17 @@
 //! The files of a tree: each content once, in the order in which they lie.
 
 mod groups;
+mod holes;
 mod parts;
 mod walk;
 
+pub use self::holes::segments;
 use self::parts::Inner;
 use crate::bucket::{Bucket, BucketError, Object};
 use crate::careful::Damage;
 use crate::inside::Place;
 use crate::sizes::Sizes;
-use rustix::fs::{SeekFrom, seek};
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -320,26 +320,4 @@ impl Listing {
         let identities: Vec<u64> = identities.collect();
         self.entries.iter_mut().zip(identities).for_each(|(entry, identity)| entry.identity = identity);
     }
-}
-
-/// Calls `each` with the ranges of data in a range of a file, for as long as it likes.
-pub fn segments(file: &File, from: u64, to: u64, each: &mut dyn FnMut(u64, u64) -> bool) -> io::Result<()> {
-    let mut at = from;
-    while at < to {
-        let begin = match seek(file, SeekFrom::Data(at)) {
-            Ok(begin) => begin,
-            Err(rustix::io::Errno::NXIO) => return Ok(()),
-            // The file system cannot tell: all is data.
-            Err(_) => at,
-        };
-        if begin >= to {
-            return Ok(());
-        }
-        let end = seek(file, SeekFrom::Hole(begin)).unwrap_or(to).clamp(begin + 1, to);
-        if !each(begin.max(at), end) {
-            return Ok(());
-        }
-        at = end;
-    }
-    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Going through a tree: one thread lists what several read ahead.
 
 use super::{Entry, Listing, Look, WalkError, segments};
+use crate::inside::IMAGE_MIN;
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 use std::fs::{DirEntry, File, Metadata};
@@ -169,8 +170,9 @@ impl Walk<'_> {
         }
         let size = metadata.size();
         let allocated = metadata.blocks().saturating_mul(512);
-        // Small files may lie in their inode, and then have no blocks and no holes.
-        let sparse = allocated < size && size > 4096;
+        // Small files may lie in their inode, and then have no blocks and no holes. Of large ones a part may be allocated and not
+        // written.
+        let sparse = allocated < size && size > 4096 || size >= IMAGE_MIN;
         let data = if sparse { data_bytes(&path.join(&name), size).unwrap_or(size) } else { size };
         self.listing.sizes.file(&name, size, data, allocated, self.look.now - metadata.mtime(), depth);
         if data == 0 {
