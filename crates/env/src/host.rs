@@ -115,9 +115,13 @@ struct RawRanges {
 
 const _: () = assert!(size_of::<RawExtents>() == 32 + 56 * BATCH && size_of::<RawRanges>() == 192 + 64 * RANGES);
 
-/// The extents of a file that have bytes in `range`, in its order; at most `max`. An error of kind `Unsupported` where the file system
-/// cannot tell.
-pub fn extents(file: impl AsFd, range: Range<u64>, max: usize) -> io::Result<Vec<Extent>> {
+/// The extents of a file, in its order; at most `max`. An error of kind `Unsupported` where the file system cannot tell.
+pub fn extents(file: impl AsFd, max: usize) -> io::Result<Vec<Extent>> {
+    extents_in(file, 0..u64::MAX, max)
+}
+
+/// As [`extents`], but only those that have bytes in `range`.
+pub fn extents_in(file: impl AsFd, range: Range<u64>, max: usize) -> io::Result<Vec<Extent>> {
     let mut found: Vec<Extent> = Vec::new();
     let mut start = range.start;
     while found.len() < max && start < range.end {
@@ -348,7 +352,7 @@ mod tests {
         let mut file = open.expect("a file");
         file.write_all(&vec![7; 1 << 20]).expect("space");
         file.sync_all().expect("a disk");
-        match extents(&file, 0..u64::MAX, 1000) {
+        match extents(&file, 1000) {
             Ok(found) => assert_eq!(found.iter().map(|extent| extent.len).sum::<u64>(), 1 << 20, "{found:?}"),
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{error}"),
         }

@@ -130,7 +130,7 @@ pub fn layout(source: &Source, sampled: Option<f64>, seed: u64, stop: &AtomicBoo
             _ => open(CWD, &source.path).map(Reader::Plain),
         };
         let Ok(Reader::Plain(file)) = opened else { continue };
-        match extents(&file, 0..u64::MAX, EXTENTS_MAX) {
+        match extents(&file, EXTENTS_MAX) {
             Ok(found) => {
                 let size = if source.kind == Kind::Qcow2 { u64::MAX } else { entry.size };
                 let block = file.metadata().map_or(4096, |metadata| metadata.blksize());

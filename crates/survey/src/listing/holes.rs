@@ -2,7 +2,7 @@
 
 use crate::chunk::fixed::BLOCK;
 use crate::chunk::is_zero;
-use ashlar_env::host::extents;
+use ashlar_env::host::extents_in;
 use rustix::fs::{SeekFrom, seek};
 use std::fs::File;
 use std::io;
@@ -46,7 +46,8 @@ fn written(file: &File, from: u64, to: u64, found: &mut Joined<'_>) -> bool {
     let mut bytes = Vec::new();
     let mut at = from;
     // Where the file system cannot tell, all was written.
-    for extent in extents(file, from..to, EXTENTS_MAX).unwrap_or_default().iter().filter(|extent| extent.is_unwritten())
+    for extent in
+        extents_in(file, from..to, EXTENTS_MAX).unwrap_or_default().iter().filter(|extent| extent.is_unwritten())
     {
         let end = extent.logical.saturating_add(extent.len).min(to);
         if !found.add(at, extent.logical) {
@@ -56,8 +57,8 @@ fn written(file: &File, from: u64, to: u64, found: &mut Joined<'_>) -> bool {
         while at < end {
             bytes.resize((end.min((at / READ + 1) * READ) - at) as usize, 0);
             let is_read = file.read_exact_at(&mut bytes, at).is_ok();
-            let (head, blocks) =
-                bytes.split_at(bytes.len().min(at.next_multiple_of(BLOCK as u64).wrapping_sub(at) as usize));
+            let head = (at.next_multiple_of(BLOCK as u64) - at) as usize;
+            let (head, blocks) = bytes.split_at(bytes.len().min(head));
             for block in std::iter::once(head).chain(blocks.chunks(BLOCK)) {
                 let next = at + block.len() as u64;
                 // If it is not zero, somebody is just writing it.
