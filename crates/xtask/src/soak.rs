@@ -1,9 +1,11 @@
-//! Long runs: fuzz targets and explorations share a budget.
+//! Long runs: property tests, fuzz targets among them, and explorations share a budget.
 //!
-//! A fuzz target is a property test right in a module named `fuzz`. It runs in rounds, each a process of its own with a new seed,
-//! under a limit of memory and of time, so that a target that hangs or takes all memory is a failure like any other.
+//! A property test runs in rounds, each a process of its own with a new seed, under a limit of memory and of time, so that one
+//! that hangs or takes all memory is a failure like any other. (`cargo test` has one fixed seed, by `.cargo/config.toml`, so that
+//! it says the same twice.) A fuzz target is one right in a module named `fuzz`: its rounds have more inputs than its test.
 
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -61,10 +63,19 @@ const LONG_TESTS: [(&str, &str, &str); 3] = [
 /// Clock ticks of `/proc/PID/stat` in a second, on every machine that Linux runs on today.
 const TICKS: u64 = 100;
 
+/// A property test of a test binary.
+struct Property {
+    /// What cargo must be told to find it.
+    arguments: String,
+    binary: PathBuf,
+    directory: PathBuf,
+    test: String,
+}
+
 /// Something that runs for as long as it is given.
 enum Task {
-    /// A test of a test binary.
-    Target { package: String, binary: PathBuf, directory: PathBuf, test: String },
+    /// A fuzz target, or another property test.
+    Property(Property),
     /// `ashlar prove SUBJECT`.
     Exploration(&'static str),
     /// `ashlar prove schedule HARNESS --scheduler SCHEDULER`.
@@ -78,7 +89,7 @@ enum Task {
 impl fmt::Display for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Task::Target { package, test, .. } => write!(f, "{package} {test}"),
+            Task::Property(Property { arguments, test, .. }) => write!(f, "{arguments} {test}"),
             Task::Exploration(subject) => write!(f, "prove {subject}"),
             Task::Schedule(harness, scheduler) => write!(f, "prove schedule {harness} {scheduler}"),
             Task::LongTest(package, binary, test) => f.write_str(format!("{package} {binary} {test}").trim_end()),
@@ -90,9 +101,9 @@ impl fmt::Display for Task {
 /// Runs everything whose name contains `only`, or lists it.
 pub fn soak(budget: &str, only: Option<&str>, list: bool) -> Result<(), String> {
     let budget = ashlar_units::duration(budget).map_err(|error| error.to_string())?;
-    // What begins so is no fuzz target, and those take long to build.
+    // What begins so is no property test, and those take long to build.
     let program_only = only.is_some_and(|only| ["prove", "plan"].iter().any(|verb| only.starts_with(verb)));
-    let mut tasks = if program_only { Vec::new() } else { targets()? };
+    let mut tasks = if program_only { Vec::new() } else { properties()? };
     tasks.extend(SCHEDULES.map(|(harness, scheduler)| Task::Schedule(harness, scheduler)));
     tasks.extend(CHECKS.map(Task::Check));
     tasks.extend(LONG_TESTS.map(|(package, binary, test)| Task::LongTest(package, binary, test)));
@@ -112,7 +123,7 @@ pub fn soak(budget: &str, only: Option<&str>, list: bool) -> Result<(), String> 
         tasks.iter().for_each(|task| println!("{task}"));
         return Ok(());
     }
-    let needs_program = |task: &Task| !matches!(task, Task::Target { .. } | Task::LongTest(..));
+    let needs_program = |task: &Task| !matches!(task, Task::Property(_) | Task::LongTest(..));
     let ashlar = if tasks.iter().any(needs_program) { Some(crate::ashlar()?) } else { None };
     let end = Instant::now() + budget;
     let mut failed = 0;
@@ -120,9 +131,7 @@ pub fn soak(budget: &str, only: Option<&str>, list: bool) -> Result<(), String> 
         // What one leaves over, those behind it share.
         let share = end.saturating_duration_since(Instant::now()) / (tasks.len() - index) as u32;
         let outcome = match (task, &ashlar) {
-            (Task::Target { package, binary, directory, test }, _) => {
-                run_target(package, binary, directory, test, Instant::now() + share)
-            }
+            (Task::Property(property), _) => property.run(Instant::now() + share),
             (Task::Exploration(subject), Some(ashlar)) => {
                 explore(ashlar, &subject.split(' ').collect::<Vec<_>>(), share)
             }
@@ -147,8 +156,8 @@ pub fn soak(budget: &str, only: Option<&str>, list: bool) -> Result<(), String> 
     if failed == 0 { Ok(()) } else { Err(format!("{failed} of {} failed", tasks.len())) }
 }
 
-/// All fuzz targets of the workspace, built.
-fn targets() -> Result<Vec<Task>, String> {
+/// All property tests of the workspace, built.
+fn properties() -> Result<Vec<Task>, String> {
     let build = ["test", "--profile", "soak", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
     let built = Command::new("cargo").args(build).stderr(Stdio::inherit()).output();
     let built = built.map_err(|error| format!("cargo: {error}"))?;
@@ -164,18 +173,72 @@ fn targets() -> Result<Vec<Task>, String> {
         if message["profile"]["test"] != true {
             continue;
         }
-        let package = message["target"]["name"].as_str().unwrap_or_default().replace('_', "-");
         let directory = Path::new(manifest).parent().unwrap_or(Path::new("."));
+        let package = std::fs::read_to_string(manifest).map_err(|error| format!("{manifest}: {error}"))?;
+        let package =
+            package.lines().find_map(|line| line.strip_prefix("name = ")).unwrap_or_default().trim_matches('"');
+        let target = &message["target"];
+        let (sources, arguments) = match target["kind"][0].as_str() {
+            Some("test") => {
+                let name = target["name"].as_str().unwrap_or_default();
+                (directory.join("tests"), format!("-p {package} --test {name}"))
+            }
+            Some("bin") => (directory.join("src"), format!("-p {package} --bins")),
+            _ => (directory.join("src"), format!("-p {package} --lib")),
+        };
+        let mut names = BTreeSet::new();
+        read_names(&sources, &mut names).map_err(|error| format!("{}: {error}", sources.display()))?;
         let listed = Command::new(binary).args(["--list", "--format", "terse"]).current_dir(directory).output();
         let listed = listed.map_err(|error| format!("{binary}: {error}"))?;
         for test in String::from_utf8_lossy(&listed.stdout).lines() {
-            if let Some(test) = test.strip_suffix(": test").filter(|test| is_target(test)) {
-                let (package, test) = (package.clone(), test.to_string());
-                tasks.push(Task::Target { package, binary: binary.into(), directory: directory.into(), test });
+            let Some(test) = test.strip_suffix(": test") else { continue };
+            if is_target(test) || names.contains(test.rsplit("::").next().unwrap_or(test)) {
+                let (arguments, test) = (arguments.clone(), test.to_string());
+                tasks.push(Task::Property(Property {
+                    arguments,
+                    binary: binary.into(),
+                    directory: directory.into(),
+                    test,
+                }));
             }
         }
     }
     Ok(tasks)
+}
+
+/// The names of all property tests in a directory of sources.
+fn read_names(directory: &Path, names: &mut BTreeSet<String>) -> std::io::Result<()> {
+    if !directory.exists() {
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            read_names(&path, names)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            names.extend(names_in(&std::fs::read_to_string(&path)?));
+        }
+    }
+    Ok(())
+}
+
+/// The names of the functions in the blocks of `proptest!` of a source.
+fn names_in(source: &str) -> Vec<String> {
+    let (mut names, mut end) = (Vec::new(), None);
+    for line in source.lines() {
+        match &end {
+            None if line.trim_start().starts_with("proptest! {") => {
+                end = Some(format!("{}}}", &line[..line.len() - line.trim_start().len()]));
+            }
+            Some(last) if line == last => end = None,
+            Some(_) => {
+                let function = line.trim_start().strip_prefix("fn ").and_then(|rest| rest.split_once('('));
+                names.extend(function.map(|(name, _)| name.to_string()));
+            }
+            None => {}
+        }
+    }
+    names
 }
 
 /// Whether a test with this path is a fuzz target.
@@ -183,64 +246,71 @@ fn is_target(test: &str) -> bool {
     test.rsplit_once("::").is_some_and(|(module, _)| module == "fuzz" || module.ends_with("::fuzz"))
 }
 
-fn run_target(package: &str, binary: &Path, directory: &Path, test: &str, end: Instant) -> Result<String, String> {
-    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let (mut seed, mut cases, mut all) = (time, CASES_FIRST, 0);
-    loop {
-        let began = Instant::now();
-        let outcome = round(binary, directory, test, seed, cases);
-        let took = began.elapsed();
-        outcome.map_err(|what| {
-            let replay =
-                format!("PROPTEST_RNG_SEED={seed} PROPTEST_CASES={cases} cargo test --profile soak -p {package}");
-            format!("{what}\nseed {seed}, one of {cases} inputs; replay: {replay} -- --exact {test}")
-        })?;
-        (seed, all) = (seed.wrapping_add(1), all + cases);
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(format!("{all} inputs, all is well"));
-        }
-        let per_second = cases as f64 / took.as_secs_f64().max(0.001);
-        // Not more than eight times as many as before: the first rounds tell little.
-        cases = ((per_second * left.min(ROUND).as_secs_f64()) as u64).clamp(1, CASES_MAX.min(cases * 8));
-    }
-}
-
-/// One process; the error is what it printed last.
-fn round(binary: &Path, directory: &Path, test: &str, seed: u64, cases: u64) -> Result<(), String> {
-    let script = format!("ulimit -v {MEMORY_KIB}; exec \"$0\" \"$@\"");
-    let output = tempfile(test)?;
-    let file = |error: std::io::Error| format!("{}: {error}", output.display());
-    let log = std::fs::File::create(&output).map_err(file)?;
-    let mut child = Command::new("sh")
-        .args(["-c", &script])
-        .arg(binary)
-        .args(["--exact", test, "--nocapture"])
-        .current_dir(directory)
-        .env("PROPTEST_RNG_SEED", seed.to_string())
-        .env("PROPTEST_CASES", cases.to_string())
-        .env("RUST_BACKTRACE", "0")
-        .stdout(log.try_clone().map_err(file)?)
-        .stderr(log)
-        .spawn()
-        .map_err(|error| format!("{}: {error}", binary.display()))?;
-    let began = Instant::now();
-    let status = loop {
-        match child.try_wait().map_err(|error| error.to_string())? {
-            Some(status) => break Some(status),
-            None if processor_time(child.id()) > PATIENCE || began.elapsed() > PATIENCE_IDLE => {
-                child.kill().and_then(|()| child.wait()).map_err(|error| error.to_string())?;
-                break None;
+impl Property {
+    /// Runs rounds until `end`, and one at least.
+    fn run(&self, end: Instant) -> Result<String, String> {
+        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let (mut seed, mut cases, mut all, mut rounds) = (time, CASES_FIRST, 0, 0);
+        let has_own = !is_target(&self.test);
+        loop {
+            let began = Instant::now();
+            // How many inputs a test has that is no fuzz target, it says itself.
+            let outcome = self.round(seed, (!has_own).then_some(cases));
+            let took = began.elapsed();
+            outcome.map_err(|what| {
+                let cases = if has_own { String::new() } else { format!(" PROPTEST_CASES={cases}") };
+                let Property { arguments, test, .. } = self;
+                format!(
+                    "{what}\nseed {seed}; replay: PROPTEST_RNG_SEED={seed}{cases} cargo test --profile soak {arguments} -- \
+                     --exact {test}"
+                )
+            })?;
+            (seed, all, rounds) = (seed.wrapping_add(1), all + cases, rounds + 1);
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let done = if has_own { format!("{rounds} seeds") } else { format!("{all} inputs") };
+                return Ok(format!("{done}, all is well"));
             }
-            None => std::thread::sleep(Duration::from_millis(20)),
+            let per_second = cases as f64 / took.as_secs_f64().max(0.001);
+            // Not more than eight times as many as before: the first rounds tell little.
+            cases = ((per_second * left.min(ROUND).as_secs_f64()) as u64).clamp(1, CASES_MAX.min(cases * 8));
         }
-    };
-    let text = std::fs::read(&output).map_err(file)?;
-    std::fs::remove_file(&output).map_err(file)?;
-    match status {
-        Some(status) if status.success() => Ok(()),
-        Some(status) => Err(format!("{}\n{status}", finding(&String::from_utf8_lossy(&text)))),
-        None => Err(format!("it did not end within {} s of processor time", PATIENCE.as_secs())),
+    }
+
+    /// One process; the error is what it printed last.
+    fn round(&self, seed: u64, cases: Option<u64>) -> Result<(), String> {
+        let Property { binary, directory, test, .. } = self;
+        let script = format!("ulimit -v {MEMORY_KIB}; exec \"$0\" \"$@\"");
+        let output = tempfile(test)?;
+        let file = |error: std::io::Error| format!("{}: {error}", output.display());
+        let log = std::fs::File::create(&output).map_err(file)?;
+        let mut child = Command::new("sh");
+        child.args(["-c", &script]).arg(binary).args(["--exact", test, "--nocapture"]);
+        child.current_dir(directory).env("RUST_BACKTRACE", "0").env("PROPTEST_RNG_SEED", seed.to_string());
+        match cases {
+            Some(cases) => child.env("PROPTEST_CASES", cases.to_string()),
+            None => child.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1"),
+        };
+        child.stdout(log.try_clone().map_err(file)?).stderr(log);
+        let mut child = child.spawn().map_err(|error| format!("{}: {error}", binary.display()))?;
+        let began = Instant::now();
+        let status = loop {
+            match child.try_wait().map_err(|error| error.to_string())? {
+                Some(status) => break Some(status),
+                None if processor_time(child.id()) > PATIENCE || began.elapsed() > PATIENCE_IDLE => {
+                    child.kill().and_then(|()| child.wait()).map_err(|error| error.to_string())?;
+                    break None;
+                }
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        let text = std::fs::read(&output).map_err(file)?;
+        std::fs::remove_file(&output).map_err(file)?;
+        match status {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(format!("{}\n{status}", finding(&String::from_utf8_lossy(&text)))),
+            None => Err(format!("it did not end within {} s of processor time", PATIENCE.as_secs())),
+        }
     }
 }
 
@@ -318,6 +388,15 @@ mod tests {
     fn targets_are_known_by_their_module() {
         assert!(is_target("fuzz::nodes") && is_target("deep::fuzz::nodes"));
         assert!(!is_target("nodes") && !is_target("fuzz::tests::nodes") && !is_target("no_fuzz::nodes"));
+    }
+
+    #[test]
+    fn property_tests_are_found_in_their_sources() {
+        let source = "fn a() {}\n    proptest! {\n        #[test]\n        fn b(x in 0..2) {\n        }\n\n        fn c(y in 0..2) {}\n    }\n    fn d() {}\n";
+        assert_eq!(names_in(source), ["b", "c"]);
+        let mut names = BTreeSet::new();
+        read_names(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../index/src"), &mut names).expect("sources");
+        assert!(names.contains("damage_takes_no_more_than_the_node"), "{names:?}");
     }
 
     #[test]
