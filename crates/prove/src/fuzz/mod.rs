@@ -4,16 +4,18 @@
 mod forge;
 mod use_all;
 
+use crate::files::tested::{BetrSetting, Tested};
 use crate::pool::SMALL_NODES;
+use ashlar_betr::Betr;
 use ashlar_block::Device;
 use ashlar_devices::Memory;
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
-use ashlar_files::{Files, Options};
+use ashlar_files::Files;
 use ashlar_fuzz::{Edit, bounded, config, edits, incompressible};
 use ashlar_pool::{Config, Creation, Pool, Txn, Volume};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes as Size, Lba};
-use ashlar_vfs::{FallocateMode, FileKind, FileSystem, NewNode, ROOT, WriteMode, XattrMode};
+use ashlar_vfs::{FallocateMode, FileKind, NewNode, ROOT, WriteMode, XattrMode};
 use bytes::Bytes;
 use forge::{Image, NodeChange, Room};
 use proptest::prelude::*;
@@ -43,7 +45,7 @@ fn new_node(kind: FileKind) -> NewNode {
 }
 
 /// A pool with a bit of everything, and a log that the superblock does not cover.
-async fn history(env: Env) -> Image {
+async fn history<T: Tested>(env: Env, setting: T::Setting) -> Image {
     let device: Device = Arc::new(Memory::new(CAPACITY));
     let creation = Creation { segment: Some(SEGMENT), force: false };
     Pool::create(&env, std::slice::from_ref(&device), creation).await.expect("created");
@@ -51,8 +53,8 @@ async fn history(env: Env) -> Image {
     let room = make_room(&pool).await;
     let volume = pool.create_volume("v").await.expect("a volume");
     let fs = pool.create_volume("main").await.expect("a volume");
-    Files::format(&fs, 0, 0).await.expect("formatted");
-    let files = Files::open(fs, Options::default()).await.expect("opened");
+    T::format(&fs, setting).await.expect("formatted");
+    let files = T::start(fs, setting).await.expect("opened");
     for round in 0..LOGGED {
         fill_volume(&volume, round).await;
         fill_files(&files, round).await;
@@ -109,7 +111,7 @@ async fn fill_volume(volume: &Volume, round: u64) {
     volume.pool().sync(seq).await.expect("synced");
 }
 
-async fn fill_files(files: &Arc<Files>, round: u64) {
+async fn fill_files<T: Tested>(files: &Arc<T>, round: u64) {
     let name = |what: &str| format!("{what}{round}").into_bytes();
     let directory = files.mkdir(ROOT, &name("d"), new_node(FileKind::Directory)).await.expect("made").ino;
     let small = files.create(directory, &name("small"), new_node(FileKind::File)).await.expect("made").ino;
@@ -127,25 +129,54 @@ async fn fill_files(files: &Arc<Files>, round: u64) {
     files.unlink(directory, &name("pipe")).await.expect("removed");
 }
 
+/// Which file system is on the image.
+#[derive(Clone, Copy, Debug)]
+enum Engine {
+    Files,
+    Betr,
+}
+
 /// The image, made once: it is always the same.
-fn sound() -> &'static Image {
-    static IMAGE: OnceLock<Image> = OnceLock::new();
-    IMAGE.get_or_init(|| {
+fn sound(engine: Engine) -> &'static Image {
+    static IMAGES: [OnceLock<Image>; 2] = [const { OnceLock::new() }; 2];
+    IMAGES[engine as usize].get_or_init(|| {
         let sim = Sim::new(1, Schedule::Fifo);
         let env = sim.env();
-        sim.run(history(env)).expect("no deadlock")
+        let image = match engine {
+            Engine::Files => sim.run(history::<Files>(env, Files::usual())),
+            Engine::Betr => sim.run(history::<Betr>(env, betr_setting())),
+        };
+        image.expect("no deadlock")
     })
 }
 
+/// Small zones, so that there are many.
+fn betr_setting() -> BetrSetting {
+    BetrSetting::of_seed(0)
+}
+
+/// Opens and uses an image; what failed.
+async fn use_image(env: &Env, image: &Image, engine: Engine) -> Vec<String> {
+    let device = image.device().await;
+    match engine {
+        Engine::Files => use_all::use_all::<Files>(env, device, settings(), Files::usual()).await,
+        Engine::Betr => use_all::use_all::<Betr>(env, device, settings(), betr_setting()).await,
+    }
+}
+
 /// Opens and uses a changed image.
-fn attack(change: impl FnOnce(&mut Image)) {
-    let mut image = sound().clone();
+fn attack(engine: Engine, change: impl FnOnce(&mut Image)) {
+    let mut image = sound(engine).clone();
     change(&mut image);
     bounded(MEMORY_MAX, move || {
         let sim = Sim::new(2, Schedule::Random);
         let env = sim.env();
-        sim.run(async move { use_all::use_all(&env, image.device().await, settings()).await }).expect("no deadlock")
+        sim.run(async move { use_image(&env, &image, engine).await }).expect("no deadlock")
     });
+}
+
+fn engine() -> impl Strategy<Value = Engine> {
+    prop_oneof![Just(Engine::Files), Just(Engine::Betr)]
 }
 
 fn node_change() -> impl Strategy<Value = NodeChange> {
@@ -165,33 +196,34 @@ proptest! {
     #![proptest_config(config(48))]
 
     #[test]
-    fn images_with_forged_nodes(at in any::<Index>(), change in node_change()) {
-        attack(|image| image.forge_node(at, &change));
+    fn images_with_forged_nodes(engine in engine(), at in any::<Index>(), change in node_change()) {
+        attack(engine, |image| image.forge_node(at, &change));
     }
 
     #[test]
     fn images_with_forged_logs(
+        engine in engine(),
         at in any::<Index>(),
         edits in edits(),
         in_place in prop::bool::weighted(0.7),
         counts in prop::option::weighted(0.1, any::<[u32; 2]>()),
     ) {
-        attack(|image| image.forge_body(at, &edits, in_place, counts));
+        attack(engine, |image| image.forge_body(at, &edits, in_place, counts));
     }
 
     #[test]
-    fn images_with_forged_leads(at in any::<Index>(), edits in edits()) {
-        attack(|image| image.forge_lead(at, &edits));
+    fn images_with_forged_leads(engine in engine(), at in any::<Index>(), edits in edits()) {
+        attack(engine, |image| image.forge_lead(at, &edits));
     }
 
     #[test]
-    fn images_with_forged_superblocks(edits in edits()) {
-        attack(|image| image.forge_superblock(&edits));
+    fn images_with_forged_superblocks(engine in engine(), edits in edits()) {
+        attack(engine, |image| image.forge_superblock(&edits));
     }
 
     #[test]
-    fn damaged_images(damages in damages()) {
-        attack(|image| damages.iter().for_each(|(at, edits)| image.damage(*at, edits)));
+    fn damaged_images(engine in engine(), damages in damages()) {
+        attack(engine, |image| damages.iter().for_each(|(at, edits)| image.damage(*at, edits)));
     }
 }
 
@@ -201,11 +233,13 @@ mod tests {
 
     #[test]
     fn the_sound_image_is_used_without_an_error() {
-        let (nodes, batches) = sound().counts();
-        assert!(nodes > 12 && batches > 4, "{nodes} nodes and {batches} batches are too few to attack");
-        let sim = Sim::new(2, Schedule::Random);
-        let env = sim.env();
-        let failed = sim.run(async move { use_all::use_all(&env, sound().device().await, settings()).await });
-        assert_eq!(failed.expect("no deadlock"), Vec::<String>::new());
+        for engine in [Engine::Files, Engine::Betr] {
+            let (nodes, batches) = sound(engine).counts();
+            assert!(nodes > 12 && batches > 4, "{nodes} nodes and {batches} batches are too few to attack");
+            let sim = Sim::new(2, Schedule::Random);
+            let env = sim.env();
+            let failed = sim.run(async move { use_image(&env, sound(engine), engine).await });
+            assert_eq!(failed.expect("no deadlock"), Vec::<String>::new(), "{engine:?}");
+        }
     }
 }

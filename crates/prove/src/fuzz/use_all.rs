@@ -1,12 +1,16 @@
 //! Everything that one can do with a pool, whatever it answers.
 
 use super::{new_node, noise};
+use crate::files::tested::Tested;
+use ashlar_betr::Betr;
 use ashlar_block::Device;
 use ashlar_env::Env;
-use ashlar_files::{Files, Options};
+use ashlar_files::Files;
 use ashlar_pool::{Config, Pool, Txn, Volume, VolumeKind};
 use ashlar_units::{Blocks, Lba};
-use ashlar_vfs::{Attr, FallocateMode, FileKind, FileSystem, Ino, ROOT, RenameMode, SeekWhat, SetAttr, WriteMode};
+use ashlar_vfs::{
+    Attr, FallocateMode, FileKind, Ino, ROOT, RenameMode, Result as Answer, SeekWhat, SetAttr, WriteMode,
+};
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -26,24 +30,43 @@ impl Failed {
     }
 }
 
+/// An engine, with what a check asks it that found damage.
+pub trait Used: Tested {
+    /// The names of an inode, and of what lies where its number says.
+    fn whose(&self, ino: Ino) -> impl Future<Output = Answer<()>> + Send;
+}
+
+impl Used for Files {
+    async fn whose(&self, ino: Ino) -> Answer<()> {
+        self.path_of(ino).await?;
+        self.file_at(Lba(1 << 63)).await.map(drop)
+    }
+}
+
+impl Used for Betr {
+    async fn whose(&self, ino: Ino) -> Answer<()> {
+        self.path_of_range(ino).await.map(drop)
+    }
+}
+
 /// Uses the pool on `device`, and tells what failed.
-pub async fn use_all(env: &Env, device: Device, config: Config) -> Vec<String> {
+pub async fn use_all<T: Used>(env: &Env, device: Device, config: Config, setting: T::Setting) -> Vec<String> {
     let mut failed = Failed::default();
     let pool = Pool::open(env, vec![device.clone()], config).await;
     if let Some(pool) = failed.note("open", pool) {
-        read_all(&pool, &mut failed).await;
-        change_all(&pool, &mut failed).await;
+        read_all::<T>(&pool, &mut failed).await;
+        change_all::<T>(&pool, setting, &mut failed).await;
         failed.note("close", pool.close().await);
         // What was written on top of it is read again.
         if let Some(pool) = failed.note("open again", Pool::open(env, vec![device], config).await) {
-            read_all(&pool, &mut failed).await;
+            read_all::<T>(&pool, &mut failed).await;
             failed.note("close again", pool.close().await);
         }
     }
     failed.0
 }
 
-async fn read_all(pool: &Pool, failed: &mut Failed) {
+async fn read_all<T: Used>(pool: &Pool, failed: &mut Failed) {
     assert!(pool.status().free <= pool.status().capacity);
     for info in pool.volumes() {
         let Some(volume) = pool.volume(&info.name).filter(|_| info.name != "room") else { continue };
@@ -51,8 +74,7 @@ async fn read_all(pool: &Pool, failed: &mut Failed) {
         if info.name.starts_with('v') {
             continue;
         }
-        let files = Files::open(volume, Options { read_only: true, ..Options::default() }).await;
-        if let Some(files) = failed.note("open read-only", files) {
+        if let Some(files) = failed.note("open read-only", T::view(volume).await) {
             read_files(&files, failed).await;
         }
     }
@@ -86,7 +108,7 @@ async fn read_volume(volume: &Volume, failed: &mut Failed) {
 }
 
 /// Inodes that can be reached from the root.
-async fn walk(files: &Arc<Files>, failed: &mut Failed) -> Vec<(Ino, Ino, Vec<u8>, FileKind)> {
+async fn walk<T: Used>(files: &Arc<T>, failed: &mut Failed) -> Vec<(Ino, Ino, Vec<u8>, FileKind)> {
     let (mut found, mut seen, mut pending) = (Vec::new(), BTreeSet::new(), vec![ROOT]);
     while let Some(directory) = pending.pop() {
         if !seen.insert(directory) || found.len() > INODES_MAX {
@@ -98,7 +120,9 @@ async fn walk(files: &Arc<Files>, failed: &mut Failed) -> Vec<(Ino, Ino, Vec<u8>
             entries.len() < INODES_MAX
         };
         failed.note("list", files.readdir(directory, 2, directory % 2 == 0, &mut sink).await);
-        for (ino, name, kind) in entries {
+        for (_, name, kind) in entries {
+            // As the kernel does, which uses no number that was not looked up.
+            let Some(Attr { ino, .. }) = failed.note("look up", files.lookup(directory, &name).await) else { continue };
             if kind == FileKind::Directory {
                 pending.push(ino);
             }
@@ -108,9 +132,8 @@ async fn walk(files: &Arc<Files>, failed: &mut Failed) -> Vec<(Ino, Ino, Vec<u8>
     found
 }
 
-async fn read_files(files: &Arc<Files>, failed: &mut Failed) {
-    for (ino, directory, name, kind) in walk(files, failed).await {
-        failed.note("look up", files.lookup(directory, &name).await);
+async fn read_files<T: Used>(files: &Arc<T>, failed: &mut Failed) {
+    for (ino, _, _, kind) in walk(files, failed).await {
         let Some(Attr { size, .. }) = failed.note("getattr", files.getattr(ino).await) else { continue };
         failed.note("list attributes", files.listxattr(ino).await);
         match kind {
@@ -127,15 +150,14 @@ async fn read_files(files: &Arc<Files>, failed: &mut Failed) {
             FileKind::Symlink => _ = failed.note("read link", files.readlink(ino).await),
             _ => {}
         }
-        failed.note("path", files.path_of(ino).await);
+        failed.note("whose", files.whose(ino).await);
+        files.forget(ino, 1).await;
     }
-    failed.note("file at", files.file_at(Lba(1 << 63)).await);
-    if let Some(audit) = failed.note("audit", files.audit().await) {
-        failed.0.extend(audit.wrong);
-    }
+    let wrong = failed.note("audit", files.audit().await);
+    failed.0.extend(wrong.unwrap_or_default());
 }
 
-async fn change_all(pool: &Pool, failed: &mut Failed) {
+async fn change_all<T: Used>(pool: &Pool, setting: T::Setting, failed: &mut Failed) {
     for info in pool.volumes() {
         let Some(volume) = pool.volume(&info.name).filter(|_| matches!(info.kind, VolumeKind::Live { .. })) else {
             continue;
@@ -143,7 +165,7 @@ async fn change_all(pool: &Pool, failed: &mut Failed) {
         if info.name == "v" {
             change_volume(&volume, failed).await;
         } else if info.name != "room"
-            && let Some(files) = failed.note("open", Files::open(volume, Options::default()).await)
+            && let Some(files) = failed.note("open", T::start(volume, setting).await)
         {
             change_files(&files, failed).await;
             failed.note("close files", files.close().await);
@@ -177,7 +199,7 @@ async fn change_volume(volume: &Volume, failed: &mut Failed) {
     failed.note("commit", volume.commit(txn).await);
 }
 
-async fn change_files(files: &Arc<Files>, failed: &mut Failed) {
+async fn change_files<T: Used>(files: &Arc<T>, failed: &mut Failed) {
     for (number, (ino, directory, name, kind)) in walk(files, failed).await.into_iter().enumerate() {
         let new = format!("new{number}").into_bytes();
         match kind {
