@@ -155,28 +155,44 @@ fn betr_setting() -> BetrSetting {
     BetrSetting::of_seed(0)
 }
 
-/// Opens and uses an image; what failed.
-async fn use_image(env: &Env, image: &Image, engine: Engine) -> Vec<String> {
+/// Opens and uses an image, which may be mended before; what failed.
+async fn use_image(env: &Env, image: &Image, how: How) -> Vec<String> {
     let device = image.device().await;
-    match engine {
+    let mut failed = Vec::new();
+    if how.mend {
+        failed = match how.engine {
+            Engine::Files => use_all::mend_all::<Files>(env, device.clone(), settings()).await,
+            Engine::Betr => use_all::mend_all::<Betr>(env, device.clone(), settings()).await,
+        };
+    }
+    failed.extend(match how.engine {
         Engine::Files => use_all::use_all::<Files>(env, device, settings(), Files::usual()).await,
         Engine::Betr => use_all::use_all::<Betr>(env, device, settings(), betr_setting()).await,
-    }
+    });
+    failed
+}
+
+/// What is attacked.
+#[derive(Clone, Copy, Debug)]
+struct How {
+    engine: Engine,
+    mend: bool,
+}
+
+fn how() -> impl Strategy<Value = How> {
+    let engine = prop_oneof![Just(Engine::Files), Just(Engine::Betr)];
+    (engine, any::<bool>()).prop_map(|(engine, mend)| How { engine, mend })
 }
 
 /// Opens and uses a changed image.
-fn attack(engine: Engine, change: impl FnOnce(&mut Image)) {
-    let mut image = sound(engine).clone();
+fn attack(how: How, change: impl FnOnce(&mut Image)) {
+    let mut image = sound(how.engine).clone();
     change(&mut image);
     bounded(MEMORY_MAX, move || {
         let sim = Sim::new(2, Schedule::Random);
         let env = sim.env();
-        sim.run(async move { use_image(&env, &image, engine).await }).expect("no deadlock")
+        sim.run(async move { use_image(&env, &image, how).await }).expect("no deadlock")
     });
-}
-
-fn engine() -> impl Strategy<Value = Engine> {
-    prop_oneof![Just(Engine::Files), Just(Engine::Betr)]
 }
 
 fn node_change() -> impl Strategy<Value = NodeChange> {
@@ -196,34 +212,34 @@ proptest! {
     #![proptest_config(config(48))]
 
     #[test]
-    fn images_with_forged_nodes(engine in engine(), at in any::<Index>(), change in node_change()) {
-        attack(engine, |image| image.forge_node(at, &change));
+    fn images_with_forged_nodes(how in how(), at in any::<Index>(), change in node_change()) {
+        attack(how, |image| image.forge_node(at, &change));
     }
 
     #[test]
     fn images_with_forged_logs(
-        engine in engine(),
+        how in how(),
         at in any::<Index>(),
         edits in edits(),
         in_place in prop::bool::weighted(0.7),
         counts in prop::option::weighted(0.1, any::<[u32; 2]>()),
     ) {
-        attack(engine, |image| image.forge_body(at, &edits, in_place, counts));
+        attack(how, |image| image.forge_body(at, &edits, in_place, counts));
     }
 
     #[test]
-    fn images_with_forged_leads(engine in engine(), at in any::<Index>(), edits in edits()) {
-        attack(engine, |image| image.forge_lead(at, &edits));
+    fn images_with_forged_leads(how in how(), at in any::<Index>(), edits in edits()) {
+        attack(how, |image| image.forge_lead(at, &edits));
     }
 
     #[test]
-    fn images_with_forged_superblocks(engine in engine(), edits in edits()) {
-        attack(engine, |image| image.forge_superblock(&edits));
+    fn images_with_forged_superblocks(how in how(), edits in edits()) {
+        attack(how, |image| image.forge_superblock(&edits));
     }
 
     #[test]
-    fn damaged_images(engine in engine(), damages in damages()) {
-        attack(engine, |image| damages.iter().for_each(|(at, edits)| image.damage(*at, edits)));
+    fn damaged_images(how in how(), damages in damages()) {
+        attack(how, |image| damages.iter().for_each(|(at, edits)| image.damage(*at, edits)));
     }
 }
 
@@ -233,13 +249,15 @@ mod tests {
 
     #[test]
     fn the_sound_image_is_used_without_an_error() {
-        for engine in [Engine::Files, Engine::Betr] {
+        let all = [Engine::Files, Engine::Betr].map(|engine| [false, true].map(|mend| How { engine, mend }));
+        for how in all.concat() {
+            let engine = how.engine;
             let (nodes, batches) = sound(engine).counts();
             assert!(nodes > 12 && batches > 4, "{nodes} nodes and {batches} batches are too few to attack");
             let sim = Sim::new(2, Schedule::Random);
             let env = sim.env();
-            let failed = sim.run(async move { use_image(&env, sound(engine), engine).await });
-            assert_eq!(failed.expect("no deadlock"), Vec::<String>::new(), "{engine:?}");
+            let failed = sim.run(async move { use_image(&env, sound(engine), how).await });
+            assert_eq!(failed.expect("no deadlock"), Vec::<String>::new(), "{how:?}");
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::files::tested::Tested;
 use ashlar_betr::Betr;
 use ashlar_block::Device;
 use ashlar_env::Env;
-use ashlar_files::Files;
+use ashlar_files::{Files, Lost};
 use ashlar_pool::{Config, Pool, Txn, Volume, VolumeKind};
 use ashlar_units::{Blocks, Lba};
 use ashlar_vfs::{
@@ -34,9 +34,17 @@ impl Failed {
 pub trait Used: Tested {
     /// The names of an inode, and of what lies where its number says.
     fn whose(&self, ino: Ino) -> impl Future<Output = Answer<()>> + Send;
+    /// Mends what is on a volume, if it is of this engine, after keys were lost.
+    fn mend(volume: &Volume, lost: &[Lost]) -> impl Future<Output = Answer<()>> + Send;
 }
 
 impl Used for Files {
+    async fn mend(volume: &Volume, lost: &[Lost]) -> Answer<()> {
+        if Files::made(volume).await? {
+            Files::repair(volume, lost).await?;
+        }
+        Ok(())
+    }
     async fn whose(&self, ino: Ino) -> Answer<()> {
         self.path_of(ino).await?;
         self.file_at(Lba(1 << 63)).await.map(drop)
@@ -44,6 +52,12 @@ impl Used for Files {
 }
 
 impl Used for Betr {
+    async fn mend(volume: &Volume, lost: &[Lost]) -> Answer<()> {
+        if Betr::made(volume).await? {
+            Betr::repair(volume, lost).await?;
+        }
+        Ok(())
+    }
     async fn whose(&self, ino: Ino) -> Answer<()> {
         self.path_of_range(ino).await.map(drop)
     }
@@ -63,6 +77,26 @@ pub async fn use_all<T: Used>(env: &Env, device: Device, config: Config, setting
             failed.note("close again", pool.close().await);
         }
     }
+    failed.0
+}
+
+/// Mends the pool on `device` as `ashlar check --repair` does.
+pub async fn mend_all<T: Used>(env: &Env, device: Device, config: Config) -> Vec<String> {
+    let mut failed = Failed::default();
+    let pool = Pool::open(env, vec![device], Config { cut_log: true, ..config }).await;
+    let Some(pool) = failed.note("open to mend", pool) else { return failed.0 };
+    if let Some(checked) = failed.note("check", pool.check(|_, _| {}).await) {
+        failed.note("mend", pool.mend(&checked).await);
+        for info in pool.volumes() {
+            let is_live = matches!(info.kind, VolumeKind::Live { .. });
+            let Some(volume) = pool.volume(&info.name).filter(|_| is_live) else { continue };
+            let of_it = checked.damaged.iter().filter(|damage| damage.volume == info.name);
+            let lost: Vec<Lost> = of_it.filter_map(|damage| damage.lost.clone()).collect();
+            failed.note("mend files", T::mend(&volume, &lost).await);
+        }
+        failed.note("check what was mended", pool.check(|_, _| {}).await);
+    }
+    failed.note("close what was mended", pool.close().await);
     failed.0
 }
 
