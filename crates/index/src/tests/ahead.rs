@@ -33,8 +33,7 @@ impl NodeStore for Warming<'_> {
 
 #[test]
 fn a_scan_reads_ahead_and_a_lookup_does_not() {
-    let sim = Sim::new(1, Schedule::Fifo);
-    let run = async {
+    simulate(async {
         let nodes = Nodes::default();
         let (tree, root) = grown(&nodes, 40, 80).await;
         assert_eq!(root.level(), 1);
@@ -65,14 +64,12 @@ fn a_scan_reads_ahead_and_a_lookup_does_not() {
         // The root, two leaves alone, and then 3, 6, 12 and so on.
         let waits = store.2.load(Ordering::Relaxed);
         assert_eq!(waits, 1 + 2 + 1 + u64::from((leaves / 3).ilog2()), "{leaves} leaves");
-    };
-    sim.run(run).expect("no deadlock");
+    });
 }
 
 #[test]
 fn a_scan_reads_ahead_over_parents() {
-    let sim = Sim::new(1, Schedule::Fifo);
-    let run = async {
+    simulate(async {
         let nodes = Nodes::default();
         let (tree, root) = grown(&nodes, 400, 4).await;
         assert!(root.level() >= 4, "{}", root.level());
@@ -89,13 +86,12 @@ fn a_scan_reads_ahead_over_parents() {
             assert_eq!(everything(&tree, &store, &low, Some(&high), 10).await.expect("page").len(), 1);
             assert!(store.1.lock().len() <= before + 1 + usize::from(root.level()), "at {key}");
         }
-    };
-    sim.run(run).expect("no deadlock");
+    });
 }
 
 #[test]
 fn what_ranges_need_is_read_ahead_level_by_level_and_nothing_else() {
-    let test = async {
+    simulate(async {
         let store = Caching::default();
         let limits = WHOLE;
         let tree = Tree::open(9, None, Arc::new(Slots));
@@ -131,6 +127,5 @@ fn what_ranges_need_is_read_ahead_level_by_level_and_nothing_else() {
         store.nodes.bad.lock().extend(0..1 << 16);
         tree.view().read_ahead(&store, &ranges, 1 << 20).await;
         assert!(tree.get(&store, &key(100)).await.is_err());
-    };
-    Sim::new(0, Schedule::Fifo).run(test).expect("no deadlock");
+    });
 }

@@ -4,8 +4,7 @@ use super::*;
 
 #[test]
 fn below_a_range_delete_that_waits_far_above_nothing_is_read() {
-    let sim = Sim::new(1, Schedule::Fifo);
-    let run = async {
+    simulate(async {
         let nodes = Nodes::default();
         let (tree, root) = grown(&nodes, 40, 4).await;
         assert!(root.level() >= 2, "{}", root.level());
@@ -36,14 +35,12 @@ fn below_a_range_delete_that_waits_far_above_nothing_is_read() {
             left.retain(|(key, _)| *key < low || *key >= high);
             assert_eq!(everything(&tree, &nodes, &[], None, 10).await.expect("nobody needs it"), left);
         }
-    };
-    sim.run(run).expect("no deadlock");
+    });
 }
 
 #[test]
 fn an_empty_range_has_nothing_also_where_nothing_can_be_read() {
-    let sim = Sim::new(1, Schedule::Fifo);
-    let run = async {
+    simulate(async {
         let nodes = Nodes::default();
         let (tree, _) = grown(&nodes, 40, 4).await;
         // What memory says of this key needs no node.
@@ -55,6 +52,5 @@ fn an_empty_range_has_nothing_also_where_nothing_can_be_read() {
         for (low, high) in [(key, key), (behind, key)] {
             assert_eq!(everything(&tree, &nodes, &low, Some(&high), 10).await.expect("nothing to read"), []);
         }
-    };
-    sim.run(run).expect("no deadlock");
+    });
 }

@@ -11,6 +11,7 @@ use ashlar_env::sim::{Schedule, Sim};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -178,4 +179,9 @@ async fn grown(nodes: &Nodes, leaves: usize, fanout: usize) -> (Tree<Slots>, Arc
     tree.install(flushed.root);
     let root = nodes.load(tree.root().expect("it is not empty")).await.expect("loads");
     (tree, root)
+}
+
+/// Runs a test to its end, on one thread.
+fn simulate<T: Send + 'static>(test: impl Future<Output = T> + Send + 'static) -> T {
+    Sim::new(1, Schedule::Fifo).run(test).expect("no deadlock")
 }

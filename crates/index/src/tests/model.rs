@@ -4,7 +4,6 @@ use super::*;
 use ashlar_block::Kind;
 use ashlar_env::Env;
 use proptest::prelude::*;
-use std::future::Future;
 
 /// The same nodes, of whose flushes somebody else makes parts, now and then.
 #[derive(Clone)]

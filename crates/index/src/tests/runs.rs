@@ -6,7 +6,7 @@ use super::*;
 fn runs_save_writing_and_filters_save_reading() {
     // Bytes that random inserts append, and that lookups of them load.
     let cost = |limits: Limits| {
-        let test = async move {
+        simulate(async move {
             let store = Caching::default();
             let tree = Tree::open(9, None, Arc::new(Slots));
             let mut lost = Vec::new();
@@ -31,8 +31,7 @@ fn runs_save_writing_and_filters_save_reading() {
                 assert_eq!(slots(&value)[&7], number);
             }
             (written, store.nodes.loaded.load(Ordering::Relaxed) - before)
-        };
-        Sim::new(0, Schedule::Fifo).run(test).expect("no deadlock")
+        })
     };
     let limits = Limits { leaf_bytes: 8 << 10, buffer_bytes: 64 << 10, fanout: 16, runs: 12 };
     let (with, without) = (cost(limits), cost(Limits { runs: 0, ..limits }));
@@ -42,7 +41,7 @@ fn runs_save_writing_and_filters_save_reading() {
 
 #[test]
 fn a_run_in_the_place_of_a_node_is_refused_and_a_node_in_that_of_a_run() {
-    let test = async {
+    simulate(async {
         let nodes = Nodes::default();
         let tree = Tree::open(9, None, Arc::new(Slots));
         let limits = Limits { buffer_bytes: 2000, runs: 4, ..WHOLE };
@@ -66,6 +65,5 @@ fn a_run_in_the_place_of_a_node_is_refused_and_a_node_in_that_of_a_run() {
             pending.extend(node.below(&seat));
         }
         assert!(found[0] > 10 && found[1] > 3, "nodes and runs: {found:?}");
-    };
-    Sim::new(0, Schedule::Fifo).run(test).expect("no deadlock");
+    });
 }

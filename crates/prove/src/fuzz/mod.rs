@@ -4,7 +4,6 @@
 mod forge;
 mod use_all;
 
-use crate::files::tested::{BetrSetting, Tested};
 use crate::pool::SMALL_NODES;
 use ashlar_betr::Betr;
 use ashlar_block::Device;
@@ -21,6 +20,7 @@ use forge::{Image, NodeChange, Room};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use std::sync::{Arc, OnceLock};
+use use_all::{Used, use_all};
 
 const CAPACITY: Blocks = Blocks(40 * 256 + 300);
 const SEGMENT: Blocks = Blocks(256);
@@ -45,7 +45,7 @@ fn new_node(kind: FileKind) -> NewNode {
 }
 
 /// A pool with a bit of everything, and a log that the superblock does not cover.
-async fn history<T: Tested>(env: Env, setting: T::Setting) -> Image {
+async fn history<T: Used>(env: Env) -> Image {
     let device: Device = Arc::new(Memory::new(CAPACITY));
     let creation = Creation { segment: Some(SEGMENT), force: false };
     Pool::create(&env, std::slice::from_ref(&device), creation).await.expect("created");
@@ -53,8 +53,8 @@ async fn history<T: Tested>(env: Env, setting: T::Setting) -> Image {
     let room = make_room(&pool).await;
     let volume = pool.create_volume("v").await.expect("a volume");
     let fs = pool.create_volume("main").await.expect("a volume");
-    T::format(&fs, setting).await.expect("formatted");
-    let files = T::start(fs, setting).await.expect("opened");
+    T::format(&fs, T::setting()).await.expect("formatted");
+    let files = T::start(fs, T::setting()).await.expect("opened");
     for round in 0..LOGGED {
         fill_volume(&volume, round).await;
         fill_files(&files, round).await;
@@ -111,7 +111,7 @@ async fn fill_volume(volume: &Volume, round: u64) {
     volume.pool().sync(seq).await.expect("synced");
 }
 
-async fn fill_files<T: Tested>(files: &Arc<T>, round: u64) {
+async fn fill_files<T: Used>(files: &Arc<T>, round: u64) {
     let name = |what: &str| format!("{what}{round}").into_bytes();
     let directory = files.mkdir(ROOT, &name("d"), new_node(FileKind::Directory)).await.expect("made").ino;
     let small = files.create(directory, &name("small"), new_node(FileKind::File)).await.expect("made").ino;
@@ -143,39 +143,27 @@ fn sound(engine: Engine) -> &'static Image {
         let sim = Sim::new(1, Schedule::Fifo);
         let env = sim.env();
         let image = match engine {
-            Engine::Files => sim.run(history::<Files>(env, Files::usual())),
-            Engine::Betr => sim.run(history::<Betr>(env, betr_setting())),
+            Engine::Files => sim.run(history::<Files>(env)),
+            Engine::Betr => sim.run(history::<Betr>(env)),
         };
         image.expect("no deadlock")
     })
 }
 
-/// Small zones, so that there are many.
-fn betr_setting() -> BetrSetting {
-    BetrSetting::of_seed(0)
-}
-
-/// Opens and uses an image, which may be mended before; what failed.
-async fn use_image(env: &Env, image: &Image, how: How) -> Vec<String> {
+/// Opens and uses an image; what failed.
+async fn use_image(env: &Env, image: &Image, How { engine, mend }: How) -> Vec<String> {
     let device = image.device().await;
-    let mut failed = Vec::new();
-    if how.mend {
-        failed = match how.engine {
-            Engine::Files => use_all::mend_all::<Files>(env, device.clone(), settings()).await,
-            Engine::Betr => use_all::mend_all::<Betr>(env, device.clone(), settings()).await,
-        };
+    match engine {
+        Engine::Files => use_all::<Files>(env, device, settings(), mend).await,
+        Engine::Betr => use_all::<Betr>(env, device, settings(), mend).await,
     }
-    failed.extend(match how.engine {
-        Engine::Files => use_all::use_all::<Files>(env, device, settings(), Files::usual()).await,
-        Engine::Betr => use_all::use_all::<Betr>(env, device, settings(), betr_setting()).await,
-    });
-    failed
 }
 
 /// What is attacked.
 #[derive(Clone, Copy, Debug)]
 struct How {
     engine: Engine,
+    /// It is mended before it is used.
     mend: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Everything that one can do with a pool, whatever it answers.
 
 use super::{new_node, noise};
-use crate::files::tested::Tested;
+use crate::files::tested::{BetrSetting, FilesSetting, Tested};
 use ashlar_betr::Betr;
 use ashlar_block::Device;
 use ashlar_env::Env;
@@ -34,16 +34,13 @@ impl Failed {
 pub trait Used: Tested {
     /// The names of an inode, and of what lies where its number says.
     fn whose(&self, ino: Ino) -> impl Future<Output = Answer<()>> + Send;
-    /// Mends what is on a volume, if it is of this engine, after keys were lost.
-    fn mend(volume: &Volume, lost: &[Lost]) -> impl Future<Output = Answer<()>> + Send;
+    /// How it is made and opened here.
+    fn setting() -> Self::Setting;
 }
 
 impl Used for Files {
-    async fn mend(volume: &Volume, lost: &[Lost]) -> Answer<()> {
-        if Files::made(volume).await? {
-            Files::repair(volume, lost).await?;
-        }
-        Ok(())
+    fn setting() -> FilesSetting {
+        Files::usual()
     }
     async fn whose(&self, ino: Ino) -> Answer<()> {
         self.path_of(ino).await?;
@@ -52,24 +49,25 @@ impl Used for Files {
 }
 
 impl Used for Betr {
-    async fn mend(volume: &Volume, lost: &[Lost]) -> Answer<()> {
-        if Betr::made(volume).await? {
-            Betr::repair(volume, lost).await?;
-        }
-        Ok(())
+    /// Small zones, so that there are many.
+    fn setting() -> BetrSetting {
+        BetrSetting::of_seed(0)
     }
     async fn whose(&self, ino: Ino) -> Answer<()> {
         self.path_of_range(ino).await.map(drop)
     }
 }
 
-/// Uses the pool on `device`, and tells what failed.
-pub async fn use_all<T: Used>(env: &Env, device: Device, config: Config, setting: T::Setting) -> Vec<String> {
+/// Uses the pool on `device`, once it was mended if that is wanted, and tells what failed.
+pub async fn use_all<T: Used>(env: &Env, device: Device, config: Config, mend: bool) -> Vec<String> {
     let mut failed = Failed::default();
+    if mend {
+        mend_all(env, device.clone(), config, &mut failed).await;
+    }
     let pool = Pool::open(env, vec![device.clone()], config).await;
     if let Some(pool) = failed.note("open", pool) {
         read_all::<T>(&pool, &mut failed).await;
-        change_all::<T>(&pool, setting, &mut failed).await;
+        change_all::<T>(&pool, &mut failed).await;
         failed.note("close", pool.close().await);
         // What was written on top of it is read again.
         if let Some(pool) = failed.note("open again", Pool::open(env, vec![device], config).await) {
@@ -81,10 +79,9 @@ pub async fn use_all<T: Used>(env: &Env, device: Device, config: Config, setting
 }
 
 /// Mends the pool on `device` as `ashlar check --repair` does.
-pub async fn mend_all<T: Used>(env: &Env, device: Device, config: Config) -> Vec<String> {
-    let mut failed = Failed::default();
+async fn mend_all(env: &Env, device: Device, config: Config, failed: &mut Failed) {
     let pool = Pool::open(env, vec![device], Config { cut_log: true, ..config }).await;
-    let Some(pool) = failed.note("open to mend", pool) else { return failed.0 };
+    let Some(pool) = failed.note("open to mend", pool) else { return };
     if let Some(checked) = failed.note("check", pool.check(|_, _| {}).await) {
         failed.note("mend", pool.mend(&checked).await);
         for info in pool.volumes() {
@@ -92,12 +89,21 @@ pub async fn mend_all<T: Used>(env: &Env, device: Device, config: Config) -> Vec
             let Some(volume) = pool.volume(&info.name).filter(|_| is_live) else { continue };
             let of_it = checked.damaged.iter().filter(|damage| damage.volume == info.name);
             let lost: Vec<Lost> = of_it.filter_map(|damage| damage.lost.clone()).collect();
-            failed.note("mend files", T::mend(&volume, &lost).await);
+            failed.note("mend files", mend_files(&volume, &lost).await);
         }
         failed.note("check what was mended", pool.check(|_, _| {}).await);
     }
     failed.note("close what was mended", pool.close().await);
-    failed.0
+}
+
+/// Mends what is on a volume after keys were lost, by whichever engine made it.
+async fn mend_files(volume: &Volume, lost: &[Lost]) -> Answer<()> {
+    if Betr::made(volume).await? {
+        Betr::repair(volume, lost).await?;
+    } else if Files::made(volume).await? {
+        Files::repair(volume, lost).await?;
+    }
+    Ok(())
 }
 
 async fn read_all<T: Used>(pool: &Pool, failed: &mut Failed) {
@@ -191,7 +197,7 @@ async fn read_files<T: Used>(files: &Arc<T>, failed: &mut Failed) {
     failed.0.extend(wrong.unwrap_or_default());
 }
 
-async fn change_all<T: Used>(pool: &Pool, setting: T::Setting, failed: &mut Failed) {
+async fn change_all<T: Used>(pool: &Pool, failed: &mut Failed) {
     for info in pool.volumes() {
         let Some(volume) = pool.volume(&info.name).filter(|_| matches!(info.kind, VolumeKind::Live { .. })) else {
             continue;
@@ -199,7 +205,7 @@ async fn change_all<T: Used>(pool: &Pool, setting: T::Setting, failed: &mut Fail
         if info.name == "v" {
             change_volume(&volume, failed).await;
         } else if info.name != "room"
-            && let Some(files) = failed.note("open", T::start(volume, setting).await)
+            && let Some(files) = failed.note("open", T::start(volume, T::setting()).await)
         {
             change_files(&files, failed).await;
             failed.note("close files", files.close().await);
