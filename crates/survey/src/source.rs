@@ -4,7 +4,7 @@ use crate::analyse::{ReadAt, Stretch};
 use crate::bucket::{Access, Bucket, is_bucket};
 use crate::careful::{Careful, Direct};
 use crate::inside::{self, IMAGE_MIN, Limits, Place};
-use crate::listing::{Entry, Listing, Look, WalkError, segments};
+use crate::listing::{Entry, Listing, Look, WalkError, data_bytes, segments};
 use crate::qcow2::{Qcow2, Qcow2Error};
 use crate::sample::mix;
 use crate::scan::{Pace, Paced};
@@ -167,15 +167,7 @@ impl Source {
             let qcow2 = Some(Arc::new(image));
             return Ok(Source { qcow2, ..Source::new(Kind::Qcow2, path, listing, block) });
         }
-        let mut data = size;
-        if kind.is_file() {
-            data = 0;
-            let mut add = |from: u64, to: u64| {
-                data += to - from;
-                true
-            };
-            segments(&file, 0, size, &mut add).map_err(fail)?;
-        }
+        let data = if kind.is_file() { data_bytes(&file, size).map_err(fail)? } else { size };
         let mut listing = Listing::single(path, size, data, metadata.mtime());
         if kind.is_file() {
             let name = path.file_name().unwrap_or_default();

@@ -41,6 +41,16 @@ pub fn segments(file: &File, from: u64, to: u64, each: &mut dyn FnMut(u64, u64) 
     Ok(())
 }
 
+/// Bytes of a file of this size that are not holes.
+pub fn data_bytes(file: &File, size: u64) -> io::Result<u64> {
+    let mut sum = 0;
+    segments(file, 0, size, &mut |from, to| {
+        sum += to - from;
+        true
+    })?;
+    Ok(sum)
+}
+
 /// Adds what was written of a range that the kernel calls data. False: no more is wanted.
 fn written(file: &File, from: u64, to: u64, found: &mut Joined<'_>) -> bool {
     let mut bytes = Vec::new();

@@ -5,7 +5,7 @@ mod holes;
 mod parts;
 mod walk;
 
-pub use self::holes::segments;
+pub use self::holes::{data_bytes, segments};
 use self::parts::Inner;
 use crate::bucket::{Bucket, BucketError, Object};
 use crate::careful::Damage;

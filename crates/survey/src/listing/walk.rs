@@ -1,6 +1,6 @@
 //! Going through a tree: one thread lists what several read ahead.
 
-use super::{Entry, Listing, Look, WalkError, segments};
+use super::{Entry, Listing, Look, WalkError, data_bytes};
 use crate::inside::IMAGE_MIN;
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
@@ -173,7 +173,11 @@ impl Walk<'_> {
         // Small files may lie in their inode, and then have no blocks and no holes. Of large ones a part may be allocated and not
         // written.
         let sparse = allocated < size && size > 4096 || size >= IMAGE_MIN;
-        let data = if sparse { data_bytes(&path.join(&name), size).unwrap_or(size) } else { size };
+        let data = if sparse {
+            File::open(path.join(&name)).and_then(|file| data_bytes(&file, size)).unwrap_or(size)
+        } else {
+            size
+        };
         self.listing.sizes.file(&name, size, data, allocated, self.look.now - metadata.mtime(), depth);
         if data == 0 {
             return;
@@ -271,15 +275,4 @@ fn unescape(field: &[u8]) -> Vec<u8> {
         }
     }
     bytes
-}
-
-/// Bytes of a file that are not holes.
-fn data_bytes(path: &Path, size: u64) -> io::Result<u64> {
-    let file = File::open(path)?;
-    let mut sum = 0;
-    segments(&file, 0, size, &mut |from, to| {
-        sum += to - from;
-        true
-    })?;
-    Ok(sum)
 }
