@@ -1,6 +1,7 @@
 //! How a command talks to a server over a unix socket: one request per connection, as a line of JSON; lines of JSON back.
 
 use crate::output::Failure;
+use ashlar_env::say;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -101,7 +102,7 @@ fn first_byte(lines: &mut BufReader<UnixStream>, server: &str, silence: Duration
     lines.get_ref().set_read_timeout(None)?;
     match heard {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            eprintln!("ashlar: {}", silent(server, server_of(lines.get_ref())?, silence));
+            say::error(format_args!("ashlar: {}", silent(server, server_of(lines.get_ref())?, silence)));
             Ok(lines.fill_buf()?.first().copied())
         }
         heard => heard,

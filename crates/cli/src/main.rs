@@ -1,5 +1,8 @@
 //! `ashlar`: the command line.
 
+// They panic when nobody takes what they say: see `ashlar_env::say`.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 mod arguments;
 mod array;
 mod check;

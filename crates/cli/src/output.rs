@@ -1,6 +1,7 @@
 //! What is printed: text for people, or one JSON document.
 
 use ashlar_block::Kind;
+use ashlar_env::say;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
@@ -101,7 +102,7 @@ impl Output {
     /// Says something to people on standard error.
     pub fn say(&self, text: impl fmt::Display) {
         if !self.json {
-            eprintln!("{text}");
+            say::error(format_args!("{text}"));
         }
     }
 
@@ -110,7 +111,7 @@ impl Output {
         if self.json {
             self.put(&document(&ErrorDocument { error: &failure.message }));
         } else {
-            eprintln!("ashlar: {failure}");
+            say::error(format_args!("ashlar: {failure}"));
         }
         ExitCode::from(failure.code)
     }
@@ -122,7 +123,7 @@ impl Output {
         if let Err(error) = output.write_all(text.as_bytes()).and_then(|()| output.flush())
             && error.kind() != std::io::ErrorKind::BrokenPipe
         {
-            eprintln!("ashlar: cannot write to standard output: {error}");
+            say::error(format_args!("ashlar: cannot write to standard output: {error}"));
             self.lost.store(true, Relaxed);
         }
     }

@@ -8,6 +8,7 @@ use crate::output::{Failure, Output};
 use crate::request::{Done, Place, Request};
 use ashlar_env::Env;
 use ashlar_env::real::Real;
+use ashlar_env::say;
 use ashlar_fuse::{Dentries, Mount};
 use ashlar_lab::mounts;
 use ashlar_vfs::ROOT;
@@ -144,7 +145,7 @@ impl Clearing {
         let clearing = self.clone();
         drop(self.env.spawn_aside(async move {
             if let Err(failure) = clearing.clear().await {
-                eprintln!("ashlar: {failure}");
+                say::error(format_args!("ashlar: {failure}"));
             }
         }));
     }

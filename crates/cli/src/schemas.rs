@@ -2,6 +2,7 @@
 //! something that can be parsed and of which nothing is done.
 
 use crate::arguments::Arguments;
+use ashlar_env::say;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Error, Parser};
 use std::collections::VecDeque;
@@ -22,7 +23,7 @@ pub fn read(arguments: Vec<OsString>) -> Arguments {
 fn tell(error: &Error) -> i32 {
     match error.print().and_then(|()| io::stdout().flush()) {
         Err(lost) if !error.use_stderr() && lost.kind() != io::ErrorKind::BrokenPipe => {
-            eprintln!("ashlar: cannot write to standard output: {lost}");
+            say::error(format_args!("ashlar: cannot write to standard output: {lost}"));
             2
         }
         _ => error.exit_code(),

@@ -11,6 +11,7 @@ use ashlar_array::{Array, MemberState, Pace};
 use ashlar_block::{Error, Kind};
 use ashlar_devices::is_same;
 use ashlar_env::real::Real;
+use ashlar_env::say;
 use ashlar_env::{Env, Task};
 use ashlar_fuse::{Listener, Mount, Options};
 use ashlar_layers::{Spec, Stack};
@@ -105,7 +106,7 @@ pub async fn open_pool(directory: &Path, env: &Env, memory: Bytes, cut_log: bool
     let description = config::read(directory)?;
     let built = description.stack().build(directory, env).await?;
     if description.stack().forgets() {
-        eprintln!("ashlar: {}", config::made_anew(directory));
+        say::error(format_args!("ashlar: {}", config::made_anew(directory)));
         Pool::create(env, &built.devices, Creation::default()).await?;
     }
     let compression = config::compression(&description.compression)?;
@@ -212,7 +213,9 @@ impl Session {
         })?;
         let damage = files.damage();
         if let Some(error) = damage {
-            eprintln!("ashlar: {name} takes no changes, for it is damaged: {error}; `ashlar check` says what is lost");
+            say::error(format_args!(
+                "ashlar: {name} takes no changes, for it is damaged: {error}; `ashlar check` says what is lost"
+            ));
         }
         let read_only = is_snapshot || damage.is_some();
         let buffers = share(self.memory, REQUESTS).min(Options::default().buffers);
@@ -608,10 +611,13 @@ pub fn go_on(env: &Env, name: &str, array: &Arc<Array>) -> Option<Task<()>> {
             let never = std::sync::atomic::AtomicBool::new(false);
             match array.rebuild(Pace::default(), &never, |_| ()).await {
                 Ok(rebuilt) if rebuilt.lost > 0 => {
-                    eprintln!("ashlar: rebuilding {name} lost {} blocks: {:?}", rebuilt.lost, rebuilt.blocks);
+                    say::error(format_args!(
+                        "ashlar: rebuilding {name} lost {} blocks: {:?}",
+                        rebuilt.lost, rebuilt.blocks
+                    ));
                 }
                 Ok(_) => {}
-                Err(error) => eprintln!("ashlar: rebuilding {name}: {error}"),
+                Err(error) => say::error(format_args!("ashlar: rebuilding {name}: {error}")),
             }
         })
     })

@@ -9,10 +9,11 @@ use crate::output::{Failure, Output};
 use crate::request::{Done, Request};
 use crate::session::{self, Manner, Session};
 use ashlar_env::real::Real;
+use ashlar_env::say;
 use ashlar_layers::Stack;
 use ashlar_pool::{Creation, Pool};
 use ashlar_units::Bytes;
-use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::io::{BufRead, BufReader, IsTerminal};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -164,8 +165,7 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
     }
     let control = Control::listen(&directory, session)?;
     if std::env::var_os(DETACHED).is_some() {
-        println!("{READY}");
-        let _ = std::io::stdout().flush();
+        say::output(READY);
     } else {
         output.say(format_args!("{} is mounted at {}; Ctrl-C unmounts it", up.fs, mount.display()));
     }
@@ -187,7 +187,7 @@ fn watch(control: &Control, stop: &AtomicBool, output: &Output) {
             let status = control.session.status();
             let seconds = shown.elapsed().as_secs_f64();
             let rate = |now: u64, then: u64| (now.saturating_sub(then) as f64 / seconds) as u64;
-            eprint!(
+            say::progress(format_args!(
                 "\r\x1b[Kused {} of {}  memory {}  {} requests/s  read {}/s  write {}/s",
                 Bytes(status.used),
                 Bytes(status.capacity),
@@ -195,12 +195,12 @@ fn watch(control: &Control, stop: &AtomicBool, output: &Output) {
                 rate(status.requests, before.requests),
                 Bytes(rate(status.bytes_read, before.bytes_read)),
                 Bytes(rate(status.bytes_written, before.bytes_written)),
-            );
+            ));
             (shown, before) = (Instant::now(), status);
         }
     }
     if live {
-        eprintln!();
+        say::error("");
     }
 }
 

@@ -51,3 +51,17 @@ fn help_that_nobody_got_is_no_success() {
         assert!(ashlar(arguments, Stdio::piped()).status.success(), "{arguments:?}");
     }
 }
+
+/// A log may lie on a disk that is full, or be a pipe that nobody reads.
+#[test]
+fn who_cannot_say_what_is_wrong_ends_as_always() {
+    let full = File::options().write(true).open("/dev/full").expect("it is there");
+    let (reader, closed) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    for nobody in [Stdio::from(full), Stdio::from(closed)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ashlar"));
+        command.args(["--pool", "/nonexistent/ashlar", "fs", "list"]).stdin(Stdio::null()).stderr(nobody);
+        let status = command.status().expect("it runs");
+        assert_eq!(status.code(), Some(1), "{status}");
+    }
+}

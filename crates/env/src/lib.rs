@@ -19,6 +19,7 @@ pub mod host;
 mod ops;
 pub mod real;
 mod rules;
+pub mod say;
 pub mod sim;
 mod task;
 
@@ -27,6 +28,7 @@ pub use real::ring;
 pub use task::Task;
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -126,7 +128,7 @@ impl Env {
     /// Runs `work` where it may block or compute for long, and gives its result.
     pub fn unblock<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Task<T> {
         let (task, done) = task::promise();
-        self.0.unblock(Box::new(move || done.keep(work())));
+        self.0.unblock(Box::new(move || done.fulfil(catch_unwind(AssertUnwindSafe(work)))));
         task
     }
     /// Asynchronous operations on host files, where there is a host.

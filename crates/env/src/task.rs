@@ -15,7 +15,8 @@ enum State<T> {
     Taken,
 }
 
-/// The result of a spawned future or of unblocked work, as a future. A panic inside continues in whoever waits.
+/// The result of a spawned future or of unblocked work, as a future. A panic inside continues in whoever waits; when this is
+/// dropped before, in the runtime.
 pub struct Task<T>(Arc<Mutex<State<T>>>);
 
 /// The side that fulfils a [`Task`].
@@ -27,8 +28,14 @@ pub(crate) fn promise<T>() -> (Task<T>, Promise<T>) {
 }
 
 impl<T> Promise<T> {
-    pub(crate) fn keep(self, value: T) {
-        self.settle(Ok(value));
+    /// Keeps what `work` gives, or its panic. One that nobody is there to meet goes on here: what the work was to do for others
+    /// will not be done, and they would wait for ever.
+    pub(crate) fn fulfil(self, value: Result<T, Panic>) {
+        let is_alone = Arc::strong_count(&self.0) == 1;
+        match value {
+            Err(panic) if is_alone => resume_unwind(panic),
+            value => self.settle(value),
+        }
     }
     fn settle(self, value: Result<T, Panic>) {
         let before = std::mem::replace(&mut *self.0.lock(), State::Done(value));
@@ -52,7 +59,7 @@ pub(crate) fn pair<T: Send + 'static>(
                 Err(panic) => Poll::Ready(Err(panic)),
             })
             .await;
-        promise.settle(outcome);
+        promise.fulfil(outcome);
     };
     (task, shell)
 }

@@ -8,6 +8,7 @@
 //! copy file data, and lack requests that we answer.
 
 #![deny(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod abi;
 mod blocks;

@@ -50,7 +50,7 @@ impl Default for Options {
             max_write_back: Bytes(256 << 10),
             buffers: Bytes(64 << 20),
             read_ahead: Bytes(32 << 20),
-            on_damage: Arc::new(|damage| eprintln!("ashlar: {damage}")),
+            on_damage: Arc::new(|damage| ashlar_env::say::error(format_args!("ashlar: {damage}"))),
         }
     }
 }

@@ -289,6 +289,7 @@ impl Real {
         for _ in 0..workers.max(1) {
             let receiver = receiver.clone();
             std::thread::Builder::new().name("ashlar-work".into()).spawn(move || {
+                let _or_nobody = OrNobody;
                 loop {
                     let next = receiver.lock().recv();
                     let Ok(work) = next else { return };
@@ -394,7 +395,21 @@ fn spawn_at(worker: &Arc<Worker>, future: BoxFuture<'static, ()>) {
     Arc::new(task).wake();
 }
 
+/// Ends the process if the thread that has it panics. What the thread was to do is done by nobody then, and programs that wait for
+/// it would hang; a process that ended by itself is an error to them, and what was synced is there when it is started again.
+struct OrNobody;
+
+impl Drop for OrNobody {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            crate::say::error("ashlar: a thread that others wait for has failed: the process ends");
+            std::process::abort();
+        }
+    }
+}
+
 fn run_worker(shared: Arc<Worker>, tell: &mpsc::Sender<io::Result<()>>) {
+    let _or_nobody = OrNobody;
     let ring = match Ring::new(&shared.bell) {
         Ok(ring) => ring,
         Err(error) => {

@@ -126,3 +126,41 @@ fn buffers_are_used_again_with_their_own_length() {
         assert!(copied.as_ref().len() == len && copied.as_ref().iter().all(|byte| *byte == 5));
     }
 }
+
+/// Tells a test that it is a process of its own, and what to do there.
+const PART: &str = "ASHLAR_TEST_PART";
+
+/// Runs a test again in another process, which is to end by itself; what became of it. `None`: this is that process.
+fn alone(test: &str, part: &str) -> Option<std::process::ExitStatus> {
+    if std::env::var(PART).is_ok_and(|own| own == part) {
+        return None;
+    }
+    let program = std::env::current_exe().expect("it has a name");
+    let name = format!("real::tests::{test}");
+    let mut command = std::process::Command::new(program);
+    Some(command.args([&name, "--exact"]).env(PART, part).output().expect("it runs").status)
+}
+
+/// Otherwise programs that wait for what a task was to do would wait for ever.
+#[test]
+fn a_panic_that_nobody_meets_ends_the_process() {
+    use std::os::unix::process::ExitStatusExt;
+    type Plant = fn(&Env);
+    let plants: [(&str, Plant); 3] = [
+        ("spawned", |env| drop(env.spawn(async { panic!("planted") }))),
+        ("aside", |env| drop(env.spawn_aside(async { panic!("planted") }))),
+        ("unblocked", |env| drop(env.unblock(|| panic!("planted")))),
+    ];
+    let parts = std::env::var(PART).ok();
+    for (part, plant) in plants.iter().filter(|(part, _)| parts.as_deref().is_none_or(|own| own == *part)) {
+        match alone("a_panic_that_nobody_meets_ends_the_process", part) {
+            Some(status) => assert_eq!(status.signal(), Some(libc::SIGABRT), "{part}: {status}"),
+            None => {
+                let real = Real::start(2).expect("io_uring is available");
+                plant(&real.env());
+                std::thread::sleep(Duration::from_secs(20));
+                return;
+            }
+        }
+    }
+}
