@@ -350,6 +350,7 @@ impl Layer for Array {
             discard_zeroes: false,
             persistent: can.iter().all(|can| can.persistent),
             medium: medium.filter(|_| can.iter().all(|can| can.medium == medium)),
+            thin: false,
         }
     }
     async fn read(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
@@ -379,6 +380,9 @@ impl Layer for Array {
         self.check_range("discard", at, count)?;
         Err(Error::new(Kind::Unsupported, "an array keeps what it was given: discards are not supported")
             .within(self.title()))
+    }
+    async fn provision(&self, _: IoContext, _: Lba, _: Blocks) -> Result<()> {
+        Ok(())
     }
     async fn extent(&self, _: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
         self.check_range("query", at, count)?;

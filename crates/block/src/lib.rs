@@ -57,6 +57,9 @@ pub struct Capability {
     pub persistent: bool,
     /// What it is made of, if it says so.
     pub medium: Option<Medium>,
+    /// What is written for the first time takes room that others may take before: writes find it for certain only where
+    /// [`Layer::provision`] had it set aside.
+    pub thin: bool,
 }
 
 /// Blocks that are alike, as far as the device can tell without reading them.
@@ -149,6 +152,9 @@ pub trait Layer: Send + Sync + 'static {
     fn flush(&self, context: IoContext) -> impl Future<Output = Result<()>> + Send;
     /// Gives up the contents of `count` blocks at `at`.
     fn discard(&self, context: IoContext, at: Lba, count: Blocks) -> impl Future<Output = Result<()>> + Send;
+    /// Has room set aside for `count` blocks at `at`, until they are discarded, where the device is thin; nothing else changes.
+    /// An error of kind `NoSpace` if there is none.
+    fn provision(&self, context: IoContext, at: Lba, count: Blocks) -> impl Future<Output = Result<()>> + Send;
     /// Whether there is a hole at `at`, and how many of `count` blocks (at least one of which is asked for) are like it,
     /// at least one. The answer may stop short of the next change.
     fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> impl Future<Output = Result<Extent>> + Send;
@@ -177,6 +183,7 @@ pub trait BlockDevice: Send + Sync + 'static {
     ) -> BoxFuture<'_, Result<()>>;
     fn flush(&self, context: IoContext) -> BoxFuture<'_, Result<()>>;
     fn discard(&self, context: IoContext, at: Lba, count: Blocks) -> BoxFuture<'_, Result<()>>;
+    fn provision(&self, context: IoContext, at: Lba, count: Blocks) -> BoxFuture<'_, Result<()>>;
     fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> BoxFuture<'_, Result<Extent>>;
 }
 
@@ -216,6 +223,9 @@ impl<T: Layer> BlockDevice for T {
     }
     fn discard(&self, context: IoContext, at: Lba, count: Blocks) -> BoxFuture<'_, Result<()>> {
         Box::pin(Layer::discard(self, context, at, count))
+    }
+    fn provision(&self, context: IoContext, at: Lba, count: Blocks) -> BoxFuture<'_, Result<()>> {
+        Box::pin(Layer::provision(self, context, at, count))
     }
     fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> BoxFuture<'_, Result<Extent>> {
         Box::pin(Layer::extent(self, context, at, count))

@@ -119,6 +119,12 @@ pub struct Status {
     pub used: u64,
     /// Bytes that can still be written.
     pub free: u64,
+    /// The file system that holds the pool's devices has no room for more than is free.
+    #[serde(default)]
+    pub full_below: bool,
+    /// Why the pool takes no changes any more, until it is down and up again.
+    #[serde(default)]
+    pub stopped: Option<String>,
     /// Bytes of memory in caches and unwritten data.
     pub memory: u64,
     /// Bound on `memory`.
@@ -335,6 +341,12 @@ impl fmt::Display for Status {
         writeln!(f, "capacity  {}", Bytes(self.capacity))?;
         writeln!(f, "used      {} ({:.1} %)", Bytes(self.used), percent(self.used))?;
         writeln!(f, "free      {}", Bytes(self.free))?;
+        if self.full_below {
+            writeln!(f, "          the file system that holds the devices has no room for more")?;
+        }
+        if let Some(stopped) = &self.stopped {
+            writeln!(f, "stopped   no changes since: {stopped}; mend that, then `ashlar down` and `ashlar up`")?;
+        }
         writeln!(f, "memory    {} of {}", Bytes(self.memory), Bytes(self.memory_limit))?;
         if self.recovered > 0 {
             writeln!(f, "recovered {}, and `ashlar check` looks at all of it", of_parity(self.recovered))?;

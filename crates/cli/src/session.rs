@@ -577,6 +577,8 @@ impl Session {
             capacity: status.capacity,
             used: status.used,
             free: status.free,
+            full_below: self.pool.is_full_below(),
+            stopped: self.pool.stopped(),
             memory: status.memory,
             memory_limit: self.memory.0,
             generation: status.generation,

@@ -41,6 +41,8 @@ pub struct FileDevice {
     /// The file lies in memory, so nothing is waited for.
     in_memory: bool,
     medium: Option<Medium>,
+    /// Its file system takes room for what is written when that comes.
+    thin: bool,
 }
 
 impl FileDevice {
@@ -115,6 +117,8 @@ impl FileDevice {
             block_device,
             in_memory,
             medium,
+            // In memory, setting room aside costs as much as writing.
+            thin: !block_device && !in_memory && !options.read_only,
         })
     }
 
@@ -124,7 +128,13 @@ impl FileDevice {
         Ok(if self.in_memory { ops.at_once() } else { ops })
     }
     fn failed(&self, what: &str, at: Lba, error: &io::Error) -> Error {
-        Error::io(format!("{what} at {at}"), error)
+        let failed = Error::io(format!("{what} at {at}"), error);
+        match failed.kind() {
+            Kind::NoSpace => {
+                Error::new(Kind::NoSpace, format!("{failed}; the file system that holds it is full: make room there"))
+            }
+            _ => failed,
+        }
     }
 }
 
@@ -167,7 +177,13 @@ impl Layer for FileDevice {
     }
     fn capability(&self) -> Capability {
         // A block device may ignore discard or keep old data; a file's hole reads as zeros.
-        Capability { discard: true, discard_zeroes: !self.block_device, persistent: true, medium: self.medium }
+        Capability {
+            discard: true,
+            discard_zeroes: !self.block_device,
+            persistent: true,
+            medium: self.medium,
+            thin: self.thin,
+        }
     }
     async fn read(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
         let len = count.to_bytes().0 as usize;
@@ -223,6 +239,17 @@ impl Layer for FileDevice {
             }
             Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(self.failed("discard", at, &error)),
             _ => Ok(()),
+        }
+    }
+    async fn provision(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<()> {
+        let (offset, len) = (at.to_bytes().0, count.to_bytes().0);
+        if !self.thin || len == 0 {
+            return Ok(());
+        }
+        match self.ops()?.fallocate(&self.file, libc::FALLOC_FL_KEEP_SIZE, offset, len).await {
+            // Such a file system has room set aside for nobody.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
+            done => done.map_err(|error| self.failed("setting room aside", at, &error)),
         }
     }
     async fn extent(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {

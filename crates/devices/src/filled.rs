@@ -70,7 +70,7 @@ impl Layer for Filled {
         Geometry { capacity: self.capacity, atomic: BLOCK }
     }
     fn capability(&self) -> Capability {
-        Capability { discard: true, discard_zeroes: true, persistent: false, medium: None }
+        Capability { discard: true, discard_zeroes: true, persistent: false, medium: None, thin: false }
     }
 
     async fn read(&self, _: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
@@ -114,6 +114,9 @@ impl Layer for Filled {
         Ok(())
     }
 
+    async fn provision(&self, _: IoContext, _: Lba, _: Blocks) -> Result<()> {
+        Ok(())
+    }
     async fn extent(&self, _: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
         let kept = self.kept.read();
         let hole = kept.is_hole(at.0);

@@ -94,6 +94,12 @@ impl Layer for Joined {
         }
         Ok(())
     }
+    async fn provision(&self, context: IoContext, at: Lba, count: Blocks) -> Result<()> {
+        for (child, at, count) in self.parts(at, count) {
+            child.provision(context, at, count).await?;
+        }
+        Ok(())
+    }
     async fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
         let (child, at, count) = self.parts(at, count)[0];
         child.extent(context, at, count).await
@@ -107,6 +113,7 @@ fn meet(a: Capability, b: Capability) -> Capability {
         discard_zeroes: a.discard_zeroes && b.discard_zeroes,
         persistent: a.persistent && b.persistent,
         medium: a.medium.filter(|_| a.medium == b.medium),
+        thin: a.thin || b.thin,
     }
 }
 

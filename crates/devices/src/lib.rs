@@ -1,4 +1,5 @@
-//! Devices: memory, a host file or block device, several joined, one that loses power, and one on which zeros take no room.
+//! Devices: memory, a host file or block device, several joined, one that loses power, one on which zeros take no room, and
+//! one whose room others may take.
 
 mod file;
 mod filled;
@@ -6,6 +7,7 @@ mod joined;
 mod memory;
 mod powercut;
 mod sparse;
+mod thin;
 
 pub use file::{FileDevice, OpenOptions, is_same};
 pub use filled::{FILL, Filled};
@@ -13,3 +15,4 @@ pub use joined::Joined;
 pub use memory::Memory;
 pub use powercut::{Power, PowerCut, Tearing};
 pub use sparse::Sparse;
+pub use thin::{Room, Thin};

@@ -123,7 +123,7 @@ impl Layer for Memory {
         Geometry { capacity: self.capacity, atomic: BLOCK }
     }
     fn capability(&self) -> Capability {
-        Capability { discard: true, discard_zeroes: true, persistent: false, medium: None }
+        Capability { discard: true, discard_zeroes: true, persistent: false, medium: None, thin: false }
     }
     async fn read(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
         self.pause().await;
@@ -184,6 +184,9 @@ impl Layer for Memory {
                 slab.data[part.bytes()].fill(0);
             }
         }
+        Ok(())
+    }
+    async fn provision(&self, _: IoContext, _: Lba, _: Blocks) -> Result<()> {
         Ok(())
     }
     async fn extent(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {

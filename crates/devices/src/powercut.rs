@@ -203,7 +203,7 @@ impl Layer for PowerCut {
         Geometry { capacity: self.capacity, atomic: BLOCK }
     }
     fn capability(&self) -> Capability {
-        Capability { discard: true, discard_zeroes: true, persistent: true, medium: None }
+        Capability { discard: true, discard_zeroes: true, persistent: true, medium: None, thin: false }
     }
     async fn read(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
         self.pause().await;
@@ -262,6 +262,9 @@ impl Layer for PowerCut {
     async fn discard(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<()> {
         self.pause().await;
         self.change((at.0..at.0 + count.0).map(|block| (block, None)).collect(), false)
+    }
+    async fn provision(&self, _: IoContext, _: Lba, _: Blocks) -> Result<()> {
+        Ok(())
     }
     async fn extent(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
         let state = self.state.lock();

@@ -101,6 +101,9 @@ impl Layer for Sparse {
     async fn discard(&self, context: IoContext, at: Lba, count: Blocks) -> Result<()> {
         self.0.discard(context, at, count).await
     }
+    async fn provision(&self, context: IoContext, at: Lba, count: Blocks) -> Result<()> {
+        self.0.provision(context, at, count).await
+    }
     async fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
         self.0.extent(context, at, count).await
     }

@@ -187,6 +187,9 @@ impl Layer for Emulated {
         }
         self.serve(Request::discard(at.to_bytes().0, count.to_bytes().0), work).await
     }
+    async fn provision(&self, context: IoContext, at: Lba, count: Blocks) -> Result<()> {
+        self.child.provision(context, at, count).await
+    }
     async fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
         self.child.extent(context, at, count).await
     }

@@ -77,6 +77,9 @@ impl Layer for Traced {
     async fn discard(&self, context: IoContext, at: Lba, count: Blocks) -> Result<()> {
         self.record((Operation::Discard, at, count, false), self.child.discard(context, at, count)).await
     }
+    async fn provision(&self, context: IoContext, at: Lba, count: Blocks) -> Result<()> {
+        self.child.provision(context, at, count).await
+    }
     async fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
         self.child.extent(context, at, count).await
     }

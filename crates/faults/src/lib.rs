@@ -411,6 +411,9 @@ impl Layer for Faulty {
         result
     }
 
+    async fn provision(&self, context: IoContext, at: Lba, count: Blocks) -> Result<()> {
+        self.child.provision(context, at, count).await
+    }
     async fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
         if self.is_calm() {
             return self.child.extent(context, at, count).await;

@@ -268,6 +268,9 @@ impl Layer for Steady {
         self.pause(0).await;
         Layer::discard(&self.below, context, at, count).await
     }
+    async fn provision(&self, context: IoContext, at: Lba, count: Blocks) -> ashlar_block::Result<()> {
+        Layer::provision(&self.below, context, at, count).await
+    }
     async fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> ashlar_block::Result<Extent> {
         Layer::extent(&self.below, context, at, count).await
     }

@@ -195,6 +195,9 @@ impl Layer for Watched {
         self.outcome()?;
         Layer::discard(&self.child, context, at, count).await
     }
+    async fn provision(&self, context: IoContext, at: Lba, count: Blocks) -> Result<()> {
+        Layer::provision(&self.child, context, at, count).await
+    }
     async fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
         self.outcome()?;
         Layer::extent(&self.child, context, at, count).await

@@ -318,6 +318,7 @@ impl Pool {
         let shared = &self.0;
         shared.stopped.store(true, Ordering::Release);
         shared.due.notify_one();
+        shared.space.wanted.notify_one();
         let result = self.checkpoint().await;
         shared.poisoned(Error::new(Kind::Poisoned, "the pool is closed"));
         result

@@ -301,8 +301,10 @@ impl Pool {
             let rounds = shared.space_rounds.load(Ordering::Acquire);
             match shared.apply(&txn) {
                 Err(error) if error.kind() == Kind::NoSpace && tries < 2 => {
-                    tries += 1;
-                    self.make_space(rounds, txn.deletes_only).await?;
+                    if !self.provision().await {
+                        tries += 1;
+                        self.make_space(rounds, txn.deletes_only).await?;
+                    }
                 }
                 other => break other?,
             }
@@ -513,7 +515,7 @@ impl Shared {
         let mut placed = Vec::new();
         // Else a deletion would open a segment from the reserve, and writes would fill it.
         if claim == Claim::Ordinary && self.space.is_overdrawn() {
-            return Err(crate::space::full());
+            return Err(self.space.full());
         }
         // What a segment has left is filled: an extent that is stored block by block continues in the next segment.
         let mut more_operations = 0;

@@ -41,6 +41,7 @@ impl Pool {
         write_first_superblock(&device, &superblock).await?;
         let grow = async || {
             shared.space.add(shared.layout.add(device, record)?);
+            self.provision().await;
             self.checkpoint_locked(Chores::default()).await
         };
         if shared.keeps(Rule::ListBeforeUse) {

@@ -37,6 +37,7 @@ mod pack;
 mod parity;
 pub mod patches;
 mod places;
+mod provision;
 mod rate;
 mod replay;
 mod rules;
@@ -162,6 +163,8 @@ pub(crate) struct Shared {
     /// Held for writing while the cleaner moves extents, for reading by transactions that copy references.
     moving: Arc<tokio::sync::RwLock<()>>,
     checkpointing: tokio::sync::Mutex<()>,
+    /// Who has room set aside.
+    providing: tokio::sync::Mutex<()>,
     /// Generation of the newest superblock.
     generation: AtomicU64,
     cache: nodes::NodeCache,
@@ -250,6 +253,7 @@ impl Pool {
         let in_flight: usize = shared.outstanding.iter().map(|stream| stream.bytes.load(Ordering::Relaxed)).sum();
         let memory = (memtables + in_flight) as u64 + shared.cache.bytes() + shared.ahead.bytes();
         let capacity = u64::from(shared.layout.slots_count()) * segment;
+        let free = free.saturating_sub(shared.space.refused() as u64 * segment);
         let used = used.saturating_add_signed(fresh).min(capacity);
         let reserve = shared.space.reserve() as u64 * segment;
         let free = free.saturating_sub(reserve).min((capacity - used).saturating_sub(reserve));
@@ -261,6 +265,16 @@ impl Pool {
     pub fn has_room(&self, bytes: u64) -> bool {
         let shared = &*self.0;
         shared.poison.get().is_none() && shared.space.spare() as u64 * shared.layout.segment_bytes() >= bytes
+    }
+
+    /// Whether a device is thin, and had no room for more than is used and free when it was asked last.
+    pub fn is_full_below(&self) -> bool {
+        self.0.space.refused() > 0
+    }
+
+    /// Why no changes are accepted any more, if that is so.
+    pub fn stopped(&self) -> Option<String> {
+        self.0.poison.get().map(ToString::to_string)
     }
 
     /// What was lost when a damaged log was cut at opening.

@@ -111,7 +111,8 @@ impl Pool {
         let shared = &self.0;
         let _announced = Announced::new(shared, bytes);
         let errands = BTreeMap::from([(id, Errands { load: pairs, ..Errands::default() })]);
-        for tries in 0.. {
+        let mut tries = 0;
+        loop {
             let rounds = shared.space_rounds.load(Ordering::Acquire);
             {
                 let _one = shared.checkpointing.lock().await;
@@ -120,11 +121,14 @@ impl Pool {
                     return self.checkpoint_locked(Chores { errands, ..Chores::default() }).await;
                 }
             }
-            if tries == 2 {
-                break;
+            if self.provision().await {
+                continue;
             }
+            if tries == 2 {
+                return Err(shared.space.full());
+            }
+            tries += 1;
             self.make_space(rounds, false).await?;
         }
-        Err(crate::space::full())
     }
 }

@@ -169,7 +169,7 @@ impl Pool {
             medium,
             limits,
             pool: superblock.pool,
-            space: Space::new(slots_count, born, superblock.segment),
+            space: Space::new(born, superblock.segment),
             log: Mutex::new(Log {
                 stream: log,
                 usage: Usage::new(),
@@ -190,6 +190,7 @@ impl Pool {
             turns: Default::default(),
             promised: Default::default(),
             moving: Default::default(),
+            providing: Default::default(),
             checkpointing: Default::default(),
             generation: AtomicU64::new(superblock.generation),
             cache: NodeCache::new(config.memory.0 / NODE_CACHE_SHARE - config.memory.0 / ahead::MEMORY_SHARE),
@@ -213,6 +214,7 @@ impl Pool {
             stopped: AtomicBool::new(false),
             scrubs: AtomicU64::new(0),
         }));
+        pool.0.layout.places().for_each(|place| pool.0.space.add(place));
         pool.load_catalog(superblock.catalog).await.map_err(|error| {
             let help = match error.kind() {
                 Kind::Corrupt => "; nothing can be found without it: restore the devices from a backup",
@@ -225,8 +227,12 @@ impl Pool {
         let chain = shared.replay(superblock.log).await?;
         shared.log.lock().stream.chain = chain;
         shared.durable.store(chain.durable, Ordering::Release);
+        pool.provision().await;
         pool.checkpoint().await?;
         drop(env.spawn(pool.clone().background()));
+        if pool.0.layout.places().any(|place| place.device.capability().thin) {
+            drop(env.spawn(pool.clone().provider()));
+        }
         Ok(pool)
     }
 

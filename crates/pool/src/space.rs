@@ -4,19 +4,24 @@
 //!  1. A slot is Free only if the newest durable superblock, with the log after it, reaches nothing in it, and no reader
 //!     that began before can still want it.
 //!  2. `live` counts what the last checkpoint reaches; changes since are in the epoch's deltas ([`Usage`]).
-//!  3. A segment's number (*uid*) names its slot in the low bits, so that a place is found without a table; the high
+//!  3. Of a free slot on a thin device room is set aside before it is in `free`: what is counted upon is there. Slots without
+//!     room are as if they did not exist, until [`Pool::provision`](crate::Pool) had some set aside.
+//!  4. A segment's number (*uid*) names its slot in the low bits, so that a place is found without a table; the high
 //!     bits count segments and are never used twice.
 
 use crate::format::{DEVICES_MAX, DeviceRecord, OpenSegment, SEGMENTS_AT, SlotRecord, Stream, segments_on};
 use crate::gate::Gate;
 use crate::store::{GAP_MAX, Span};
 use ashlar_block::{Device, Error, Kind, Result};
+use ashlar_env::Instant;
 use ashlar_units::{BLOCK_LEN, Blocks, Lba};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use tokio::sync::Notify;
 
 /// Changes of live bytes by slot.
 pub(crate) type Usage = BTreeMap<u32, i64>;
@@ -78,8 +83,8 @@ impl Layout {
     pub(crate) fn new(segment: Blocks) -> Layout {
         Layout { places: [const { OnceLock::new() }; DEVICES_MAX], segment }
     }
-    /// Adds a device; gives the number of its slots.
-    pub(crate) fn add(&self, device: Device, record: DeviceRecord) -> Result<u32> {
+    /// Adds a device.
+    pub(crate) fn add(&self, device: Device, record: DeviceRecord) -> Result<&Place> {
         let first = self.slots_count();
         let count = segments_on(record.capacity, self.segment);
         let end = u64::from(first) + count;
@@ -93,7 +98,7 @@ impl Layout {
         let place =
             Place { device, record, slots: first..end as u32, dirty: AtomicBool::new(false), gate: Gate::default() };
         free.set(place).ok().expect("devices are added one after another");
-        Ok(count as u32)
+        Ok(free.get().expect("just set"))
     }
     pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
         self.places.iter().map_while(OnceLock::get)
@@ -146,11 +151,19 @@ fn sum(slots: &[Slot], slot: u32, delta: i64, of: impl Fn(&Slot) -> i64) -> Resu
     place.zip(sum).map(|(place, sum)| (place.uid, sum)).ok_or_else(refuse)
 }
 
-pub(crate) struct Space(Mutex<Inner>);
+pub(crate) struct Space {
+    inner: Mutex<Inner>,
+    /// Room should be set aside for more slots.
+    pub(crate) wanted: Notify,
+}
 
 struct Inner {
     slots: Vec<Slot>,
     free: BTreeSet<u32>,
+    /// Slots that are free, and have no room yet: their device is thin.
+    bare: BTreeSet<u32>,
+    /// When there was no room for one: until there is, the others are as large as the pool.
+    refused: Option<Instant>,
     /// Slots whose record may have changed since the catalog was last written.
     changed: BTreeSet<u32>,
     /// Segments ever begun.
@@ -172,10 +185,11 @@ const VICTIM_LIVE_DIVISOR: u64 = 16;
 /// Segments cleaned in one round.
 const VICTIMS_MAX: usize = 16;
 
-/// Nothing is left for who asks.
-pub(crate) fn full() -> Error {
-    Error::new(Kind::NoSpace, "the pool is full: delete files or snapshots, or add a device")
-}
+/// Bytes of room that are set aside beyond what the pool needs to go on, so that who writes does not wait for it; of a small pool a
+/// sixteenth, and four segments in any case.
+const ROOM_AHEAD: u64 = 128 << 20;
+/// Room that there was not is asked for again after this time.
+const REFUSED: Duration = Duration::from_secs(1);
 
 /// Who asks for a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -197,70 +211,126 @@ impl Inner {
         bytes.div_ceil(self.segment) as usize + 2
     }
     fn reserve_with(&self, pending: u64) -> usize {
-        (self.slots.len() / 32).max(RESERVE_MIN).max(self.checkpoint_need(pending) + 2)
+        (self.with_room() / 32).max(RESERVE_MIN).max(self.checkpoint_need(pending) + 2)
     }
     fn reserve(&self) -> usize {
         self.reserve_with(self.pending)
     }
     /// With fewer free segments the cleaner runs.
     fn low_mark(&self) -> usize {
-        self.reserve() + (self.slots.len() / 16).max(4)
+        self.reserve() + (self.with_room() / 16).max(4)
+    }
+    /// Slots that are in use or could be.
+    fn with_room(&self) -> usize {
+        self.slots.len() - self.bare.len()
+    }
+    /// More slots may get room.
+    fn may_grow(&self) -> bool {
+        !self.bare.is_empty() && self.refused.is_none()
+    }
+    fn room_ahead(&self) -> usize {
+        ((ROOM_AHEAD / self.segment) as usize).min(self.slots.len() / 16).max(4)
     }
 }
 
 impl Space {
-    /// `born`: segments ever begun, or more.
-    pub(crate) fn new(slots_count: u32, born: u64, segment: Blocks) -> Space {
-        let (slots, free, changed) = Default::default();
-        let segment = segment.to_bytes().0;
-        let space = Space(Mutex::new(Inner { slots, free, changed, born, epoch: 1, segment, nodes: 0, pending: 0 }));
-        space.add(slots_count);
-        space
+    /// Without slots. `born`: segments ever begun, or more.
+    pub(crate) fn new(born: u64, segment: Blocks) -> Space {
+        let (slots, free, bare, changed) = Default::default();
+        let (segment, refused) = (segment.to_bytes().0, None);
+        let (epoch, nodes, pending) = (1, 0, 0);
+        let inner = Mutex::new(Inner { slots, free, bare, refused, changed, born, epoch, segment, nodes, pending });
+        Space { inner, wanted: Notify::new() }
     }
 
-    /// Adds free slots behind the others.
-    pub(crate) fn add(&self, count: u32) {
-        let mut inner = self.0.lock();
-        let first = inner.slots.len() as u32;
-        inner.slots.resize((first + count) as usize, EMPTY);
-        inner.free.extend(first..first + count);
+    /// Adds the free slots of a place behind the others.
+    pub(crate) fn add(&self, place: &Place) {
+        let mut inner = self.inner.lock();
+        inner.slots.resize(place.slots.end as usize, EMPTY);
+        let thin = place.device.capability().thin;
+        let slots = if thin { &mut inner.bare } else { &mut inner.free };
+        slots.extend(place.slots.clone());
+    }
+
+    /// Nothing is left for who asks.
+    pub(crate) fn full(&self) -> Error {
+        let inner = self.inner.lock();
+        Error::new(
+            Kind::NoSpace,
+            if inner.refused.is_some() {
+                "the file system that holds the pool's devices is full: make room there, or delete files or snapshots here"
+            } else {
+                "the pool is full: delete files or snapshots, or add a device"
+            },
+        )
+    }
+
+    /// Slots that should get room now, in ascending order. Those that ever had some come first, since the lowest are taken first:
+    /// for them there is room in any case.
+    pub(crate) fn lacking(&self, now: Instant) -> Vec<u32> {
+        let inner = self.inner.lock();
+        if inner.refused.is_some_and(|since| now.since(since) < REFUSED) {
+            return Vec::new();
+        }
+        let wanted = (inner.low_mark() + inner.room_ahead()).saturating_sub(inner.free.len());
+        inner.bare.iter().copied().take(wanted).collect()
+    }
+    /// There is room for these now.
+    pub(crate) fn provide(&self, slots: &[u32]) {
+        let mut inner = self.inner.lock();
+        inner.refused = None;
+        for slot in slots {
+            // Who could not wait may have taken it.
+            if inner.bare.remove(slot) {
+                inner.free.insert(*slot);
+            }
+        }
+    }
+    /// There is no room for more.
+    pub(crate) fn refuse(&self, now: Instant) {
+        self.inner.lock().refused = Some(now);
+    }
+    /// Slots for which there was no room when it was asked for.
+    pub(crate) fn refused(&self) -> usize {
+        let inner = self.inner.lock();
+        if inner.refused.is_some() { inner.bare.len() } else { 0 }
     }
 
     /// Bytes of the volumes' nodes, and of messages that are not in nodes yet. Whether a checkpoint must be now, since there
     /// is hardly room for it, and will do any good.
     pub(crate) fn note_pending(&self, nodes: u64, pending: u64) -> bool {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         (inner.nodes, inner.pending) = (nodes, pending);
         pending > inner.segment / 4 && inner.free.len() <= inner.checkpoint_need(pending)
     }
     /// Segments kept for checkpoints, the cleaner and deletions: 1/32 of all, at least [`RESERVE_MIN`], and as many as a
     /// checkpoint may need when nothing is pending.
     pub(crate) fn reserve(&self) -> usize {
-        self.0.lock().reserve_with(0)
+        self.inner.lock().reserve_with(0)
     }
     /// Whether some of the reserve is in use. Ordinary writes must not go on then, not even into open segments.
     pub(crate) fn is_overdrawn(&self) -> bool {
-        let inner = self.0.lock();
+        let inner = self.inner.lock();
         inner.free.len() < inner.reserve()
     }
     /// Whether no more is left than the next checkpoint may need.
     pub(crate) fn is_scarce(&self) -> bool {
-        let inner = self.0.lock();
+        let inner = self.inner.lock();
         inner.free.len() < inner.checkpoint_need(inner.pending)
     }
     /// Free segments beyond the reserve.
     pub(crate) fn spare(&self) -> usize {
-        let inner = self.0.lock();
+        let inner = self.inner.lock();
         inner.free.len().saturating_sub(inner.reserve())
     }
     /// Segments ever begun.
     pub(crate) fn born(&self) -> u64 {
-        self.0.lock().born
+        self.inner.lock().born
     }
 
     /// Registers a segment that a superblock, the catalog or the log names, and live bytes in it.
     pub(crate) fn adopt(&self, uid: u64, live: i64, catalog: i64) -> Result<()> {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         let slot = slot_of(uid);
         let (count, born) = (inner.slots.len(), inner.born);
         if uid >> SLOT_BITS >= born {
@@ -277,21 +347,29 @@ impl Space {
         place.live += live;
         place.catalog += catalog;
         inner.free.remove(&slot);
+        inner.bare.remove(&slot);
         Ok(())
     }
 
     /// Takes a free slot for a new segment.
     pub(crate) fn allocate(&self, stream: Stream, claim: Claim) -> Result<OpenSegment> {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         let reserve = match claim {
             Claim::Ordinary => inner.reserve(),
             Claim::Copies => inner.checkpoint_need(inner.pending),
             Claim::Reserve => 0,
         };
-        if inner.free.len() <= reserve {
-            return Err(full());
+        // What must go on does so before room is set aside, unless there was none.
+        let last = if reserve == 0 && inner.may_grow() { inner.bare.first().copied() } else { None };
+        let slot = if inner.free.len() > reserve { inner.free.pop_first() } else { last };
+        let Some(slot) = slot else {
+            drop(inner);
+            return Err(self.full());
+        };
+        inner.bare.remove(&slot);
+        if inner.may_grow() && inner.free.len() < inner.low_mark() + inner.room_ahead() / 2 {
+            self.wanted.notify_one();
         }
-        let slot = inner.free.pop_first().expect("more than the reserve is free");
         let uid = inner.born << SLOT_BITS | u64::from(slot);
         inner.born += 1;
         inner.slots[slot as usize] = Slot { state: State::Open(stream), uid, ..EMPTY };
@@ -301,7 +379,7 @@ impl Space {
 
     /// A segment is full.
     pub(crate) fn seal(&self, uid: u64) {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         let epoch = inner.epoch;
         let slot = &mut inner.slots[slot_of(uid) as usize];
         (slot.state, slot.sealed) = (State::Sealed, epoch);
@@ -309,12 +387,12 @@ impl Space {
 
     /// A freeze: segments that are sealed from now on may hold log that the next superblock needs.
     pub(crate) fn begin_epoch(&self) {
-        self.0.lock().epoch += 1;
+        self.inner.lock().epoch += 1;
     }
 
     /// What the catalog must say about slots that changed, once `usage` is added; `None`: nothing.
     pub(crate) fn records(&self, usage: &Usage) -> Result<Vec<(u32, Option<SlotRecord>)>> {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         let mut slots = std::mem::take(&mut inner.changed);
         slots.extend(usage.keys());
         let record = |slot: u32| {
@@ -327,13 +405,13 @@ impl Space {
 
     /// Refuses changes of the catalog's own live bytes that cannot be.
     pub(crate) fn verify_catalog(&self, usage: &Usage) -> Result<()> {
-        let inner = self.0.lock();
+        let inner = self.inner.lock();
         usage.iter().try_for_each(|(slot, delta)| sum(&inner.slots, *slot, *delta, |slot| slot.catalog).map(|_| ()))
     }
 
     /// Adds a checkpoint's changes; gives the slots that it emptied. They are Draining from now on.
     pub(crate) fn settle(&self, usage: &Usage, catalog: &Usage) -> Vec<u32> {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         for (slot, delta) in usage {
             inner.slots[*slot as usize].live += delta;
         }
@@ -358,7 +436,7 @@ impl Space {
 
     /// Frees drained slots.
     pub(crate) fn release(&self, slots: &[u32]) {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         for slot in slots {
             inner.slots[*slot as usize] = EMPTY;
             inner.free.insert(*slot);
@@ -367,29 +445,30 @@ impl Space {
 
     /// Whether the cleaner should run.
     pub(crate) fn is_low(&self) -> bool {
-        let inner = self.0.lock();
-        inner.free.len() < inner.low_mark()
+        let inner = self.inner.lock();
+        inner.free.len() < inner.low_mark() && !inner.may_grow()
     }
     /// Whether ordinary writes can take no more than half of the segments.
     pub(crate) fn is_half_taken(&self) -> bool {
-        let inner = self.0.lock();
-        inner.free.len() <= inner.reserve() + inner.slots.len() / 2
+        let inner = self.inner.lock();
+        let bare = if inner.may_grow() { inner.bare.len() } else { 0 };
+        inner.free.len() + bare <= inner.reserve() + (inner.with_room() + bare) / 2
     }
     /// Free segments missing to half the low mark, above the reserve; 0 while there are enough.
     pub(crate) fn shortage(&self) -> u32 {
-        let inner = self.0.lock();
+        let inner = self.inner.lock();
         let comfortable = inner.reserve().midpoint(inner.low_mark());
         comfortable.saturating_sub(inner.free.len()) as u32
     }
     /// Segments that are free, or will be when readers are gone.
     pub(crate) fn emptying(&self) -> usize {
-        let inner = self.0.lock();
+        let inner = self.inner.lock();
         inner.slots.iter().filter(|slot| matches!(slot.state, State::Free | State::Draining)).count()
     }
 
     /// Segments whose cleaning gains most for its cost, with about `bytes` live bytes together.
     pub(crate) fn victims(&self, bytes: u64, segment_bytes: u64) -> Vec<u64> {
-        let inner = self.0.lock();
+        let inner = self.inner.lock();
         let mut candidates: Vec<(u64, u64, u64)> = Vec::new();
         for slot in inner.slots.iter().filter(|slot| slot.state == State::Sealed && slot.sealed < inner.epoch) {
             let live = (slot.live + slot.catalog).max(0) as u64;
@@ -414,7 +493,7 @@ impl Space {
 
     /// Remembers what could not be moved out of these segments.
     pub(crate) fn note_cleaned(&self, victims: &[u64]) {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         for uid in victims {
             let slot = &mut inner.slots[slot_of(*uid) as usize];
             if slot.uid == *uid && slot.state == State::Sealed {
@@ -425,18 +504,18 @@ impl Space {
 
     /// What could not be moved may be movable now.
     pub(crate) fn forget_stuck(&self) {
-        self.0.lock().slots.iter_mut().for_each(|slot| slot.stuck = 0);
+        self.inner.lock().slots.iter_mut().for_each(|slot| slot.stuck = 0);
     }
 
     /// Whether a segment is there and has not emptied.
     pub(crate) fn is_live(&self, uid: u64) -> bool {
-        let inner = self.0.lock();
+        let inner = self.inner.lock();
         let slot = inner.slots.get(slot_of(uid) as usize);
         slot.is_some_and(|slot| slot.uid == uid && matches!(slot.state, State::Open(_) | State::Sealed))
     }
 
     pub(crate) fn slots(&self) -> Vec<Slot> {
-        self.0.lock().slots.clone()
+        self.inner.lock().slots.clone()
     }
 }
 

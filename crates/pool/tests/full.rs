@@ -1,7 +1,7 @@
 //! A pool that many writers fill: they are refused, nothing that was acknowledged is lost, and deleting makes room.
 
 use ashlar_block::{Device, Kind};
-use ashlar_devices::{PowerCut, Tearing};
+use ashlar_devices::{PowerCut, Room, Tearing, Thin};
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
 use ashlar_pool::{Compression, Config, Creation, Pool, Txn, Volume};
@@ -84,31 +84,38 @@ async fn churn(volume: Volume, writer: u64, done: u64) -> u64 {
 struct Place {
     env: Env,
     device: Arc<PowerCut>,
+    /// Where the device's blocks take room from, if it is thin.
+    room: Option<Room>,
+    /// Blocks that the pool can have for segments.
+    blocks: u64,
     memory: Bytes,
     pool: Pool,
     volume: Volume,
 }
 
 impl Place {
-    async fn make(env: Env, memory: Bytes) -> Place {
-        let device = Arc::new(PowerCut::new(Blocks(BLOCKS + 300), env.clone(), Duration::from_micros(50)));
+    /// With `thin` there is room for so many blocks of segments, and a device that tells that it is thin has twice as many.
+    async fn make(env: Env, memory: Bytes, thin: Option<u64>) -> Place {
+        let capacity = Blocks(thin.map_or(BLOCKS, |blocks| 2 * blocks) + 300);
+        let device = Arc::new(PowerCut::new(capacity, env.clone(), Duration::from_micros(50)));
+        let room = thin.map(|blocks| Room::new(capacity, Blocks(blocks + 300)));
         let creation = Creation { segment: Some(Blocks(128)), force: false };
-        Pool::create(&env, &[device.clone() as Device], creation).await.expect("made");
-        let pool = Place::open(&env, &device, memory).await;
+        Pool::create(&env, &[on(&device, &room)], creation).await.expect("made");
+        let pool = Place::open(&env, on(&device, &room), memory).await;
         let volume = pool.create_volume("v").await.expect("made");
-        Place { env, device, memory, pool, volume }
+        Place { env, device, room, blocks: thin.unwrap_or(BLOCKS), memory, pool, volume }
     }
 
-    async fn open(env: &Env, device: &Arc<PowerCut>, memory: Bytes) -> Pool {
+    async fn open(env: &Env, device: Device, memory: Bytes) -> Pool {
         let config = Config { memory, compression: Compression::Off, ..Config::default() };
-        Pool::open(env, vec![device.clone() as Device], config).await.expect("a full pool opens")
+        Pool::open(env, vec![device], config).await.expect("a full pool opens")
     }
 
     /// Everything is synced, then the power fails and comes back.
     async fn cut(self) -> Place {
         self.pool.sync_all().await.expect("a full pool can sync");
         let device = Arc::new(self.device.after_cut(Tearing::ALL, self.env.clone()));
-        let pool = Place::open(&self.env, &device, self.memory).await;
+        let pool = Place::open(&self.env, on(&device, &self.room), self.memory).await;
         let volume = pool.volume("v").expect("it was made");
         Place { device, pool, volume, ..self }
     }
@@ -123,15 +130,23 @@ impl Place {
     }
 }
 
+/// The device as the pool sees it.
+fn on(device: &Arc<PowerCut>, room: &Option<Room>) -> Device {
+    match room {
+        Some(room) => Arc::new(Thin::new(device.clone(), room.clone())),
+        None => device.clone(),
+    }
+}
+
 /// Runs a test on a small pool and checks the pool at the end.
-fn on_a_pool<F>(seed: u64, memory: Bytes, test: impl FnOnce(Place) -> F + Send + 'static)
+fn on_a_pool<F>(seed: u64, memory: Bytes, thin: Option<u64>, test: impl FnOnce(Place) -> F + Send + 'static)
 where
     F: Future<Output = Place> + Send + 'static,
 {
     let sim = Sim::new(seed, Schedule::Random);
     let env = sim.env();
     let run = async move {
-        let Place { pool, .. } = test(Place::make(env, memory).await).await;
+        let Place { pool, .. } = test(Place::make(env, memory, thin).await).await;
         let checked = pool.check(|_, _| {}).await.expect("checked");
         assert_eq!((checked.damaged, checked.miscounted), (vec![], vec![]));
         pool.close().await.expect("closed");
@@ -162,14 +177,17 @@ async fn data_three_times(mut place: Place) -> Place {
     for stamp in 1..4 {
         let done = fill_by_all(&place, stamp).await;
         let status = place.pool.status();
-        assert!(done.iter().sum::<u64>() * STRIDE > BLOCKS / 2, "half is for data: {done:?}, {status:?}");
+        assert!(done.iter().sum::<u64>() * STRIDE > place.blocks / 2, "half is for data: {done:?}, {status:?}");
         verify(&place.volume, &done, stamp).await;
         place = place.cut().await;
         verify(&place.volume, &done, stamp).await;
         place.all(|writer| churn(place.volume.clone(), writer, done[writer as usize])).await;
         place.env.sleep(Duration::from_secs(6)).await;
         let status = place.pool.status();
-        assert!(status.free > status.capacity / 2, "round {stamp}: nobody asks, and it is free: {status:?}");
+        assert!(
+            status.free > place.blocks * BLOCK_LEN as u64 / 2,
+            "round {stamp}: nobody asks, and it is free: {status:?}"
+        );
     }
     place
 }
@@ -243,7 +261,11 @@ async fn keys_three_times(mut place: Place) -> Place {
     for _ in 1..4 {
         let done = place.all(|writer| fill_with_keys(place.env.clone(), place.volume.clone(), writer)).await;
         let bytes = done.iter().sum::<u64>() * VALUE_LEN as u64;
-        assert!(bytes > BLOCKS * BLOCK_LEN as u64 / 4, "a quarter is for keys: {done:?}, {:?}", place.pool.status());
+        assert!(
+            bytes > place.blocks * BLOCK_LEN as u64 / 4,
+            "a quarter is for keys: {done:?}, {:?}",
+            place.pool.status()
+        );
         verify_keys(&place.volume, &done).await;
         place = place.cut().await;
         verify_keys(&place.volume, &done).await;
@@ -258,7 +280,7 @@ async fn keys_three_times(mut place: Place) -> Place {
 fn a_pool_full_of_keys_takes_deletions() {
     for seed in 0..seeds(2) {
         eprintln!("seed {seed}");
-        on_a_pool(seed, Bytes::mib(4), keys_three_times);
+        on_a_pool(seed, Bytes::mib(4), None, keys_three_times);
     }
 }
 
@@ -266,6 +288,87 @@ fn a_pool_full_of_keys_takes_deletions() {
 fn many_writers_fill_a_pool_and_it_takes_deletions() {
     for seed in 0..seeds(12) {
         eprintln!("seed {seed}");
-        on_a_pool(seed, Bytes::mib(2), data_three_times);
+        on_a_pool(seed, Bytes::mib(2), None, data_three_times);
     }
+}
+
+/// Others take the room that a thin device would have taken, at any time. What there is room for is used as in a pool of that size.
+#[test]
+fn a_pool_on_thin_devices_is_as_large_as_its_room() {
+    for seed in 0..seeds(6) {
+        eprintln!("seed {seed}");
+        on_a_pool(seed, Bytes::mib(2), Some(BLOCKS), data_three_times);
+        on_a_pool(seed, Bytes::mib(4), Some(BLOCKS), keys_three_times);
+    }
+}
+
+/// A thin device loses all room while many write, and has some again later.
+async fn lost_and_regained(place: Place) -> Place {
+    let (env, volume) = (place.env.clone(), place.volume.clone());
+    let room = place.room.clone().expect("it is thin");
+    let others = {
+        let (env, room, pool) = (env.clone(), room.clone(), place.pool.clone());
+        let after = place.blocks * BLOCK_LEN as u64 / 16 * (1 + env.random() % 5);
+        env.clone().spawn(async move {
+            while pool.status().used < after {
+                env.sleep(Duration::from_micros(200)).await;
+            }
+            room.set(Blocks(0));
+        })
+    };
+    let done = fill_by_all(&place, 1).await;
+    others.await;
+    let total = |done: &[u64]| done.iter().sum::<u64>() * STRIDE;
+    assert!(total(&done) < place.blocks * 7 / 10, "others took the room in the middle: {done:?}");
+    let status = place.pool.status();
+    assert!(status.free < 1 << 20, "what has no room is not free: {status:?}");
+    verify(&volume, &done, 1).await;
+    discard(&volume, 0, STRIDE).await;
+    // Without room it opens again, after a cut.
+    let place = place.cut().await;
+    let mut kept = done.clone();
+    kept[0] = 0;
+    verify(&place.volume, &kept, 1).await;
+    place.all(|writer| churn(place.volume.clone(), writer, done[writer as usize])).await;
+    room.set(Blocks(place.blocks));
+    env.sleep(Duration::from_secs(20)).await;
+    let again = fill_by_all(&place, 2).await;
+    assert!(
+        total(&again) > total(&done) && total(&again) > place.blocks * 6 / 10,
+        "there is room again: {done:?}, {again:?}"
+    );
+    verify(&place.volume, &again, 2).await;
+    place
+}
+
+#[test]
+fn who_takes_the_room_of_a_thin_device_breaks_nothing() {
+    for seed in 0..seeds(12) {
+        eprintln!("seed {seed}");
+        on_a_pool(seed, Bytes::mib(2), Some(BLOCKS), lost_and_regained);
+    }
+}
+
+/// Negative control: a device that is thin and does not say so fails a write that was acknowledged, and the pool takes no more.
+#[test]
+fn a_device_that_is_thin_in_secret_stops_the_pool() {
+    let sim = Sim::new(1, Schedule::Random);
+    let env = sim.env();
+    let run = async move {
+        let Place { env, device, .. } = Place::make(env, Bytes::mib(2), None).await;
+        let room = Room::new(Blocks(BLOCKS + 300), Blocks(BLOCKS / 2));
+        let device: Device = Arc::new(Thin::new(device, room).in_secret());
+        let creation = Creation { segment: Some(Blocks(128)), force: true };
+        Pool::create(&env, std::slice::from_ref(&device), creation).await.expect("made");
+        let pool = Place::open(&env, device, Bytes::mib(2)).await;
+        let volume = pool.create_volume("v").await.expect("made");
+        let mut at = 0;
+        loop {
+            match write(&volume, at, 1).await {
+                Ok(()) => at += STRIDE,
+                Err(error) => break error.kind(),
+            }
+        }
+    };
+    assert_eq!(sim.run(run).unwrap_or_else(|_| panic!("deadlock")), Kind::Poisoned);
 }

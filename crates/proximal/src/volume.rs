@@ -70,7 +70,13 @@ impl Layer for ExtentDevice {
         Geometry { capacity: self.length, atomic: BLOCK }
     }
     fn capability(&self) -> Capability {
-        Capability { discard: true, discard_zeroes: true, persistent: self.engine.0.persistent, medium: None }
+        Capability {
+            discard: true,
+            discard_zeroes: true,
+            persistent: self.engine.0.persistent,
+            medium: None,
+            thin: false,
+        }
     }
     async fn read(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
         self.engine.read(self.extent, at.0, count).await
@@ -87,6 +93,9 @@ impl Layer for ExtentDevice {
     }
     async fn discard(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<()> {
         self.engine.discard(self.extent, at.0, count).await
+    }
+    async fn provision(&self, _: IoContext, _: Lba, _: Blocks) -> Result<()> {
+        Ok(())
     }
     async fn extent(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
         // A leaf at a time is enough to find out about.

@@ -197,6 +197,9 @@ impl ashlar_block::Layer for Watched {
     async fn discard(&self, context: IoContext, at: Lba, count: Blocks) -> ashlar_block::Result<()> {
         ashlar_block::Layer::discard(&self.below, context, at, count).await
     }
+    async fn provision(&self, context: IoContext, at: Lba, count: Blocks) -> ashlar_block::Result<()> {
+        ashlar_block::Layer::provision(&self.below, context, at, count).await
+    }
     async fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> ashlar_block::Result<ashlar_block::Extent> {
         ashlar_block::Layer::extent(&self.below, context, at, count).await
     }

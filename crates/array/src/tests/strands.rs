@@ -111,6 +111,9 @@ impl Layer for Slow {
     async fn discard(&self, context: IoContext, at: Lba, count: Blocks) -> Result<()> {
         Layer::discard(&self.below, context, at, count).await
     }
+    async fn provision(&self, context: IoContext, at: Lba, count: Blocks) -> Result<()> {
+        Layer::provision(&self.below, context, at, count).await
+    }
     async fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
         Layer::extent(&self.below, context, at, count).await
     }

@@ -130,7 +130,7 @@ impl Layer for Medium {
         Geometry { capacity: self.capacity, atomic: BLOCK }
     }
     fn capability(&self) -> Capability {
-        Capability { discard: true, discard_zeroes: true, persistent: false, medium: None }
+        Capability { discard: true, discard_zeroes: true, persistent: false, medium: None, thin: false }
     }
     async fn read(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
         self.pause().await;
@@ -179,6 +179,9 @@ impl Layer for Medium {
         if state.recording {
             state.events.push(Event::Discard { at, count });
         }
+        Ok(())
+    }
+    async fn provision(&self, _: IoContext, _: Lba, _: Blocks) -> Result<()> {
         Ok(())
     }
     async fn extent(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {

@@ -109,7 +109,7 @@ impl Layer for Disk {
         Geometry { capacity: self.capacity, atomic: BLOCK }
     }
     fn capability(&self) -> Capability {
-        Capability { discard: true, discard_zeroes: true, persistent: false, medium: None }
+        Capability { discard: true, discard_zeroes: true, persistent: false, medium: None, thin: false }
     }
     async fn read(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
         let mut state = self.state.lock();
@@ -134,6 +134,9 @@ impl Layer for Disk {
     async fn discard(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<()> {
         let mut state = self.state.lock();
         (at.0..at.0 + count.0).for_each(|number| state.put(number, ZEROS.clone()));
+        Ok(())
+    }
+    async fn provision(&self, _: IoContext, _: Lba, _: Blocks) -> Result<()> {
         Ok(())
     }
     async fn extent(&self, _context: IoContext, _at: Lba, count: Blocks) -> Result<Extent> {

@@ -143,6 +143,9 @@ impl Layer for Pieces {
         }
         Ok(())
     }
+    async fn provision(&self, context: IoContext, at: Lba, count: Blocks) -> Result<()> {
+        self.child.provision(context, at, count).await
+    }
     async fn extent(&self, _context: IoContext, _at: Lba, count: Blocks) -> Result<Extent> {
         Ok(Extent { hole: false, count })
     }

@@ -258,6 +258,9 @@ impl Layer for Group {
     async fn discard(&self, context: IoContext, at: Lba, count: Blocks) -> Result<()> {
         Layer::discard(&self.array, context, at, count).await
     }
+    async fn provision(&self, context: IoContext, at: Lba, count: Blocks) -> Result<()> {
+        Layer::provision(&self.array, context, at, count).await
+    }
     async fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
         Layer::extent(&self.array, context, at, count).await
     }

@@ -34,7 +34,7 @@ impl Layer for Reordering {
         Geometry { capacity: self.capacity, atomic: BLOCK }
     }
     fn capability(&self) -> Capability {
-        Capability { discard: true, discard_zeroes: true, persistent: false, medium: None }
+        Capability { discard: true, discard_zeroes: true, persistent: false, medium: None, thin: false }
     }
     async fn read(&self, _: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
         self.env.yield_now().await;
@@ -67,6 +67,9 @@ impl Layer for Reordering {
         self.env.yield_now().await;
         self.contents.lock().retain(|block, _| !(at.0..at.0 + count.0).contains(block));
         self.env.yield_now().await;
+        Ok(())
+    }
+    async fn provision(&self, _: IoContext, _: Lba, _: Blocks) -> Result<()> {
         Ok(())
     }
     async fn extent(&self, _: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
