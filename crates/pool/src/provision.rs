@@ -22,27 +22,30 @@ impl Pool {
     pub(crate) async fn provision(&self) -> bool {
         let shared = &self.0;
         let _one = shared.providing.lock().await;
-        let lacking = shared.space.lacking(shared.env.now());
         let place = |slot: &u32| shared.layout.places().position(|place| place.slots.contains(slot));
         let mut gained = false;
-        for mut run in lacking.chunk_by(|one, next| one + 1 == *next && place(one) == place(next)) {
-            let mut count = run.len();
-            while let Some(first) = run.first() {
+        // Who has no room is not asked again; then it is for others.
+        loop {
+            let lacking = shared.space.lacking(shared.env.now());
+            let Some(mut run) = lacking.chunk_by(|one, next| one + 1 == *next && place(one) == place(next)).next()
+            else {
+                break;
+            };
+            loop {
                 // A number of the slot alone names its place.
-                let (place, at) = shared.layout.locate(u64::from(*first), 0);
-                let blocks = Blocks(count as u64 * shared.layout.segment.0);
+                let (place, at) = shared.layout.locate(u64::from(run[0]), 0);
+                let blocks = Blocks(run.len() as u64 * shared.layout.segment.0);
                 match place.device.provision(PROVISION, at, blocks).await {
-                    Err(error) if error.kind() == Kind::NoSpace && count > 1 => count /= 2,
+                    Err(error) if error.kind() == Kind::NoSpace && run.len() > 1 => run = &run[..run.len() / 2],
                     Err(error) if error.kind() == Kind::NoSpace => {
-                        shared.space.refuse(shared.env.now());
-                        return gained;
+                        shared.space.refuse(run[0], shared.env.now());
+                        break;
                     }
                     // Another error will be met by who writes there.
                     _ => {
-                        shared.space.provide(&run[..count]);
+                        shared.space.provide(run);
                         gained = true;
-                        run = &run[count..];
-                        count = count.min(run.len());
+                        break;
                     }
                 }
             }

@@ -162,8 +162,8 @@ struct Inner {
     free: BTreeSet<u32>,
     /// Slots that are free, and have no room yet: their device is thin.
     bare: BTreeSet<u32>,
-    /// When there was no room for one: until there is, the others are as large as the pool.
-    refused: Option<Instant>,
+    /// Slots of each thin place, and when there was no room for one of them: until there is, the place is as large as what has some.
+    thin: Vec<(Range<u32>, Option<Instant>)>,
     /// Slots whose record may have changed since the catalog was last written.
     changed: BTreeSet<u32>,
     /// Segments ever begun.
@@ -224,9 +224,17 @@ impl Inner {
     fn with_room(&self) -> usize {
         self.slots.len() - self.bare.len()
     }
+    /// Slots that may get room, in ascending order within each place.
+    fn growable(&self, may: impl Fn(Instant) -> bool) -> impl Iterator<Item = u32> {
+        let thin = self.thin.iter().filter(move |(_, refused)| refused.is_none_or(&may));
+        thin.flat_map(|(slots, _)| self.bare.range(slots.clone()).copied())
+    }
     /// More slots may get room.
     fn may_grow(&self) -> bool {
-        !self.bare.is_empty() && self.refused.is_none()
+        self.growable(|_| false).next().is_some()
+    }
+    fn place_of(&mut self, slot: u32) -> Option<&mut Option<Instant>> {
+        self.thin.iter_mut().find(|(slots, _)| slots.contains(&slot)).map(|(_, refused)| refused)
     }
     fn room_ahead(&self) -> usize {
         ((ROOM_AHEAD / self.segment) as usize).min(self.slots.len() / 16).max(4)
@@ -236,10 +244,9 @@ impl Inner {
 impl Space {
     /// Without slots. `born`: segments ever begun, or more.
     pub(crate) fn new(born: u64, segment: Blocks) -> Space {
-        let (slots, free, bare, changed) = Default::default();
-        let (segment, refused) = (segment.to_bytes().0, None);
-        let (epoch, nodes, pending) = (1, 0, 0);
-        let inner = Mutex::new(Inner { slots, free, bare, refused, changed, born, epoch, segment, nodes, pending });
+        let (slots, free, bare, thin, changed) = Default::default();
+        let (segment, epoch, nodes, pending) = (segment.to_bytes().0, 1, 0, 0);
+        let inner = Mutex::new(Inner { slots, free, bare, thin, changed, born, epoch, segment, nodes, pending });
         Space { inner, wanted: Notify::new() }
     }
 
@@ -247,9 +254,12 @@ impl Space {
     pub(crate) fn add(&self, place: &Place) {
         let mut inner = self.inner.lock();
         inner.slots.resize(place.slots.end as usize, EMPTY);
-        let thin = place.device.capability().thin;
-        let slots = if thin { &mut inner.bare } else { &mut inner.free };
-        slots.extend(place.slots.clone());
+        if place.device.capability().thin {
+            inner.thin.push((place.slots.clone(), None));
+            inner.bare.extend(place.slots.clone());
+        } else {
+            inner.free.extend(place.slots.clone());
+        }
     }
 
     /// Nothing is left for who asks.
@@ -257,7 +267,7 @@ impl Space {
         let inner = self.inner.lock();
         Error::new(
             Kind::NoSpace,
-            if inner.refused.is_some() {
+            if !inner.bare.is_empty() && !inner.may_grow() {
                 "the file system that holds the pool's devices is full: make room there, or delete files or snapshots here"
             } else {
                 "the pool is full: delete files or snapshots, or add a device"
@@ -269,31 +279,29 @@ impl Space {
     /// for them there is room in any case.
     pub(crate) fn lacking(&self, now: Instant) -> Vec<u32> {
         let inner = self.inner.lock();
-        if inner.refused.is_some_and(|since| now.since(since) < REFUSED) {
-            return Vec::new();
-        }
         let wanted = (inner.low_mark() + inner.room_ahead()).saturating_sub(inner.free.len());
-        inner.bare.iter().copied().take(wanted).collect()
+        inner.growable(|since| now.since(since) >= REFUSED).take(wanted).collect()
     }
     /// There is room for these now.
     pub(crate) fn provide(&self, slots: &[u32]) {
         let mut inner = self.inner.lock();
-        inner.refused = None;
         for slot in slots {
+            inner.place_of(*slot).into_iter().for_each(|refused| *refused = None);
             // Who could not wait may have taken it.
             if inner.bare.remove(slot) {
                 inner.free.insert(*slot);
             }
         }
     }
-    /// There is no room for more.
-    pub(crate) fn refuse(&self, now: Instant) {
-        self.inner.lock().refused = Some(now);
+    /// There is no room for this slot, nor for others of its place.
+    pub(crate) fn refuse(&self, slot: u32, now: Instant) {
+        self.inner.lock().place_of(slot).into_iter().for_each(|refused| *refused = Some(now));
     }
-    /// Slots for which there was no room when it was asked for.
-    pub(crate) fn refused(&self) -> usize {
+    /// Slots for which there was no room when it was asked for; and whether it was asked for all that have none.
+    pub(crate) fn refused(&self) -> (usize, bool) {
         let inner = self.inner.lock();
-        if inner.refused.is_some() { inner.bare.len() } else { 0 }
+        let refused = inner.bare.len() - inner.growable(|_| false).count();
+        (refused, refused > 0 && refused == inner.bare.len())
     }
 
     /// Bytes of the volumes' nodes, and of messages that are not in nodes yet. Whether a checkpoint must be now, since there
@@ -360,7 +368,7 @@ impl Space {
             Claim::Reserve => 0,
         };
         // What must go on does so before room is set aside, unless there was none.
-        let last = if reserve == 0 && inner.may_grow() { inner.bare.first().copied() } else { None };
+        let last = if reserve == 0 { inner.growable(|_| false).next() } else { None };
         let slot = if inner.free.len() > reserve { inner.free.pop_first() } else { last };
         let Some(slot) = slot else {
             drop(inner);

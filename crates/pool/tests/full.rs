@@ -349,6 +349,52 @@ fn who_takes_the_room_of_a_thin_device_breaks_nothing() {
     }
 }
 
+/// Blocks that one writer gets into the pool until it is refused.
+async fn blocks_that_fit(volume: &Volume, first: u64) -> u64 {
+    let mut done = 0;
+    loop {
+        match write(volume, first + done, 3).await {
+            Ok(()) => done += STRIDE,
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::NoSpace, "{error}");
+                break done;
+            }
+        }
+    }
+}
+
+#[test]
+fn where_one_thin_device_has_no_room_another_has() {
+    let sim = Sim::new(5, Schedule::Random);
+    let env = sim.env();
+    let run = async move {
+        let capacity = Blocks(BLOCKS + 300);
+        let disk = |room: u64| -> (Device, Room) {
+            let room = Room::new(capacity, Blocks(room + 300));
+            let device = Arc::new(PowerCut::new(capacity, env.clone(), Duration::from_micros(50)));
+            (Arc::new(Thin::new(device, room.clone())), room)
+        };
+        let ((first, _), (second, second_room), (third, _)) = (disk(BLOCKS / 2), disk(BLOCKS), disk(BLOCKS));
+        let creation = Creation { segment: Some(Blocks(128)), force: false };
+        Pool::create(&env, &[first.clone(), second.clone()], creation).await.expect("made");
+        let config = Config { memory: Bytes::mib(2), compression: Compression::Off, ..Config::default() };
+        let pool = Pool::open(&env, vec![first, second], config).await.expect("it opens");
+        let volume = pool.create_volume("v").await.expect("made");
+        let done = blocks_that_fit(&volume, 0).await;
+        assert!(done > BLOCKS && pool.is_full_below(), "of {BLOCKS} and half as many: {done}");
+        // The device has so many blocks beside its segments.
+        assert!(second_room.left() <= Blocks(300), "all of it is used: {}", second_room.left());
+        pool.grow(third, false, || Ok(())).await.expect("it grows");
+        assert!(!pool.is_full_below(), "a third one has room");
+        let more = blocks_that_fit(&volume, OWN).await;
+        assert!(more > BLOCKS * 3 / 4, "of {BLOCKS}: {more}");
+        let checked = pool.check(|_, _| {}).await.expect("checked");
+        assert_eq!((checked.damaged, checked.miscounted), (vec![], vec![]));
+        pool.close().await.expect("closed");
+    };
+    sim.run(run).unwrap_or_else(|_| panic!("deadlock"));
+}
+
 /// Negative control: a device that is thin and does not say so fails a write that was acknowledged, and the pool takes no more.
 #[test]
 fn a_device_that_is_thin_in_secret_stops_the_pool() {
