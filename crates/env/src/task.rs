@@ -13,10 +13,12 @@ enum State<T> {
     Waiting(Option<Waker>),
     Done(Result<T, Panic>),
     Taken,
+    /// Nobody will take it.
+    Abandoned,
 }
 
 /// The result of a spawned future or of unblocked work, as a future. A panic inside continues in whoever waits; when this is
-/// dropped before, in the runtime.
+/// dropped before, in the runtime, and when it is dropped with it, in whoever drops it.
 pub struct Task<T>(Arc<Mutex<State<T>>>);
 
 /// The side that fulfils a [`Task`].
@@ -31,14 +33,16 @@ impl<T> Promise<T> {
     /// Keeps what `work` gives, or its panic. One that nobody is there to meet goes on here: what the work was to do for others
     /// will not be done, and they would wait for ever.
     pub(crate) fn fulfil(self, value: Result<T, Panic>) {
-        let is_alone = Arc::strong_count(&self.0) == 1;
-        match value {
-            Err(panic) if is_alone => resume_unwind(panic),
-            value => self.settle(value),
+        let mut state = self.0.lock();
+        if let State::Abandoned = &*state {
+            drop(state);
+            if let Err(panic) = value {
+                resume_unwind(panic);
+            }
+            return;
         }
-    }
-    fn settle(self, value: Result<T, Panic>) {
-        let before = std::mem::replace(&mut *self.0.lock(), State::Done(value));
+        let before = std::mem::replace(&mut *state, State::Done(value));
+        drop(state);
         if let State::Waiting(Some(waker)) = before {
             waker.wake();
         }
@@ -68,6 +72,18 @@ impl<T> Task<T> {
     /// Whether the result is there.
     pub fn is_done(&self) -> bool {
         !matches!(*self.0.lock(), State::Waiting(_))
+    }
+}
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        let left = std::mem::replace(&mut *self.0.lock(), State::Abandoned);
+        // Who drops it is the last to meet the panic.
+        if let State::Done(Err(panic)) = left
+            && !std::thread::panicking()
+        {
+            resume_unwind(panic);
+        }
     }
 }
 
