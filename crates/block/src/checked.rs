@@ -160,6 +160,7 @@ impl Layer for Checked {
         self.admit("provision", at, count)?;
         self.child.provision(context, at, count).await.map_err(|error| error.within(self.child.name()))
     }
+
     async fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
         self.admit("query", at, count)?;
         let extent = self.child.extent(context, at, count).await.map_err(|error| error.within(self.child.name()))?;

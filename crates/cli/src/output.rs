@@ -102,7 +102,7 @@ impl Output {
     /// Says something to people on standard error.
     pub fn say(&self, text: impl fmt::Display) {
         if !self.json {
-            say::error(format_args!("{text}"));
+            say::error(text);
         }
     }
 
