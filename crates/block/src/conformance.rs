@@ -91,6 +91,14 @@ pub async fn edges(device: Device) {
         let write = device.write(CONTEXT, at, block(), Durability::Cached).await.expect_err("write past the end");
         assert_eq!(write.kind(), Kind::Misuse);
     }
+    let past = device.provision(CONTEXT, end, Blocks(1)).await.expect_err("room past the end");
+    assert_eq!(past.kind(), Kind::Misuse);
+    device.write(CONTEXT, Lba(0), block(), Durability::Cached).await.expect("write");
+    for _ in 0..2 {
+        device.provision(CONTEXT, Lba(0), Blocks(4)).await.expect("there is room");
+        let read = device.read(CONTEXT, Lba(0), Blocks(1)).await.expect("read");
+        assert_eq!(read[..], block()[0], "setting room aside changes nothing");
+    }
     let odd = vec![Bytes::from_static(b"not a block")];
     let odd = device.write(CONTEXT, Lba(0), odd, Durability::Cached).await.expect_err("a piece of 11 bytes");
     assert_eq!(odd.kind(), Kind::Misuse);

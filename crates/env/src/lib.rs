@@ -102,6 +102,16 @@ impl Env {
         let at = Instant(self.now().0.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)));
         Sleep { env: self.clone(), at, armed: false }
     }
+    /// What `future` gives; `None` if `time` passes before.
+    pub async fn within<T>(&self, time: Duration, future: impl Future<Output = T>) -> Option<T> {
+        let mut future = std::pin::pin!(future);
+        let mut late = std::pin::pin!(self.sleep(time));
+        std::future::poll_fn(|context| match future.as_mut().poll(context) {
+            Poll::Ready(value) => Poll::Ready(Some(value)),
+            Poll::Pending => late.as_mut().poll(context).map(|()| None),
+        })
+        .await
+    }
     /// Starts a task. Dropping the handle lets the task run on.
     pub fn spawn<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Task<T> {
         let (task, shell) = task::pair(future);

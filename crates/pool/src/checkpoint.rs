@@ -10,7 +10,6 @@ use ashlar_block::{Durability, Error, IoContext, Kind, Result};
 use ashlar_index::{Errands, Message, NodePtr, Tree};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -253,18 +252,8 @@ impl Pool {
         let shared = &self.0;
         let mut quiet = 0;
         while !shared.stopped.load(Ordering::Acquire) {
-            let due = {
-                let mut due = std::pin::pin!(shared.due.notified());
-                let interval = if shared.space.is_overdrawn() { FULL_INTERVAL } else { SYNC_INTERVAL };
-                let mut tick = std::pin::pin!(shared.env.sleep(interval));
-                std::future::poll_fn(|context| {
-                    if due.as_mut().poll(context).is_ready() {
-                        return std::task::Poll::Ready(true);
-                    }
-                    tick.as_mut().poll(context).map(|()| false)
-                })
-                .await
-            };
+            let interval = if shared.space.is_overdrawn() { FULL_INTERVAL } else { SYNC_INTERVAL };
+            let due = shared.env.within(interval, shared.due.notified()).await.is_some();
             quiet += 1;
             let dirty = shared.volumes.read().values().any(|volume| volume.tree.is_dirty());
             let checkpoint = due || (dirty && quiet >= CHECKPOINT_INTERVALS);

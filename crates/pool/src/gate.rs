@@ -14,8 +14,6 @@ use crate::turns::Turns;
 use ashlar_env::{Env, Instant};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::future::{Future, poll_fn};
-use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -132,11 +130,7 @@ impl Gate {
                 return writing;
             }
             // Whatever is in the way rings when it ends; but a read or a write may be lost.
-            let mut tired = std::pin::pin!(env.sleep(LOST));
-            poll_fn(|context| {
-                if rung.as_mut().poll(context).is_ready() { Poll::Ready(()) } else { tired.as_mut().poll(context) }
-            })
-            .await;
+            env.within(LOST, rung).await;
         }
     }
 

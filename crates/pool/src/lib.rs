@@ -253,7 +253,7 @@ impl Pool {
         let in_flight: usize = shared.outstanding.iter().map(|stream| stream.bytes.load(Ordering::Relaxed)).sum();
         let memory = (memtables + in_flight) as u64 + shared.cache.bytes() + shared.ahead.bytes();
         let capacity = u64::from(shared.layout.slots_count()) * segment;
-        let free = free.saturating_sub(shared.space.refused().0 as u64 * segment);
+        let free = free.saturating_sub(shared.space.refused() as u64 * segment);
         let used = used.saturating_add_signed(fresh).min(capacity);
         let reserve = shared.space.reserve() as u64 * segment;
         let free = free.saturating_sub(reserve).min((capacity - used).saturating_sub(reserve));
@@ -269,7 +269,7 @@ impl Pool {
 
     /// Whether devices are thin, and none had room for more than is used and free when it was asked last.
     pub fn is_full_below(&self) -> bool {
-        self.0.space.refused().1
+        self.0.space.is_full_below()
     }
 
     /// Why no changes are accepted any more, if that is so.

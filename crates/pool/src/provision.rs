@@ -57,13 +57,7 @@ impl Pool {
     pub(crate) async fn provider(self) {
         let shared = &self.0;
         while !shared.stopped.load(Ordering::Acquire) && shared.admit().is_ok() {
-            let mut wanted = std::pin::pin!(shared.space.wanted.notified());
-            let mut tick = std::pin::pin!(shared.env.sleep(AGAIN));
-            std::future::poll_fn(|context| match wanted.as_mut().poll(context) {
-                std::task::Poll::Ready(()) => std::task::Poll::Ready(()),
-                std::task::Poll::Pending => tick.as_mut().poll(context),
-            })
-            .await;
+            shared.env.within(AGAIN, shared.space.wanted.notified()).await;
             self.provision().await;
         }
     }

@@ -233,6 +233,19 @@ impl Inner {
     fn may_grow(&self) -> bool {
         self.growable(|_| false).next().is_some()
     }
+    fn is_full_below(&self) -> bool {
+        !self.bare.is_empty() && !self.may_grow()
+    }
+    /// Nothing is left for who asks.
+    fn full(&self) -> Error {
+        let why = match self.is_full_below() {
+            true => {
+                "the file system that holds the pool's devices is full: make room there, or delete files or snapshots here"
+            }
+            false => "the pool is full: delete files or snapshots, or add a device",
+        };
+        Error::new(Kind::NoSpace, why)
+    }
     fn place_of(&mut self, slot: u32) -> Option<&mut Option<Instant>> {
         self.thin.iter_mut().find(|(slots, _)| slots.contains(&slot)).map(|(_, refused)| refused)
     }
@@ -264,15 +277,7 @@ impl Space {
 
     /// Nothing is left for who asks.
     pub(crate) fn full(&self) -> Error {
-        let inner = self.inner.lock();
-        Error::new(
-            Kind::NoSpace,
-            if !inner.bare.is_empty() && !inner.may_grow() {
-                "the file system that holds the pool's devices is full: make room there, or delete files or snapshots here"
-            } else {
-                "the pool is full: delete files or snapshots, or add a device"
-            },
-        )
+        self.inner.lock().full()
     }
 
     /// Slots that should get room now, in ascending order. Those that ever had some come first, since the lowest are taken first:
@@ -297,11 +302,14 @@ impl Space {
     pub(crate) fn refuse(&self, slot: u32, now: Instant) {
         self.inner.lock().place_of(slot).into_iter().for_each(|refused| *refused = Some(now));
     }
-    /// Slots for which there was no room when it was asked for; and whether it was asked for all that have none.
-    pub(crate) fn refused(&self) -> (usize, bool) {
+    /// Slots for which there was no room when it was asked for.
+    pub(crate) fn refused(&self) -> usize {
         let inner = self.inner.lock();
-        let refused = inner.bare.len() - inner.growable(|_| false).count();
-        (refused, refused > 0 && refused == inner.bare.len())
+        inner.bare.len() - inner.growable(|_| false).count()
+    }
+    /// Whether that are all that have none.
+    pub(crate) fn is_full_below(&self) -> bool {
+        self.inner.lock().is_full_below()
     }
 
     /// Bytes of the volumes' nodes, and of messages that are not in nodes yet. Whether a checkpoint must be now, since there
@@ -370,10 +378,7 @@ impl Space {
         // What must go on does so before room is set aside, unless there was none.
         let last = if reserve == 0 { inner.growable(|_| false).next() } else { None };
         let slot = if inner.free.len() > reserve { inner.free.pop_first() } else { last };
-        let Some(slot) = slot else {
-            drop(inner);
-            return Err(self.full());
-        };
+        let Some(slot) = slot else { return Err(inner.full()) };
         inner.bare.remove(&slot);
         if inner.may_grow() && inner.free.len() < inner.low_mark() + inner.room_ahead() / 2 {
             self.wanted.notify_one();
@@ -459,8 +464,8 @@ impl Space {
     /// Whether ordinary writes can take no more than half of the segments.
     pub(crate) fn is_half_taken(&self) -> bool {
         let inner = self.inner.lock();
-        let bare = if inner.may_grow() { inner.bare.len() } else { 0 };
-        inner.free.len() + bare <= inner.reserve() + (inner.with_room() + bare) / 2
+        let more = inner.growable(|_| false).count();
+        inner.free.len() + more <= inner.reserve() + (inner.with_room() + more) / 2
     }
     /// Free segments missing to half the low mark, above the reserve; 0 while there are enough.
     pub(crate) fn shortage(&self) -> u32 {

@@ -102,9 +102,7 @@ impl<P: Ord> Turns<P> {
 mod tests {
     use super::*;
     use ashlar_env::sim::{Schedule, Sim};
-    use std::future::poll_fn;
     use std::sync::Arc;
-    use std::task::Poll;
 
     /// Numbers, in the order in which they had their turn while 0 held it first; those of `impatient` leave before.
     fn order(seed: u64, arrivals: &'static [u8], impatient: &'static [u8]) -> Vec<u8> {
@@ -120,13 +118,7 @@ mod tests {
                 tasks.push(env.clone().spawn(async move {
                     let second = std::time::Duration::from_secs(1);
                     let patience = if impatient.contains(&block) { second } else { 100 * second };
-                    let mut turn = std::pin::pin!(turns.take(block));
-                    let mut tired = std::pin::pin!(env.sleep(patience));
-                    let turn = poll_fn(|context| match turn.as_mut().poll(context) {
-                        Poll::Ready(turn) => Poll::Ready(Some(turn)),
-                        Poll::Pending => tired.as_mut().poll(context).map(|()| None),
-                    });
-                    if let Some(_turn) = turn.await {
+                    if let Some(_turn) = env.within(patience, turns.take(block)).await {
                         seen.lock().push(block);
                         env.sleep(second).await;
                     }
