@@ -4,9 +4,9 @@ use crate::inode::{Inode, Placed, Spot};
 use crate::keys::{self, DEPTH_MAX};
 use crate::record::{Entry, Record};
 use crate::{Betr, Rule};
-use ashlar_inodes::{InodeStore, check_name, let_go, lock_all, visit};
+use ashlar_inodes::{InodeStore, check_name, inherit, let_go, lock_all, visit};
 use ashlar_pool::Txn;
-use ashlar_vfs::{Attr, Errno, Ino, Name, RenameMode, Result};
+use ashlar_vfs::{Attr, Errno, Ino, Name, NewNode, RenameMode, Result};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -182,7 +182,10 @@ impl Betr {
                 self.split(&source.inode).await?;
             }
         }
-        let mut txn = Txn::new();
+        let (mut txn, mut after) = (Txn::new(), Txn::new());
+        if let Some(new) = mode.whiteout() {
+            self.leave_whiteout(&mut after, source, &new).await?;
+        }
         let loss = target
             .as_ref()
             .map(|target| self.lose_name(&mut txn, target_dir, target.position, &target.entry, &target.inode));
@@ -200,7 +203,7 @@ impl Betr {
             Spot::Root(zone, _) => Spot::Root(*zone, Some(above)),
             _ => Spot::Named(above),
         };
-        let applied = match self.relocate(&source.inode, spot, txn, record).await {
+        let applied = match self.relocate(&source.inode, spot, txn, record, after).await {
             Ok(applied) => applied,
             Err(error) => {
                 if let (Some(loss), Some(target)) = (&loss, &target) {
@@ -215,6 +218,17 @@ impl Betr {
         }
         applied.settle().await?;
         self.look_at_sums(target_dir).await
+    }
+
+    /// Leaves a whiteout under the old name of a move, in the transaction that comes after it.
+    async fn leave_whiteout(&self, after: &mut Txn, source: &Named, new: &NewNode) -> Result<()> {
+        let ino = self.new_number().await?;
+        let mut record = source.directory.record().child(ino, new, &[], self.now());
+        inherit(self, after, &source.directory, &mut record, new.umask).await?;
+        let spot = Spot::Named(Betr::name_at(&source.directory, source.position, &source.entry.name));
+        self.put_spot(after, &spot, &record);
+        self.count(after, &source.directory, self.stored_in(&spot, &record).weight(self.zones.inline.0));
+        Ok(())
     }
 
     /// Of several names of an inode, this one is now the one that memory knows: it will move.

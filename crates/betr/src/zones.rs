@@ -212,7 +212,7 @@ impl Betr {
     pub(crate) async fn split(&self, inode: &Arc<Inode>) -> Result<()> {
         let Some(above) = inode.state().own.above().cloned() else { return Ok(()) };
         let zone = self.new_number().await?;
-        self.relocate(inode, Spot::Root(zone, Some(above)), Txn::new(), inode.record()).await?.settle().await?;
+        self.relocate(inode, Spot::Root(zone, Some(above)), Txn::new(), inode.record(), Txn::new()).await?.settle().await?;
         self.splits.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -256,7 +256,7 @@ impl Betr {
         if to.depth() + self.depth_below(&inode.place()).await? > keys::DEPTH_MAX {
             return Ok(());
         }
-        self.relocate(inode, Spot::Named(above), Txn::new(), record).await?.settle().await?;
+        self.relocate(inode, Spot::Named(above), Txn::new(), record, Txn::new()).await?.settle().await?;
         self.merges.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -274,8 +274,8 @@ impl Betr {
     }
 
     /// Moves an inode and what lies below it in its zone to another spot, and stores `record` there; in the last transaction,
-    /// which begins with `last`. The caller holds the shape for writing, or for a file its lock and that of the directory above the
-    /// new spot. What has the new name must be gone in `last`. An error says that nothing moved; else the caller settles, when what
+    /// which begins with `last` and ends with `after`. The caller holds the shape for writing, or for a file its lock and that of the
+    /// directory above the new spot. What has the new name must be gone in `last`. An error says that nothing moved; else the caller settles, when what
     /// it knows of the rest of `last` is in memory too.
     pub(crate) async fn relocate(
         &self,
@@ -283,6 +283,7 @@ impl Betr {
         to: Spot,
         mut last: Txn,
         record: Record,
+        after: Txn,
     ) -> Result<Applied<'_>> {
         let inline = self.zones.inline.0;
         let (from, from_spot) = (inode.place(), inode.state().own.spot.clone());
@@ -340,6 +341,7 @@ impl Betr {
         if let Spot::Orphan(place) = &to {
             self.note_orphan(&mut last, place, &record);
         }
+        last.append(after);
         let applied = match self.volume.apply(last).await {
             Ok(applied) => applied,
             Err(error) => {
@@ -416,7 +418,7 @@ impl Betr {
     /// Moves the contents of a file without names to a place that is nobody else's. The caller holds its lock, or the shape for
     /// writing.
     pub(crate) async fn move_orphan(&self, inode: &Arc<Inode>, to: Place) -> Result<()> {
-        let applied = Box::pin(self.relocate(inode, Spot::Orphan(to.clone()), Txn::new(), inode.record())).await?;
+        let applied = Box::pin(self.relocate(inode, Spot::Orphan(to.clone()), Txn::new(), inode.record(), Txn::new())).await?;
         self.orphans.lock().insert(inode.ino, to);
         Ok(applied.settle().await.map(drop)?)
     }

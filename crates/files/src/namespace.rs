@@ -8,7 +8,7 @@ use ashlar_inodes::{
     inherit, let_go, list_dots, lock_all,
 };
 use ashlar_pool::Txn;
-use ashlar_vfs::{Attr, DirEntry, Errno, FileKind, Ino, Name, NewNode, ROOT, RenameMode, Result};
+use ashlar_vfs::{Attr, DirEntry, Errno, FileKind, Ino, Name, NewNode, ROOT, RenameMode, Result, Time};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -355,11 +355,16 @@ impl Files {
         check_name(from.1)?;
         check_name(to.1)?;
         let (source_dir, target_dir) = (self.load(from.0).await?, self.load(to.0).await?);
+        let whiteout = match mode.whiteout() {
+            Some(new) => Some((self.numbers.take(&self.volume).await?, new)),
+            None => None,
+        };
         let _one = if from.0 == to.0 { None } else { Some(self.moving.lock().await) };
         loop {
             let source_ino = self.find(from.0, from.1).await?.entry()?.1.ino;
             let target_ino = self.find(to.0, to.1).await?.found.map(|(_, entry)| entry.ino);
             let Some(source) = self.inode_named(from.0, from.1, source_ino).await? else { continue };
+            let whiteout = whiteout.clone();
             let moving = Move {
                 files: self,
                 from,
@@ -368,6 +373,7 @@ impl Files {
                 source_dir: &source_dir,
                 target_dir: &target_dir,
                 replaced: None,
+                whiteout,
             };
             let moved = moving.over(target_ino, mode).await;
             let_go(self, source).await;
@@ -435,6 +441,8 @@ struct Move<'a> {
     target_dir: &'a Arc<Inode>,
     /// What has the new name.
     replaced: Option<&'a Arc<Inode>>,
+    /// What is left under the old name, and its number.
+    whiteout: Option<(Ino, NewNode)>,
 }
 
 impl Move<'_> {
@@ -521,13 +529,13 @@ impl Move<'_> {
                     (false, false) => {}
                 }
                 files.redirect_entry(&mut txn, to_dir, *at, other, entry.ino, entry.kind);
-                files.remove_entry(&mut txn, from_dir, position, entry);
+                self.leave(&mut txn, position, entry, now).await?;
                 changes.push((inode, files.lose_name(&mut txn, inode)));
             }
             _ => {
-                // The removal comes first: if both names share a chain, the new entry's mark must win.
-                files.remove_entry(&mut txn, from_dir, position, entry);
-                let place = self.place_after_removal(source, target);
+                // The old name comes first: if both share a chain, the new entry's mark must win.
+                let left = self.leave(&mut txn, position, entry, now).await?;
+                let place = self.place_after(source, left, target);
                 files.put_entry(&mut txn, to_dir, &place, to_name, entry.ino, entry.kind);
             }
         }
@@ -548,15 +556,29 @@ impl Move<'_> {
         files.commit_records(txn, changes).await
     }
 
-    /// Where the new name goes, given that the old one is removed in the same transaction.
-    fn place_after_removal(&self, source: &Place, target: &Place) -> Place {
+    /// Leaves a whiteout under the old name, or nothing; gives what its entry is then.
+    async fn leave(&self, txn: &mut Txn, position: u64, entry: &Entry, now: Time) -> Result<Entry> {
+        let (files, directory) = (self.files, self.from.0);
+        let Some((ino, new)) = &self.whiteout else {
+            files.remove_entry(txn, directory, position, entry);
+            return Ok(Entry { ino: 0, name: Bytes::new(), ..entry.clone() });
+        };
+        let mut record = self.source_dir.record().child(*ino, new, &[], now);
+        inherit(files, txn, self.source_dir, &mut record, new.umask).await?;
+        files.put_record(txn, &record);
+        files.redirect_entry(txn, directory, position, entry, *ino, record.kind);
+        Ok(Entry { ino: *ino, kind: record.kind, ..entry.clone() })
+    }
+
+    /// Where the new name goes, given what is left of the old one in the same transaction.
+    fn place_after(&self, source: &Place, left: Entry, target: &Place) -> Place {
         let mut place = target.clone();
-        if let (true, Some((removed, entry))) = (self.from.0 == self.to.0, &source.found)
+        if let (true, Some((position, _))) = (self.from.0 == self.to.0, &source.found)
             && let Some((last_position, last)) = &mut place.last
-            && last_position == removed
+            && last_position == position
         {
-            // The old entry ended the chain. Its place becomes an empty link of the chain, or vanishes with it.
-            *last = Entry { ino: 0, name: Bytes::new(), ..entry.clone() };
+            // The old entry ended the chain. Its place becomes an empty link of the chain, or vanishes with it, or names the whiteout.
+            *last = left;
         }
         place
     }

@@ -108,6 +108,10 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
                 0 => RenameMode::Replace,
                 libc::RENAME_NOREPLACE => RenameMode::NoReplace,
                 libc::RENAME_EXCHANGE => RenameMode::Exchange,
+                // Linux holds the directories' locks and has seen that nothing is to be replaced, if that was asked, too.
+                _ if flags & !libc::RENAME_NOREPLACE == libc::RENAME_WHITEOUT => {
+                    RenameMode::Whiteout { uid: request.header.uid, gid: request.header.gid }
+                }
                 _ => return Err(Errno::Invalid.into()),
             };
             fs.rename((ino, name), (to, new_name), mode).await?;

@@ -77,7 +77,7 @@ pub trait FileSystem: Send + Sync + 'static {
     fn unlink(&self, parent: Ino, name: &Name) -> impl Future<Output = Result<()>> + Send;
     /// Removes an empty directory.
     fn rmdir(&self, parent: Ino, name: &Name) -> impl Future<Output = Result<()>> + Send;
-    /// Moves a name, replacing, refusing to replace, or exchanging.
+    /// Moves a name: [`RenameMode`] says what becomes of the target, and of the old name.
     fn rename(&self, from: (Ino, &Name), to: (Ino, &Name), mode: RenameMode)
     -> impl Future<Output = Result<()>> + Send;
     /// Counts an open handle on a file; `release` gives it back.

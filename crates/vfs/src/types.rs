@@ -194,6 +194,22 @@ pub enum RenameMode {
     NoReplace,
     /// Swap the two.
     Exchange,
+    /// Replace it, and leave a whiteout under the old name: a character device 0:0 without permissions, by which overlayfs knows what is
+    /// hidden of the layers below. It belongs to this user and group, as what they make does.
+    Whiteout {
+        /// User.
+        uid: u32,
+        /// Group, where the directory does not hand on its own.
+        gid: u32,
+    },
+}
+
+impl RenameMode {
+    /// What is left under the old name, if anything is.
+    pub fn whiteout(self) -> Option<NewNode> {
+        let RenameMode::Whiteout { uid, gid } = self else { return None };
+        Some(NewNode { kind: FileKind::CharDevice, permissions: 0, uid, gid, device: 0, umask: 0, open: false })
+    }
 }
 
 /// How `setxattr` treats an existing value.

@@ -333,7 +333,7 @@ impl FileSystem for Memory {
             (RenameMode::NoReplace, Some(_)) => return Err(Errno::Exists.into()),
             (RenameMode::Exchange, None) => return Err(Errno::NotFound.into()),
             (_, Some(target)) if target == moved => return Ok(()),
-            (RenameMode::Replace, Some(target)) => inner.replaceable(moved, target)?,
+            (RenameMode::Replace | RenameMode::Whiteout { .. }, Some(target)) => inner.replaceable(moved, target)?,
             _ => {}
         }
         inner.leave(now, from.0, from.1)?;
@@ -344,7 +344,11 @@ impl FileSystem for Memory {
                 _ => inner.unlink(now, target)?,
             }
         }
-        inner.enter(now, to.0, to.1, moved)
+        inner.enter(now, to.0, to.1, moved)?;
+        match mode.whiteout() {
+            Some(new) => inner.add(now, from.0, from.1, Content::Special, &new).map(drop),
+            None => Ok(()),
+        }
     }
     async fn open(&self, _ino: Ino, _truncate: bool) -> Result<()> {
         panic!("the door leaves counting open files to the kernel");

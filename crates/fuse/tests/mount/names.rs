@@ -18,6 +18,15 @@ fn names_come_and_go() {
         rename2(&a, &b, libc::RENAME_EXCHANGE).unwrap();
         assert_eq!((fs::read(&a).unwrap(), fs::read(&b).unwrap()), (b"b".to_vec(), b"a".to_vec()));
         assert_eq!(errno(rename2(&a, &b, libc::RENAME_NOREPLACE)), libc::EEXIST);
+        assert_eq!(errno(rename2(&a, &b, libc::RENAME_WHITEOUT | libc::RENAME_EXCHANGE)), libc::EINVAL);
+        assert_eq!(errno(rename2(&a, &b, libc::RENAME_WHITEOUT | libc::RENAME_NOREPLACE)), libc::EEXIST);
+        for flags in [libc::RENAME_WHITEOUT, libc::RENAME_WHITEOUT | libc::RENAME_NOREPLACE] {
+            let moved = at.join(format!("moved {flags}"));
+            rename2(&a, &moved, flags).unwrap();
+            let left = fs::symlink_metadata(&a).unwrap();
+            assert_eq!((left.mode(), left.rdev(), left.nlink(), left.uid()), (libc::S_IFCHR, 0, 1, 0));
+            fs::rename(&moved, &a).unwrap();
+        }
         fs::rename(&a, &b).unwrap();
         assert!(!a.exists());
         fs::create_dir(&directory).unwrap();

@@ -130,6 +130,7 @@ impl Directory {
                     RenameMode::Replace => RenameFlags::empty(),
                     RenameMode::NoReplace => RenameFlags::NOREPLACE,
                     RenameMode::Exchange => RenameFlags::EXCHANGE,
+                    RenameMode::Whiteout { .. } => RenameFlags::WHITEOUT,
                 };
                 rustix::fs::renameat_with(&*from_base, from, &*base, path, flags)?;
             }

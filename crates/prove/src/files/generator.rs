@@ -96,7 +96,7 @@ impl Generator {
                 to: if self.dice.one_in(2) { self.existing(model) } else { self.place(model) },
                 mode: self.dice.pick(&[
                     RenameMode::Replace,
-                    RenameMode::Replace,
+                    RenameMode::Whiteout { uid: self.caller.uid, gid: self.caller.gid },
                     RenameMode::NoReplace,
                     RenameMode::Exchange,
                 ]),

@@ -18,6 +18,7 @@ pub(super) enum Body {
     Directory(BTreeMap<u8, usize>),
     Symlink(Vec<u8>),
     Fifo,
+    Whiteout,
 }
 
 /// An inode.
@@ -362,7 +363,8 @@ impl Model {
             return Err(Errno::Invalid);
         }
         let Some(target) = target else {
-            return self.carry(from_dir, from_name, to_dir, to_name, source);
+            self.carry((from_dir, from_name), (to_dir, to_name), source, mode);
+            return Ok(());
         };
         let replaces_directory = self.is_directory(target);
         if replaces_directory && self.is_above(target, from_dir) {
@@ -386,18 +388,22 @@ impl Model {
             _ => {}
         }
         self.drop_name(to_dir, target);
-        self.carry(from_dir, from_name, to_dir, to_name, source)
+        self.carry((from_dir, from_name), (to_dir, to_name), source, mode);
+        Ok(())
     }
 
     /// Moves a name to where nothing is.
-    fn carry(&mut self, from: usize, from_name: u8, to: usize, to_name: u8, node: usize) -> Modelled<()> {
-        self.entries_mut(from).remove(&from_name);
-        self.entries_mut(to).insert(to_name, node);
+    fn carry(&mut self, from: (usize, u8), to: (usize, u8), node: usize, mode: RenameMode) {
+        self.entries_mut(from.0).remove(&from.1);
+        self.entries_mut(to.0).insert(to.1, node);
         if self.is_directory(node) {
-            self.node(from).links -= 1;
-            self.node(to).links += 1;
+            self.node(from.0).links -= 1;
+            self.node(to.0).links += 1;
         }
-        Ok(())
+        if let RenameMode::Whiteout { uid, gid } = mode {
+            let left = self.add(Node::new(Body::Whiteout, 0, (uid, gid)));
+            self.entries_mut(from.0).insert(from.1, left);
+        }
     }
 
     fn file(&self, node: usize) -> Modelled<&Vec<u8>> {
@@ -466,6 +472,7 @@ impl Node {
             Body::Directory(_) => FileKind::Directory,
             Body::Symlink(_) => FileKind::Symlink,
             Body::Fifo => FileKind::Fifo,
+            Body::Whiteout => FileKind::CharDevice,
         }
     }
 

@@ -250,7 +250,12 @@ fn any(dice: &mut Dice, handle: usize) -> Op {
         8..=10 => Op::Rename {
             from: at,
             to,
-            mode: dice.pick(&[RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange]),
+            mode: dice.pick(&[
+                RenameMode::Replace,
+                RenameMode::NoReplace,
+                RenameMode::Exchange,
+                RenameMode::Whiteout { uid: 0, gid: 0 },
+            ]),
         },
         11 => Op::Unlink { at },
         12 => Op::Rmdir { at },
