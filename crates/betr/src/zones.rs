@@ -212,7 +212,10 @@ impl Betr {
     pub(crate) async fn split(&self, inode: &Arc<Inode>) -> Result<()> {
         let Some(above) = inode.state().own.above().cloned() else { return Ok(()) };
         let zone = self.new_number().await?;
-        self.relocate(inode, Spot::Root(zone, Some(above)), Txn::new(), inode.record(), Txn::new()).await?.settle().await?;
+        self.relocate(inode, Spot::Root(zone, Some(above)), Txn::new(), inode.record(), Txn::new())
+            .await?
+            .settle()
+            .await?;
         self.splits.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -418,7 +421,8 @@ impl Betr {
     /// Moves the contents of a file without names to a place that is nobody else's. The caller holds its lock, or the shape for
     /// writing.
     pub(crate) async fn move_orphan(&self, inode: &Arc<Inode>, to: Place) -> Result<()> {
-        let applied = Box::pin(self.relocate(inode, Spot::Orphan(to.clone()), Txn::new(), inode.record(), Txn::new())).await?;
+        let applied =
+            Box::pin(self.relocate(inode, Spot::Orphan(to.clone()), Txn::new(), inode.record(), Txn::new())).await?;
         self.orphans.lock().insert(inode.ino, to);
         Ok(applied.settle().await.map(drop)?)
     }

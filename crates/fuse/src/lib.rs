@@ -25,6 +25,7 @@ mod mount;
 mod names;
 mod negotiate;
 mod options;
+mod origins;
 mod page_cache;
 mod probe;
 mod queue;

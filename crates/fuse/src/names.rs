@@ -34,6 +34,13 @@ pub(crate) struct Names {
 impl Names {
     /// The kernel was told that `name` in `parent` is this inode, and counts a reference.
     pub(crate) fn found(&mut self, parent: Ino, name: &[u8], ino: Ino) {
+        // By its number, or from below: it keeps the name that it has.
+        if matches!(name, b"." | b"..")
+            && let Some(named) = self.inodes.get_mut(&ino)
+        {
+            named.lookups += 1;
+            return;
+        }
         let place: Place = (parent, name.into());
         self.places.insert(place.clone(), ino);
         let named = self.inodes.entry(ino).or_insert_with(|| Named { place: place.clone(), lookups: 0 });
@@ -129,6 +136,15 @@ mod tests {
                 self.0.insert(format!("{to}{}", &path[from.len()..]), ino);
             }
         }
+    }
+
+    #[test]
+    fn what_is_found_by_its_number_keeps_its_name() {
+        let mut names = Names::default();
+        for (parent, name, ino) in [(ROOT, "directory", 2), (2, "file", 3), (3, ".", 3), (2, ".", 2), (4, "..", 2)] {
+            names.found(parent, name.as_bytes(), ino);
+        }
+        assert_eq!(names.path(3).as_deref(), Some("/directory/file"));
     }
 
     proptest! {

@@ -5,6 +5,7 @@ use crate::decode::{Operation, Request};
 use crate::holes::confirmed_seek;
 use crate::listings::Listings;
 use crate::negotiate::Agreement;
+use crate::origins;
 use crate::reply::{DIRENT_LEN_MAX, DIRENT_PLUS_LEN_MAX, Reply, decode_device};
 use ashlar_vfs::{
     DirEntry, Errno, Error, FallocateMode, FileKind, FileSystem, Ino, NewNode, RenameMode, Result, SeekWhat, SetAttr,
@@ -163,6 +164,9 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
         Operation::Fsync { arg, .. } => {
             fs.fsync(ino, arg.fsync_flags & FSYNC_FDATASYNC != 0).await?;
             kernel.data_are_durable(ino);
+        }
+        Operation::SetXattr { name, value, .. } if origins::is_of_fuse(name, value) => {
+            return Err(Errno::NotPermitted.into());
         }
         Operation::SetXattr { arg, name, value } => {
             let mode = match arg.flags as i32 {
