@@ -35,7 +35,7 @@ fn overlay(engine: Engine) {
     let place = |name: &str| daemon.mount().with_file_name(name);
     let (merged, control) = (place("merged"), place("control"));
     daemon.up().expect("it is up");
-    for name in ["lower", "upper", "work"] {
+    for name in ["lower", "upper", "work", "indexed", "indexed work"] {
         fs::create_dir(daemon.mount().join(name)).expect("made");
     }
     fs::create_dir(&merged).expect("made");
@@ -48,10 +48,15 @@ fn overlay(engine: Engine) {
             }
         }
     }
-    let Some(overlaid) = Overlay::new(&daemon.mount(), &merged) else {
+    if !fs::read_to_string("/proc/filesystems").is_ok_and(|all| all.contains("overlay")) {
         println!("SKIPPED: there is no overlayfs");
         return;
-    };
+    }
+    let indexed = Overlay::new(&daemon.mount(), ["indexed", "indexed work"], "index=on", &merged);
+    assert!(indexed.is_none(), "an index is refused, since Linux would not find what it notes");
+    // Directories of the layer below can be moved, too.
+    let mount = || Overlay::new(&daemon.mount(), ["upper", "work"], "redirect_dir=on", &merged).expect("mounted");
+    let overlaid = mount();
     let seed = 2026;
     let mut chance = Chance::new(seed);
     for number in 0..CHANGES {
@@ -66,7 +71,7 @@ fn overlay(engine: Engine) {
     daemon.kill().expect("killed");
     drop(overlaid);
     daemon.up().expect("it is up again");
-    let overlaid = Overlay::new(&daemon.mount(), &merged).expect("mounted");
+    let overlaid = mount();
     assert_eq!(contents(&merged), expected, "{engine}, seed {seed}, after kill -9");
     drop(overlaid);
     daemon.down().expect("it is down");
@@ -77,16 +82,12 @@ fn overlay(engine: Engine) {
 struct Overlay(PathBuf);
 
 impl Overlay {
-    fn new(mount: &Path, at: &Path) -> Option<Overlay> {
+    fn new(mount: &Path, [upper, work]: [&str; 2], options: &str, at: &Path) -> Option<Overlay> {
         let layer = |name: &str| mount.join(name).to_str().expect("text").to_string();
-        let options = format!("lowerdir={},upperdir={},workdir={}", layer("lower"), layer("upper"), layer("work"));
+        let layers = format!("lowerdir={},upperdir={},workdir={}", layer("lower"), layer(upper), layer(work));
         let mut command = Command::new("mount");
-        // Directories of the layer below can be moved, too.
-        command.args(["-t", "overlay", "overlay", "-o", &format!("{options},redirect_dir=on")]).arg(at);
-        let known = fs::read_to_string("/proc/filesystems").is_ok_and(|all| all.contains("overlay"));
-        let mounted = command.status().expect("mount runs").success();
-        assert!(mounted || !known, "a mount is refused as the upper layer");
-        mounted.then(|| Overlay(at.to_path_buf()))
+        command.args(["-t", "overlay", "overlay", "-o", &format!("{layers},{options}")]).arg(at);
+        command.status().expect("mount runs").success().then(|| Overlay(at.to_path_buf()))
     }
 }
 

@@ -165,10 +165,11 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
             fs.fsync(ino, arg.fsync_flags & FSYNC_FDATASYNC != 0).await?;
             kernel.data_are_durable(ino);
         }
-        Operation::SetXattr { name, value, .. } if origins::is_of_fuse(name, value) => {
-            return Err(Errno::NotPermitted.into());
-        }
         Operation::SetXattr { arg, name, value } => {
+            if origins::is_of_overlayfs(name) {
+                let of = fs.getattr(ino).await?.kind;
+                origins::refusal(name, value, of).map_or(Ok(()), Err)?;
+            }
             let mode = match arg.flags as i32 {
                 libc::XATTR_CREATE => XattrMode::Create,
                 libc::XATTR_REPLACE => XattrMode::Replace,
