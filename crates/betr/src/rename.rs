@@ -217,6 +217,10 @@ impl Betr {
             self.adopt_loss(&target.inode, loss, applied.seq);
         }
         applied.settle().await?;
+        if mode.whiteout().is_some() {
+            // It may take more than what moved away, which may be the name of a zone.
+            self.look_at_sums(&source.directory).await?;
+        }
         self.look_at_sums(target_dir).await
     }
 
