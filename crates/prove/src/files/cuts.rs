@@ -318,6 +318,13 @@ mod tests {
         }
     }
 
+    /// A long exploration found it: a whiteout takes more than the name of a zone, so the directory that it is left in grows.
+    #[test]
+    fn a_whiteout_makes_its_directory_grow() {
+        let seed = 78_000_704;
+        explore_files(seed, betr(seed)).unwrap_or_else(|failure| panic!("{failure:?}"));
+    }
+
     /// A long exploration found it: the times of an open file without a name are set and synced, after a directory was made.
     #[test]
     fn a_sync_of_what_has_no_name_promises_nothing() {
