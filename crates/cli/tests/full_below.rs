@@ -12,8 +12,7 @@ struct Disk(PathBuf);
 
 impl Disk {
     fn new() -> Option<Disk> {
-        if let Some(obstacle) = Daemon::obstacle() {
-            println!("SKIPPED: {obstacle}");
+        if Daemon::is_skipped() {
             return None;
         }
         let directory = std::env::temp_dir().join(format!("ashlar-full-below-{}", std::process::id()));

@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 
 /// A daemon that is up, if there can be one here.
 fn daemon(name: &str) -> Option<Daemon> {
-    if let Some(obstacle) = Daemon::obstacle() {
-        println!("SKIPPED: {obstacle}");
+    if Daemon::is_skipped() {
         return None;
     }
     let program = Path::new(env!("CARGO_BIN_EXE_ashlar"));

@@ -20,8 +20,7 @@ struct House(Daemon);
 impl House {
     /// One that is up, if there can be one here.
     fn build(engine: Engine, name: &str) -> Option<House> {
-        if let Some(obstacle) = Daemon::obstacle() {
-            println!("SKIPPED: {obstacle}");
+        if Daemon::is_skipped() {
             return None;
         }
         let program = Path::new(env!("CARGO_BIN_EXE_ashlar"));

@@ -68,6 +68,13 @@ impl Daemon {
         (!Path::new("/dev/fuse").exists()).then_some("there is no /dev/fuse")
     }
 
+    /// Whether a test cannot run here; then it says why, on standard output.
+    pub fn is_skipped() -> bool {
+        let obstacle = Daemon::obstacle();
+        obstacle.iter().for_each(|obstacle| println!("SKIPPED: {obstacle}"));
+        obstacle.is_some()
+    }
+
     /// Where the file system is mounted.
     pub fn mount(&self) -> PathBuf {
         self.home.join("mnt")
