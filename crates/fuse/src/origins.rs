@@ -1,11 +1,11 @@
 //! What overlayfs notes in an upper layer of where things came from.
 //!
 //! It keeps the file handle of an original, in the layer below, in an attribute of its copy, so that this keeps the number of the
-//! inode. If the layer below is a FUSE mount, Linux 6.16 and later (before, where a server cannot look up `/`) finds the original by
-//! its handle once it has forgotten its name, and then takes it for gone, since FUSE gives what is found so no epoch; so the copy is
-//! `ESTALE`, after mounting anew, where an overlay follows handles without a UUID (`redirect_dir`, `metacopy`). Without the note it does not
-//! look: it takes `EPERM` for a node that can have no such attribute, and goes on. Of a directory the note is never followed, and says
-//! that whiteouts may be in it, so directories may have it.
+//! inode. If the layer below is a FUSE mount, Linux (6.16 and later; seen with 6.18) finds the original by its handle once it has
+//! forgotten its name, and then takes it for gone, since FUSE gives what is found so no epoch. So after mounting anew the copy is
+//! `ESTALE`, where an overlay follows handles without a UUID (`redirect_dir`, `metacopy`). Without the note it does not look: it takes
+//! `EPERM` for a node that can have no such attribute, and goes on. Of a directory the note is never followed, and says that whiteouts
+//! may be in it, so directories may have it.
 //!
 //! An index (`index=on`, `nfs_export=on`) is nothing but handles, so that is refused when it is mounted.
 
