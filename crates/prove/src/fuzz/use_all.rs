@@ -256,10 +256,14 @@ async fn change_files<T: Used>(files: &Arc<T>, failed: &mut Failed) {
                 let resize = SetAttr { size: Some(size / 3 * 2), ..SetAttr::default() };
                 failed.note("cut", files.setattr(ino, resize).await);
                 failed.note("append", files.write(ino, size + 9, noise(7, 6000), WriteMode::default()).await);
-                if number % 2 == 0 {
-                    // It may have been moved with its directory.
-                    let _ = files.unlink(directory, &name).await;
-                }
+                // It may have been moved with its directory.
+                let _ = match number % 2 {
+                    0 => files.unlink(directory, &name).await,
+                    _ => {
+                        let whiteout = RenameMode::Whiteout { uid: 0, gid: 0 };
+                        files.rename((directory, &name), (ROOT, &new), whiteout).await
+                    }
+                };
             }
             _ => failed.note("remove", files.unlink(directory, &name).await).unwrap_or(()),
         }
