@@ -5,8 +5,8 @@ use crate::keys::{self, DEPTH_MAX, Place};
 use crate::record::{Entry, Record, Stored};
 use crate::{Betr, Rule};
 use ashlar_inodes::{
-    COLLISIONS_MAX, Gone, InodeStore, check_name, check_name_len, check_removal, check_target, commit_new, inherit,
-    let_go, list_dots, lock_all,
+    COLLISIONS_MAX, Gone, InodeStore, check_name, check_name_len, check_removal, check_target, commit_new, let_go,
+    list_dots, lock_all, newborn,
 };
 use ashlar_pool::Txn;
 use ashlar_vfs::{Attr, DirEntry, Errno, FileKind, Ino, Name, NewNode, Result};
@@ -180,8 +180,7 @@ impl Betr {
         }
         let mut above = directory.record();
         let mut txn = Txn::new();
-        let mut record = above.child(ino, &new, target, self.now());
-        inherit(self, &mut txn, &directory, &mut record, new.umask).await?;
+        let record = newborn(self, &mut txn, &directory, ino, &new, target).await?;
         if record.is_directory() {
             above.add_link()?;
             self.fresh.made(ino);
@@ -228,8 +227,7 @@ impl Betr {
         directory.state().record.check_directory()?;
         let (ino, zone) = (self.new_number().await?, self.new_number().await?);
         let mut txn = Txn::new();
-        let mut record = Record { links: 0, ..directory.record().child(ino, &new, &[], self.now()) };
-        inherit(self, &mut txn, &directory, &mut record, new.umask).await?;
+        let record = Record { links: 0, ..newborn(self, &mut txn, &directory, ino, &new, &[]).await? };
         let place = Place::root_of(zone);
         self.note_orphan(&mut txn, &place, &record);
         let seq = self.volume.commit(txn).await?;

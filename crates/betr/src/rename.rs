@@ -3,8 +3,9 @@
 use crate::inode::{Inode, Placed, Spot};
 use crate::keys::{self, DEPTH_MAX};
 use crate::record::{Entry, Record};
+use crate::zones::Around;
 use crate::{Betr, Rule};
-use ashlar_inodes::{InodeStore, check_name, inherit, let_go, lock_all, visit};
+use ashlar_inodes::{InodeStore, check_name, let_go, lock_all, newborn, visit};
 use ashlar_pool::Txn;
 use ashlar_vfs::{Attr, Errno, Ino, Name, NewNode, RenameMode, Result};
 use std::ops::ControlFlow;
@@ -203,7 +204,7 @@ impl Betr {
             Spot::Root(zone, _) => Spot::Root(*zone, Some(above)),
             _ => Spot::Named(above),
         };
-        let applied = match self.relocate(&source.inode, spot, txn, record, after).await {
+        let applied = match self.relocate(&source.inode, spot, record, Around { before: txn, after }).await {
             Ok(applied) => applied,
             Err(error) => {
                 if let (Some(loss), Some(target)) = (&loss, &target) {
@@ -224,11 +225,10 @@ impl Betr {
         self.look_at_sums(target_dir).await
     }
 
-    /// Leaves a whiteout under the old name of a move, in the transaction that comes after it.
+    /// Leaves a whiteout under the old name of a move, in what comes after it.
     async fn leave_whiteout(&self, after: &mut Txn, source: &Named, new: &NewNode) -> Result<()> {
         let ino = self.new_number().await?;
-        let mut record = source.directory.record().child(ino, new, &[], self.now());
-        inherit(self, after, &source.directory, &mut record, new.umask).await?;
+        let record = newborn(self, after, &source.directory, ino, new, &[]).await?;
         let spot = Spot::Named(Betr::name_at(&source.directory, source.position, &source.entry.name));
         self.put_spot(after, &spot, &record);
         self.count(after, &source.directory, self.stored_in(&spot, &record).weight(self.zones.inline.0));

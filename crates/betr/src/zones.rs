@@ -42,6 +42,15 @@ impl Built {
     }
 }
 
+/// What else a move changes, in the transaction in which it happens.
+#[derive(Default)]
+pub(crate) struct Around {
+    /// Before the old name goes, and the new one comes.
+    pub(crate) before: Txn,
+    /// After that.
+    pub(crate) after: Txn,
+}
+
 /// A move in the making: transactions of copies.
 pub(crate) struct Move<'a> {
     betr: &'a Betr,
@@ -212,10 +221,7 @@ impl Betr {
     pub(crate) async fn split(&self, inode: &Arc<Inode>) -> Result<()> {
         let Some(above) = inode.state().own.above().cloned() else { return Ok(()) };
         let zone = self.new_number().await?;
-        self.relocate(inode, Spot::Root(zone, Some(above)), Txn::new(), inode.record(), Txn::new())
-            .await?
-            .settle()
-            .await?;
+        self.relocate(inode, Spot::Root(zone, Some(above)), inode.record(), Around::default()).await?.settle().await?;
         self.splits.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -259,7 +265,7 @@ impl Betr {
         if to.depth() + self.depth_below(&inode.place()).await? > keys::DEPTH_MAX {
             return Ok(());
         }
-        self.relocate(inode, Spot::Named(above), Txn::new(), record, Txn::new()).await?.settle().await?;
+        self.relocate(inode, Spot::Named(above), record, Around::default()).await?.settle().await?;
         self.merges.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -276,17 +282,16 @@ impl Betr {
         Ok(longest - place.depth())
     }
 
-    /// Moves an inode and what lies below it in its zone to another spot, and stores `record` there; in the last transaction,
-    /// which begins with `last` and ends with `after`. The caller holds the shape for writing, or for a file its lock and that of the
-    /// directory above the new spot. What has the new name must be gone in `last`. An error says that nothing moved; else the caller settles, when what
-    /// it knows of the rest of `last` is in memory too.
+    /// Moves an inode and what lies below it in its zone to another spot, and stores `record` there, in the last transaction; `around` is
+    /// in that, too. The caller holds the shape for writing, or for a file its lock and that of the directory above the new spot. What has
+    /// the new name must be gone before. An error says that nothing moved; else the caller settles, when what it knows of the rest of the
+    /// transaction is in memory too.
     pub(crate) async fn relocate(
         &self,
         inode: &Arc<Inode>,
         to: Spot,
-        mut last: Txn,
         record: Record,
-        after: Txn,
+        Around { before: mut last, after }: Around,
     ) -> Result<Applied<'_>> {
         let inline = self.zones.inline.0;
         let (from, from_spot) = (inode.place(), inode.state().own.spot.clone());
@@ -422,7 +427,7 @@ impl Betr {
     /// writing.
     pub(crate) async fn move_orphan(&self, inode: &Arc<Inode>, to: Place) -> Result<()> {
         let applied =
-            Box::pin(self.relocate(inode, Spot::Orphan(to.clone()), Txn::new(), inode.record(), Txn::new())).await?;
+            Box::pin(self.relocate(inode, Spot::Orphan(to.clone()), inode.record(), Around::default())).await?;
         self.orphans.lock().insert(inode.ino, to);
         Ok(applied.settle().await.map(drop)?)
     }

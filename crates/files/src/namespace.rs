@@ -5,10 +5,10 @@ use crate::inode::{Inode, State};
 use crate::keys::{self, Entry, Record};
 use ashlar_inodes::{
     COLLISIONS_MAX, Gone, InodeStore, check_name, check_name_len, check_removal, check_target, commit_new, found_names,
-    inherit, let_go, list_dots, lock_all,
+    let_go, list_dots, lock_all, newborn,
 };
 use ashlar_pool::Txn;
-use ashlar_vfs::{Attr, DirEntry, Errno, FileKind, Ino, Name, NewNode, ROOT, RenameMode, Result, Time};
+use ashlar_vfs::{Attr, DirEntry, Errno, FileKind, Ino, Name, NewNode, ROOT, RenameMode, Result};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -202,8 +202,7 @@ impl Files {
         }
         let mut above = directory.record();
         let mut txn = Txn::new();
-        let mut record = above.child(ino, &new, target, self.now());
-        inherit(self, &mut txn, &directory, &mut record, new.umask).await?;
+        let record = newborn(self, &mut txn, &directory, ino, &new, target).await?;
         if record.is_directory() {
             above.add_link()?;
             self.fresh.made(ino);
@@ -222,8 +221,7 @@ impl Files {
         directory.state().record.check_directory()?;
         let ino = self.numbers.take(&self.volume).await?;
         let mut txn = Txn::new();
-        let mut record = Record { links: 0, ..directory.record().child(ino, &new, &[], self.now()) };
-        inherit(self, &mut txn, &directory, &mut record, new.umask).await?;
+        let record = Record { links: 0, ..newborn(self, &mut txn, &directory, ino, &new, &[]).await? };
         self.put_record(&mut txn, &record);
         self.volume.put(&mut txn, &keys::orphan(ino), Bytes::new());
         let seq = self.volume.commit(txn).await?;
@@ -529,12 +527,12 @@ impl Move<'_> {
                     (false, false) => {}
                 }
                 files.redirect_entry(&mut txn, to_dir, *at, other, entry.ino, entry.kind);
-                self.leave(&mut txn, position, entry, now).await?;
+                self.leave(&mut txn, position, entry).await?;
                 changes.push((inode, files.lose_name(&mut txn, inode)));
             }
             _ => {
                 // The old name comes first: if both share a chain, the new entry's mark must win.
-                let left = self.leave(&mut txn, position, entry, now).await?;
+                let left = self.leave(&mut txn, position, entry).await?;
                 let place = self.place_after(source, left, target);
                 files.put_entry(&mut txn, to_dir, &place, to_name, entry.ino, entry.kind);
             }
@@ -557,14 +555,13 @@ impl Move<'_> {
     }
 
     /// Leaves a whiteout under the old name, or nothing; gives what its entry is then.
-    async fn leave(&self, txn: &mut Txn, position: u64, entry: &Entry, now: Time) -> Result<Entry> {
+    async fn leave(&self, txn: &mut Txn, position: u64, entry: &Entry) -> Result<Entry> {
         let (files, directory) = (self.files, self.from.0);
         let Some((ino, new)) = &self.whiteout else {
             files.remove_entry(txn, directory, position, entry);
             return Ok(Entry { ino: 0, name: Bytes::new(), ..entry.clone() });
         };
-        let mut record = self.source_dir.record().child(*ino, new, &[], now);
-        inherit(files, txn, self.source_dir, &mut record, new.umask).await?;
+        let record = newborn(files, txn, self.source_dir, *ino, new, &[]).await?;
         files.put_record(txn, &record);
         files.redirect_entry(txn, directory, position, entry, *ino, record.kind);
         Ok(Entry { ino: *ino, kind: record.kind, ..entry.clone() })

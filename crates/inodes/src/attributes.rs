@@ -6,7 +6,7 @@
 use crate::{Inode, InodeStore, RecordOf};
 use ashlar_pool::Txn;
 use ashlar_vfs::acl::{self, Acl};
-use ashlar_vfs::{Attr, Errno, FileKind, Ino, Name, Result, SetAttr, XattrMode};
+use ashlar_vfs::{Attr, Errno, FileKind, Ino, Name, NewNode, Result, SetAttr, XattrMode};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -88,8 +88,22 @@ async fn list_of<S: InodeStore>(store: &S, inode: &Inode<S::Cell>, name: &Name) 
     stored.map(|bytes| Acl::decode(&bytes)).transpose()
 }
 
+/// What a new inode in `directory` is born with; what else it inherits goes into `txn`.
+pub async fn newborn<S: InodeStore>(
+    store: &S,
+    txn: &mut Txn,
+    directory: &Inode<S::Cell>,
+    ino: Ino,
+    new: &NewNode,
+    target: &[u8],
+) -> Result<RecordOf<S::Cell>> {
+    let mut record = directory.record().child(ino, new, target, store.now());
+    inherit(store, txn, directory, &mut record, new.umask).await?;
+    Ok(record)
+}
+
 /// Gives a new inode what its directory's default access control list says; without one, the umask applies.
-pub async fn inherit<S: InodeStore>(
+async fn inherit<S: InodeStore>(
     store: &S,
     txn: &mut Txn,
     directory: &Inode<S::Cell>,
