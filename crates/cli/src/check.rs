@@ -55,6 +55,7 @@ pub async fn check(
         damaged: Vec::new(),
         recovered: checked.recovered,
         inconsistent: Vec::new(),
+        uncounted: checked.uncounted,
         empty: Vec::new(),
         repaired,
     };

@@ -269,6 +269,9 @@ pub struct CheckReport {
     pub recovered: u64,
     /// Contradictions in metadata, which are defects of this software.
     pub inconsistent: Vec<String>,
+    /// What segments hold alive was not compared with their counts: the pool was too short of room meanwhile.
+    #[serde(default)]
+    pub uncounted: bool,
     /// File systems that nothing was ever written to, since making them was cut off: harmless.
     #[serde(default)]
     pub empty: Vec<String>,
@@ -415,6 +418,12 @@ impl fmt::Display for CheckReport {
         }
         for sentence in &self.inconsistent {
             writeln!(f, "inconsistent: {sentence}")?;
+        }
+        if self.uncounted {
+            writeln!(
+                f,
+                "not compared: counts of live bytes; what is deleted was needed at once. Check again when less is written"
+            )?;
         }
         for name in &self.empty {
             writeln!(
