@@ -498,28 +498,24 @@ fn a_pool_full_of_keys_takes_deletions_beside_slow_readers() {
             Pool::create(&env, std::slice::from_ref(&device), creation).await.expect("made");
             let pool = Place::open(&env, device, Bytes::mib(4)).await;
             let volume = pool.create_volume("v").await.expect("made");
-            let mut filling = Vec::new();
-            for writer in 0..WRITERS {
-                filling.push(env.spawn(fill_with_keys(env.clone(), volume.clone(), writer)));
-            }
-            let mut done = Vec::new();
-            for writer in filling {
-                done.push(writer.await);
-            }
             slow.store(true, Ordering::Relaxed);
             let ended = Arc::new(AtomicBool::new(false));
-            let reading = |writer: u64, count: u64| {
+            let reading = |writer: u64| {
                 let (env, volume, ended) = (env.clone(), volume.clone(), ended.clone());
                 env.clone().spawn(async move {
                     while !ended.load(Ordering::Relaxed) {
-                        let number = env.random() % count.max(1);
+                        let number = env.random() % (10 * KEYS);
                         let read = volume.get(&key(writer, number)).await.expect("a full pool can be read");
                         assert!(read.is_none_or(|read| read == value(writer, number)), "key {number} of {writer}");
+                        env.sleep(Duration::from_micros(30)).await;
                     }
                 })
             };
-            let readers: Vec<_> = (0..).zip(&done).map(|(writer, count)| reading(writer, *count)).collect();
-            for (writer, &done) in (0..).zip(&done) {
+            let readers: Vec<_> = (0..WRITERS).map(reading).collect();
+            let filling: Vec<_> =
+                (0..WRITERS).map(|writer| env.spawn(fill_with_keys(env.clone(), volume.clone(), writer))).collect();
+            for (writer, filling) in (0..).zip(filling) {
+                let done = filling.await;
                 delete(&volume, writer, 0..done).await;
             }
             ended.store(true, Ordering::Relaxed);
