@@ -20,7 +20,7 @@ use ashlar_index::{Key, Message, Node, NodePtr, NodeStore, Seat, View};
 use ashlar_units::{Blocks, Bytes as Size, Lba};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -94,6 +94,10 @@ pub struct Checked {
     pub bytes: Size,
     /// Index nodes that were damaged and were put right from parity meanwhile.
     pub recovered: u64,
+    /// Batches of index nodes of which parity or what else nobody has read yet was damaged, and was put right.
+    pub mended_batches: u64,
+    /// Batches of index nodes of which so much is damaged that they have no parity any more. What is needed of them can be read.
+    pub unprotected: u64,
     /// What cannot be read.
     pub damaged: Vec<Damage>,
     /// Segments whose count of live bytes is wrong: slot, counted, found. It is a defect of this software, not damage; it
@@ -181,6 +185,8 @@ struct Check<'a> {
     lot_bytes: u64,
     /// Nodes that were read, and by the walk over which tree.
     seen: HashMap<(u64, u32), usize>,
+    /// The same by segment, but for those that are younger than the check.
+    old: BTreeMap<u64, Vec<u32>>,
     /// Of nodes that were being looked at when it gave way: extents that were read, with the part.
     verified: HashSet<Part>,
     /// What is referred to, of one moment.
@@ -222,8 +228,10 @@ impl Pool {
         let mut moment = self.moment().await?;
         let began = moment.generation;
         let live = moment.slots.iter().map(|slot| (slot.live + slot.catalog).max(0) as u64);
-        let total = Size(live.fold(0, u64::saturating_add));
-        let progress = |done| progress(done, total);
+        // Nodes are read once more, with their parity.
+        let nodes: u64 = shared.volumes.read().values().map(|volume| volume.nodes).sum();
+        let total = Size(live.fold(nodes, u64::saturating_add));
+        let progress = |done: Size| progress(done.min(total), total);
         let mut check = Check::new(self, true, &progress);
         let mut gave_way = false;
         for number in 0..moment.trees.len() {
@@ -234,6 +242,7 @@ impl Pool {
                 (check.since, check.lot_bytes) = (shared.env.now(), HURRIED_BYTES);
             }
         }
+        check.parity().await;
         let Check { found, mut checked, bad, .. } = check;
         if !bad.is_empty() {
             for walk in &moment.trees {
@@ -330,6 +339,7 @@ impl<'a> Check<'a> {
             since: pool.0.env.now(),
             lot_bytes: NODES_BYTES,
             seen: HashMap::new(),
+            old: BTreeMap::new(),
             verified: HashSet::new(),
             found: Usage::new(),
             checked: Checked::default(),
@@ -371,6 +381,9 @@ impl<'a> Check<'a> {
                 }
                 if seen.is_none() {
                     self.seen.insert((ptr.uid, ptr.offset), number);
+                    if self.reads && ptr.birth <= began {
+                        self.old.entry(ptr.uid).or_default().push(ptr.offset);
+                    }
                 }
                 bytes += u64::from(ptr.raw_len);
                 lot.push((seat, seen.is_none()));
@@ -416,6 +429,20 @@ impl<'a> Check<'a> {
         }
         self.verified.clear();
         Ok(Walked::Whole)
+    }
+
+    /// Looks at the parity of what was read of the index.
+    async fn parity(&mut self) {
+        let mut done = self.checked.bytes;
+        for (uid, mut offsets) in std::mem::take(&mut self.old) {
+            offsets.sort_unstable();
+            offsets.dedup();
+            let parity = self.pool.0.verify_parity(uid, &offsets).await;
+            self.checked.mended_batches += parity.mended;
+            self.checked.unprotected += parity.lost;
+            done += Size(parity.bytes);
+            (self.progress)(done);
+        }
     }
 
     /// Reads extents in the order in which they lie: all of them, or some until others want room. Whether all were read.
