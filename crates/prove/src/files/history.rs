@@ -134,7 +134,7 @@ pub(super) fn observations(model: &Model) -> Vec<Op> {
             (Body::Symlink(_), Target::At(place)) => ops.push(Op::Readlink { at: place.clone() }),
             _ => {}
         }
-        if matches!(node.body, Body::File(_) | Body::Directory(_)) {
+        if !matches!(node.body, Body::Symlink(_)) {
             ops.push(Op::ListXattrs { of: of.clone() });
             ops.extend(node.xattrs.keys().map(|name| Op::GetXattr { of: of.clone(), name: *name }));
         }
