@@ -424,7 +424,7 @@ impl<'a> Check<'a> {
                 for (seat, _) in firsts {
                     self.seen.remove(&(seat.ptr.uid, seat.ptr.offset));
                 }
-                return Ok(Walked::Below(lot[0].0.low.clone()));
+                return Ok(Walked::Below(lot[0].0.low.clone().max(from.clone())));
             }
         }
         self.verified.clear();
