@@ -64,61 +64,37 @@ impl Pool {
     /// Frees what can be freed: pending deletes sink to the leaves, then segments are cleaned until writes can go on. `rounds`
     /// of it had been done when the caller found no space: all who found none at that time share one round more, since each
     /// takes from the reserve until readers are gone. When no more is left than a checkpoint may need, only deletions may ask
-    /// for one, and who comes after a deletion. Whether the round gained anything.
-    pub(crate) async fn make_space(&self, rounds: u64, deleting: bool) -> Result<bool> {
+    /// for one, and who comes after a deletion.
+    pub(crate) async fn make_space(&self, rounds: u64, deleting: bool) -> Result<()> {
         let shared = &self.0;
-        let _search = shared.searching.lock().await;
-        if shared.space_rounds.load(Ordering::Acquire) != rounds {
-            return Ok(shared.space_gained.load(Ordering::Acquire));
-        }
-        let mut gained = {
+        {
             let _one = shared.checkpointing.lock().await;
             self.drain().await;
+            if shared.space_rounds.load(Ordering::Acquire) != rounds {
+                return Ok(());
+            }
             let deleted = shared.deleted.swap(false, Ordering::AcqRel);
             if shared.space.is_scarce() && !deleting && !deleted {
-                return Ok(false);
+                return Ok(());
             }
-            let before = shared.space.emptying();
             self.checkpoint_locked(Chores { thorough: true, ..Chores::default() }).await?;
             self.drain().await;
-            shared.space.emptying() > before
-        };
-        while self.should_clean() && self.clean().await? {
-            gained = true;
+            shared.space_rounds.fetch_add(1, Ordering::AcqRel);
         }
-        shared.space_gained.store(gained, Ordering::Release);
-        shared.space_rounds.fetch_add(1, Ordering::AcqRel);
-        Ok(gained)
+        while self.should_clean() && self.clean().await? {}
+        Ok(())
     }
 
-    /// Frees emptied segments as far as readers allow; while the reserve is short, waits for them a little, and for a check as long
-    /// as it takes: it gives way.
+    /// Frees emptied segments as far as readers allow; while the reserve is short, waits for them a little.
     async fn drain(&self) {
         let shared = &self.0;
         shared.release_drained();
-        for step in 0.. {
-            let checked = shared.checks.load(Ordering::Acquire) > 0;
-            let short = shared.space.is_scarce() || (checked && shared.space.is_overdrawn());
-            if !short || shared.is_drained() || (step >= DRAIN_STEPS && !checked) || shared.admit().is_err() {
+        for _ in 0..DRAIN_STEPS {
+            if !shared.space.is_scarce() || shared.draining.lock().is_empty() {
                 return;
             }
             shared.env.sleep(DRAIN_STEP).await;
             shared.release_drained();
-        }
-    }
-
-    /// Waits until there is room for a checkpoint, if readers keep it: half-way there would be no end to it. All of them come to
-    /// theirs without one.
-    async fn drain_for_checkpoint(&self) -> Result<()> {
-        let shared = &self.0;
-        loop {
-            shared.admit()?;
-            shared.release_drained();
-            shared.note_pending();
-            if !shared.space.is_scarce() || shared.is_drained() {
-                return Ok(());
-            }
-            shared.env.sleep(DRAIN_STEP).await;
         }
     }
 
@@ -136,7 +112,7 @@ impl Pool {
 
     async fn checkpoint_inner(&self, mut chores: Chores) -> Result<()> {
         let shared = &self.0;
-        self.drain_for_checkpoint().await?;
+        shared.admit()?;
         let generation = shared.generation.load(Ordering::Relaxed) + 1;
         let frozen = shared.freeze(generation)?;
         let mut accounts = std::mem::take(&mut chores.accounts);
@@ -299,7 +275,7 @@ impl Pool {
             // What was deleted is free once it has sunk to the leaves.
             let rounds = shared.space_rounds.load(Ordering::Acquire);
             let cleaned = match deleted {
-                true => self.make_space(rounds, true).await.map(|_| false)?,
+                true => self.make_space(rounds, true).await.map(|()| false)?,
                 false => self.clean().await?,
             };
             if cleaned {
@@ -413,16 +389,6 @@ impl Shared {
         let old = std::mem::replace(&mut *self.epoch.write(), Arc::new(Epoch));
         self.draining.lock().push_back((old, emptied));
         self.release_drained();
-    }
-
-    /// Whether no emptied segment waits for readers.
-    fn is_drained(&self) -> bool {
-        self.draining.lock().iter().all(|(_, slots)| slots.is_empty())
-    }
-    /// Whether emptied segments wait for readers, and are missed.
-    pub(crate) fn wants_emptied(&self) -> bool {
-        let waiting = self.draining.lock().iter().map(|(_, slots)| slots.len()).sum();
-        waiting > 0 && (self.space.is_low() || self.space.is_much(waiting))
     }
 
     pub(crate) fn release_drained(&self) {

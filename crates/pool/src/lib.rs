@@ -182,19 +182,13 @@ pub(crate) struct Shared {
     packers: pack::Packers,
     /// Bytes that loads bring into the next checkpoints past the memtables.
     loading: AtomicU64,
-    /// Who makes space because a write found none.
-    searching: tokio::sync::Mutex<()>,
-    /// How often that was done.
+    /// How often space was made because a write found none.
     space_rounds: AtomicU64,
-    /// Whether the last of them found any.
-    space_gained: AtomicBool,
     /// Something was deleted since.
     deleted: AtomicBool,
     /// Readers hold the current epoch; slots that a checkpoint emptied wait for the epochs before it.
     epoch: RwLock<Arc<Epoch>>,
     draining: Mutex<VecDeque<(Arc<Epoch>, Vec<u32>)>>,
-    /// Checks that are under way.
-    checks: AtomicUsize,
     /// Bytes that the cleaner copied.
     moved: AtomicU64,
     counted: costs::Counted,
