@@ -134,6 +134,7 @@ pub(super) fn observations(model: &Model) -> Vec<Op> {
             (Body::Symlink(_), Target::At(place)) => ops.push(Op::Readlink { at: place.clone() }),
             _ => {}
         }
+        // Nothing sets those of symbolic links.
         if !matches!(node.body, Body::Symlink(_)) {
             ops.push(Op::ListXattrs { of: of.clone() });
             ops.extend(node.xattrs.keys().map(|name| Op::GetXattr { of: of.clone(), name: *name }));
@@ -145,8 +146,32 @@ pub(super) fn observations(model: &Model) -> Vec<Op> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::operation::Stat;
-    use ashlar_vfs::{FileKind, Time};
+    use crate::files::operation::{Place, Stat};
+    use ashlar_vfs::{FileKind, RenameMode, Time, XattrMode};
+
+    /// A cut may keep the attribute of a whiteout or take it: who does not look takes the wrong state for the right one.
+    #[test]
+    fn attributes_of_whatever_can_have_them_are_looked_at() {
+        let at = |name: u8| Place { base: None, names: vec![name] };
+        let mut model = Model::new(0, 0);
+        let mut apply = |op: Op| drop(model.apply(&op, None).expect("the model does it"));
+        for (name, kind) in [(0, FileKind::File), (1, FileKind::Fifo)] {
+            apply(Op::Create { at: at(name), kind, permissions: 0o644, handle: None });
+        }
+        apply(Op::Mkdir { at: at(2), permissions: 0o755 });
+        // Leaves a whiteout under the name 0.
+        apply(Op::Rename { from: at(0), to: at(3), mode: RenameMode::Whiteout { uid: 0, gid: 0 } });
+        for name in 0..4 {
+            let of = Target::At(at(name));
+            apply(Op::SetXattr { of, name: 1, len: 10, mode: XattrMode::Create });
+        }
+        let all = observations(&model);
+        for name in 0..4 {
+            let of = Target::At(at(name));
+            assert!(all.contains(&Op::ListXattrs { of: of.clone() }), "names of {name}");
+            assert!(all.contains(&Op::GetXattr { of, name: 1 }), "value of {name}");
+        }
+    }
 
     #[test]
     fn attributes_that_both_know_must_agree() {
