@@ -46,7 +46,11 @@ pub async fn check(
         };
         let done = unmapped.iter().filter(|(damage, _)| !is_left(damage));
         repaired.extend(done.flat_map(|(_, files)| files.iter().map(zeroed)));
-        checked = Checked { recovered: checked.recovered + left.recovered, ..left };
+        checked = Checked {
+            recovered: checked.recovered + left.recovered,
+            mended_batches: checked.mended_batches + left.mended_batches,
+            ..left
+        };
     }
     let mut report = CheckReport {
         nodes: checked.nodes,
@@ -54,7 +58,10 @@ pub async fn check(
         bytes: checked.bytes.0,
         damaged: Vec::new(),
         recovered: checked.recovered,
+        mended_batches: checked.mended_batches,
+        unprotected: checked.unprotected,
         inconsistent: Vec::new(),
+        uncounted: checked.uncounted,
         empty: Vec::new(),
         repaired,
     };

@@ -267,8 +267,17 @@ pub struct CheckReport {
     /// Index nodes that were damaged and are put right from parity.
     #[serde(default)]
     pub recovered: u64,
+    /// Batches of index nodes with damage in what nobody has read yet, such as their parity, that is put right.
+    #[serde(default)]
+    pub mended_batches: u64,
+    /// Batches of index nodes that have no parity any more, since too much of it is damaged.
+    #[serde(default)]
+    pub unprotected: u64,
     /// Contradictions in metadata, which are defects of this software.
     pub inconsistent: Vec<String>,
+    /// What segments hold alive was not compared with their counts: the pool was too short of room meanwhile.
+    #[serde(default)]
+    pub uncounted: bool,
     /// File systems that nothing was ever written to, since making them was cut off: harmless.
     #[serde(default)]
     pub empty: Vec<String>,
@@ -405,6 +414,21 @@ impl fmt::Display for CheckReport {
         if self.recovered > 0 {
             writeln!(f, "recovered: {}", of_parity(self.recovered))?;
         }
+        if self.mended_batches > 0 {
+            let batches = self.mended_batches;
+            writeln!(
+                f,
+                "recovered: batches of index nodes whose parity was damaged: {batches}; a device gives bad data"
+            )?;
+        }
+        if self.unprotected > 0 {
+            let batches = self.unprotected;
+            writeln!(
+                f,
+                "unprotected: batches of index nodes that have no parity any more: {batches}; all that is needed of them can be \
+                 read, but one more fault would lose keys: make a backup, and look after the device"
+            )?;
+        }
         for sentence in &self.repaired {
             writeln!(f, "repaired: {sentence}")?;
         }
@@ -415,6 +439,12 @@ impl fmt::Display for CheckReport {
         }
         for sentence in &self.inconsistent {
             writeln!(f, "inconsistent: {sentence}")?;
+        }
+        if self.uncounted {
+            writeln!(
+                f,
+                "not compared: counts of live bytes; what is deleted was needed at once. Check again when less is written"
+            )?;
         }
         for name in &self.empty {
             writeln!(

@@ -95,14 +95,28 @@ pub struct PowerCut {
     capacity: Blocks,
     env: Env,
     delay: Duration,
+    stumbles: Option<Stumbles>,
     power: Power,
     state: Mutex<State>,
+}
+
+/// Reads that a device makes again and again before it answers.
+#[derive(Clone, Copy)]
+struct Stumbles {
+    one_in: u64,
+    longest: Duration,
 }
 
 impl PowerCut {
     /// An empty device.
     pub fn new(capacity: Blocks, env: Env, delay: Duration) -> PowerCut {
-        PowerCut { capacity, env, delay, power: Power::default(), state: Mutex::default() }
+        PowerCut { capacity, env, delay, stumbles: None, power: Power::default(), state: Mutex::default() }
+    }
+
+    /// The same device, on which one of so many reads takes up to so long: others write much meanwhile.
+    #[must_use]
+    pub fn stumbling(self, one_in: u64, longest: Duration) -> PowerCut {
+        PowerCut { stumbles: Some(Stumbles { one_in, longest }), ..self }
     }
 
     /// The same device, fed by what feeds others.
@@ -147,7 +161,14 @@ impl PowerCut {
         }
         let current = state.durable.clone();
         let state = State { durable: state.durable, current, ..State::default() };
-        PowerCut { capacity: self.capacity, env, delay: self.delay, power: Power::default(), state: Mutex::new(state) }
+        PowerCut {
+            capacity: self.capacity,
+            env,
+            delay: self.delay,
+            stumbles: self.stumbles,
+            power: Power::default(),
+            state: Mutex::new(state),
+        }
     }
 
     /// Changes one stored byte, durably: damage that no one announced.
@@ -207,6 +228,11 @@ impl Layer for PowerCut {
     }
     async fn read(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
         self.pause().await;
+        if let Some(stumbles) = self.stumbles
+            && self.env.random().is_multiple_of(stumbles.one_in)
+        {
+            self.env.sleep(Duration::from_nanos(self.env.random() % stumbles.longest.as_nanos().max(1) as u64)).await;
+        }
         let state = self.state.lock();
         self.power.alive()?;
         let mut data = BytesMut::with_capacity(count.to_bytes().0 as usize);

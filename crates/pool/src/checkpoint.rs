@@ -23,8 +23,7 @@ const FULL_INTERVAL: Duration = Duration::from_millis(500);
 const CHECKPOINT_INTERVALS: u32 = 12;
 /// So long without a commit, and what was deleted may be freed before anybody needs the room, if half of it is taken.
 const CALM: Duration = Duration::from_millis(500);
-/// While space is searched, readers of emptied segments get some time to end: so many times so much.
-const DRAIN_STEPS: u32 = 200;
+/// How often one looks whether readers of emptied segments have come to their end.
 const DRAIN_STEP: Duration = Duration::from_micros(500);
 
 /// Cached nodes that are verified at each such time: some 4 ms of work.
@@ -64,37 +63,48 @@ impl Pool {
     /// Frees what can be freed: pending deletes sink to the leaves, then segments are cleaned until writes can go on. `rounds`
     /// of it had been done when the caller found no space: all who found none at that time share one round more, since each
     /// takes from the reserve until readers are gone. When no more is left than a checkpoint may need, only deletions may ask
-    /// for one, and who comes after a deletion.
-    pub(crate) async fn make_space(&self, rounds: u64, deleting: bool) -> Result<()> {
+    /// for one, and who comes after a deletion. Whether the round gained anything.
+    pub(crate) async fn make_space(&self, rounds: u64, deleting: bool) -> Result<bool> {
         let shared = &self.0;
-        {
+        let _search = shared.searching.lock().await;
+        if shared.space_rounds.load(Ordering::Acquire) != rounds {
+            return Ok(shared.space_gained.load(Ordering::Acquire));
+        }
+        let is_short = || if deleting { shared.space.is_scarce() } else { shared.space.spare() == 0 };
+        let mut gained = {
             let _one = shared.checkpointing.lock().await;
-            self.drain().await;
-            if shared.space_rounds.load(Ordering::Acquire) != rounds {
-                return Ok(());
-            }
+            self.drain(|| shared.space.is_scarce()).await?;
             let deleted = shared.deleted.swap(false, Ordering::AcqRel);
             if shared.space.is_scarce() && !deleting && !deleted {
-                return Ok(());
+                return Ok(false);
             }
+            let before = shared.space.emptying();
             self.checkpoint_locked(Chores { thorough: true, ..Chores::default() }).await?;
-            self.drain().await;
-            shared.space_rounds.fetch_add(1, Ordering::AcqRel);
+            shared.space.emptying() > before
+        };
+        // What readers keep is free before long, and so need not be made.
+        gained |= self.drain(is_short).await?;
+        while self.should_clean() && self.clean().await? {
+            gained = true;
         }
-        while self.should_clean() && self.clean().await? {}
-        Ok(())
+        gained |= self.drain(is_short).await?;
+        shared.space_gained.store(gained, Ordering::Release);
+        shared.space_rounds.fetch_add(1, Ordering::AcqRel);
+        Ok(gained)
     }
 
-    /// Frees emptied segments as far as readers allow; while the reserve is short, waits for them a little.
-    async fn drain(&self) {
+    /// Frees emptied segments, and while it is short waits for those that readers keep: all of them come to their end without
+    /// who waits here, and a check gives way. Whether some became free.
+    async fn drain(&self, is_short: impl Fn() -> bool) -> Result<bool> {
         let shared = &self.0;
-        shared.release_drained();
-        for _ in 0..DRAIN_STEPS {
-            if !shared.space.is_scarce() || shared.draining.lock().is_empty() {
-                return;
+        let mut freed = false;
+        loop {
+            shared.admit()?;
+            freed |= shared.release_drained();
+            if !is_short() || shared.is_drained() {
+                return Ok(freed);
             }
             shared.env.sleep(DRAIN_STEP).await;
-            shared.release_drained();
         }
     }
 
@@ -112,7 +122,12 @@ impl Pool {
 
     async fn checkpoint_inner(&self, mut chores: Chores) -> Result<()> {
         let shared = &self.0;
-        shared.admit()?;
+        // Without room for it, it would stop half-way, for good.
+        let is_short = || {
+            shared.note_pending();
+            shared.space.is_scarce()
+        };
+        self.drain(is_short).await?;
         let generation = shared.generation.load(Ordering::Relaxed) + 1;
         let frozen = shared.freeze(generation)?;
         let mut accounts = std::mem::take(&mut chores.accounts);
@@ -275,7 +290,7 @@ impl Pool {
             // What was deleted is free once it has sunk to the leaves.
             let rounds = shared.space_rounds.load(Ordering::Acquire);
             let cleaned = match deleted {
-                true => self.make_space(rounds, true).await.map(|()| false)?,
+                true => self.make_space(rounds, true).await.map(|_| false)?,
                 false => self.clean().await?,
             };
             if cleaned {
@@ -391,15 +406,29 @@ impl Shared {
         self.release_drained();
     }
 
-    pub(crate) fn release_drained(&self) {
+    /// Whether no emptied segment waits for readers.
+    fn is_drained(&self) -> bool {
+        self.draining.lock().iter().all(|(_, slots)| slots.is_empty())
+    }
+    /// Whether emptied segments wait for readers, and are missed.
+    pub(crate) fn wants_emptied(&self) -> bool {
+        let waiting = self.draining.lock().iter().map(|(_, slots)| slots.len()).sum();
+        waiting > 0 && (self.space.is_low() || self.space.is_much(waiting))
+    }
+
+    /// Frees what no reader keeps any more; whether that is anything.
+    pub(crate) fn release_drained(&self) -> bool {
         let mut draining = self.draining.lock();
+        let mut freed = false;
         while draining
             .front()
             .is_some_and(|(epoch, _)| Arc::strong_count(epoch) == 1 || !self.keeps(Rule::WaitForReaders))
         {
             if let Some((_, slots)) = draining.pop_front() {
                 self.space.release(&slots);
+                freed |= !slots.is_empty();
             }
         }
+        freed
     }
 }

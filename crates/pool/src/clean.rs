@@ -32,6 +32,17 @@ const SHARING_PATIENCE: Duration = Duration::from_millis(100);
 /// Moves in one transaction: at worst, each logs 16 runs with 32 checksums, 2,700 bytes, of the 512 KiB that it may.
 const MOVES_PER_COMMIT: usize = 128;
 
+/// What came of the live extents of a round.
+#[derive(PartialEq, Eq)]
+enum Moved {
+    /// All that can be moved.
+    All,
+    /// Those for which there was room.
+    Some,
+    /// None: they may not move now.
+    None,
+}
+
 /// A live extent of a victim: where it is referred to, and what refers to it.
 struct Living {
     tree: u64,
@@ -50,7 +61,8 @@ impl Pool {
         let shared = &self.0;
         let _one = shared.checkpointing.lock().await;
         shared.admit()?;
-        let victims = shared.space.victims(ROUND_BYTES, shared.layout.segment_bytes());
+        let most = ROUND_BYTES.min(shared.space.room_for_copies());
+        let victims = shared.space.victims(most, shared.layout.segment_bytes());
         if victims.is_empty() {
             return Ok(false);
         }
@@ -85,10 +97,10 @@ impl Pool {
         let thorough = shared.space.is_overdrawn();
         self.checkpoint_locked(Chores { errands, thorough, ..Chores::default() }).await?;
         shared.release_drained();
-        if moved {
+        if moved == Moved::All {
             shared.space.note_cleaned(&victims);
         }
-        Ok(moved && shared.space.emptying() > before)
+        Ok(moved != Moved::None && shared.space.emptying() > before)
     }
 
     /// What under `key` still refers to the extent at `place` and belongs to the volume alone.
@@ -149,11 +161,10 @@ impl Pool {
         Ok(items)
     }
 
-    /// Copies extents to the cold stream, durably, and points the map at the copies. As many as there is room for; false if
-    /// they may not move now.
-    async fn copy(&self, living: Vec<Living>) -> Result<bool> {
+    /// Copies extents to the cold stream, durably, and points the map at the copies. As many as there is room for.
+    async fn copy(&self, living: Vec<Living>) -> Result<Moved> {
         let shared = &self.0;
-        let mut moves = Vec::new();
+        let (mut moves, mut moved) = (Vec::new(), Moved::All);
         'full: for Living { tree, key, runs } in living {
             let mut copied: Option<Run> = None;
             for run in runs {
@@ -182,7 +193,10 @@ impl Pool {
                     shared.write(Stream::Cold, batch).await?;
                 }
                 let (segment, offset) = match placed {
-                    Err(error) if error.kind() == Kind::NoSpace => break 'full,
+                    Err(error) if error.kind() == Kind::NoSpace => {
+                        moved = Moved::Some;
+                        break 'full;
+                    }
                     placed => placed?,
                 };
                 let copy = run.copied_to(segment.uid, offset);
@@ -191,7 +205,7 @@ impl Pool {
             }
         }
         if moves.is_empty() {
-            return Ok(true);
+            return Ok(moved);
         }
         shared.seal_side(Stream::Cold).await?;
         if shared.keeps(Rule::CopyBeforeMove) {
@@ -199,7 +213,7 @@ impl Pool {
         }
         let _alone = match shared.keeps(Rule::StillWhileSharing) {
             true => match self.alone().await {
-                None => return Ok(false), // nothing points at the copies: the round's checkpoint frees them
+                None => return Ok(Moved::None), // nothing points at the copies: the round's checkpoint frees them
                 alone => alone,
             },
             false => None,
@@ -221,7 +235,7 @@ impl Pool {
                 other => other?,
             }
         }
-        Ok(true)
+        Ok(moved)
     }
 
     /// Nobody shares extents, which must not move meanwhile. `None` if whoever does so does not come to an end soon: for its

@@ -40,6 +40,9 @@ pub const OPERATIONS_BYTES_MAX: usize = 512 << 10;
 /// Bytes that an extent takes in a batch's body beside its key, at most.
 const ITEM_LEN: usize = 32;
 
+/// Rounds in which space is searched for a transaction, at most; two of them in vain.
+const TRIES_MAX: u32 = 20;
+
 /// A write waits this long for each segment that is missing to the low mark.
 const PACE_STEP: std::time::Duration = std::time::Duration::from_micros(500);
 
@@ -296,14 +299,15 @@ impl Pool {
             shared.wait_for_writes(is_full).await?;
         }
         self.pace(&txn).await;
-        let mut tries = 0;
+        let (mut tries, mut in_vain) = (0, 0);
         let (seq, sealed) = loop {
             let rounds = shared.space_rounds.load(Ordering::Acquire);
             match shared.apply(&txn) {
-                Err(error) if error.kind() == Kind::NoSpace && tries < 2 => {
+                // Others may take what a round gains.
+                Err(error) if error.kind() == Kind::NoSpace && in_vain < 2 && tries < TRIES_MAX => {
                     if !self.provision().await {
                         tries += 1;
-                        self.make_space(rounds, txn.deletes_only).await?;
+                        in_vain += u32::from(!self.make_space(rounds, txn.deletes_only).await?);
                     }
                 }
                 other => break other?,

@@ -182,8 +182,12 @@ pub(crate) struct Shared {
     packers: pack::Packers,
     /// Bytes that loads bring into the next checkpoints past the memtables.
     loading: AtomicU64,
-    /// How often space was made because a write found none.
+    /// Who makes space because a write found none.
+    searching: tokio::sync::Mutex<()>,
+    /// How often that was done.
     space_rounds: AtomicU64,
+    /// Whether the last of them found any.
+    space_gained: AtomicBool,
     /// Something was deleted since.
     deleted: AtomicBool,
     /// Readers hold the current epoch; slots that a checkpoint emptied wait for the epochs before it.

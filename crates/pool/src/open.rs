@@ -209,6 +209,8 @@ impl Pool {
             poison: OnceLock::new(),
             epoch: RwLock::new(Arc::new(Epoch)),
             draining: Mutex::default(),
+            searching: Default::default(),
+            space_gained: AtomicBool::new(false),
             moved: AtomicU64::new(0),
             due: Default::default(),
             stopped: AtomicBool::new(false),

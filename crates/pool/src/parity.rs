@@ -7,12 +7,16 @@
 //! with it. (Interleaved parity checks, IPC in Schroeder et al., "Understanding latent sector errors and how to protect against them",
 //! FAST '10, where 90 to 98 % of bursts are of a single sector: table 1.)
 //!
+//! Who reads nodes does not read parity, and faults of the medium would gather there until it is needed. So a check looks at it, too.
+//!
 //! Invariants
-//!  1. What is computed counts only if the checksum in the pointer to the node says that it is right.
-//!  2. Only blocks of the node that was asked for are written back, to a segment that has not emptied since readers of this epoch began.
+//!  1. What is computed counts only if a checksum says that it is right: that in the pointer to the node, or that of all nodes of a batch
+//!     in its lead.
+//!  2. Only blocks of the node that was asked for, or of a batch that a check looks at, are written back, to a segment that has not
+//!     emptied since readers of this epoch began.
 
 use crate::Shared;
-use crate::format::{Lead, crc};
+use crate::format::{INLINE_BODY_LEN, LEAD_LEN, Lead, crc};
 use crate::space::cover;
 use ashlar_block::{Durability, IoContext};
 use ashlar_env::ring::AlignedBuf;
@@ -118,6 +122,23 @@ impl Remains<'_> {
     }
 }
 
+/// What came of looking at parity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Parity {
+    pub(crate) bytes: u64,
+    /// Batches of which something was written anew.
+    pub(crate) mended: u64,
+    /// Batches of which more is damaged than can be computed. Nodes that are needed were right when they were read.
+    pub(crate) lost: u64,
+}
+
+/// Whether a block is this lead, with its body if that is there, too.
+fn is_lead(lead: &Lead, block: &[u8]) -> bool {
+    let body = LEAD_LEN..LEAD_LEN + lead.body_len as usize;
+    Lead::decode(block).as_ref() == Some(lead)
+        && (lead.body_len as usize > INLINE_BODY_LEN || block.get(body).is_some_and(|body| crc(body) == lead.body_crc))
+}
+
 impl Shared {
     /// The image of a node that cannot be read or is not what it was, from the parity of its batch. The medium gets it back.
     pub(crate) async fn recover(&self, ptr: &NodePtr) -> Option<Bytes> {
@@ -146,6 +167,77 @@ impl Shared {
         self.counted.recovered.fetch_add(1, Ordering::Relaxed);
         let whole: Vec<u8> = blocks[within].iter().flatten().flat_map(|block| block.iter().copied()).collect();
         Some(Bytes::from(whole).slice(image))
+    }
+
+    /// Looks at the batches in which nodes of a segment lie that a checkpoint needs, `offsets` in ascending order: whether parity and both
+    /// leads are what they were. What is not is written anew.
+    pub(crate) async fn verify_parity(&self, uid: u64, offsets: &[u32]) -> Parity {
+        let mut verified = Parity::default();
+        // While this is held, a segment that has not emptied is not used again.
+        let _pin = self.pin();
+        if !self.space.is_live(uid) {
+            return verified;
+        }
+        let (mut end, mut unknown) = (0, false);
+        for offset in offsets {
+            let block = offset / BLOCK_LEN as u32;
+            if block < end {
+                continue;
+            }
+            let Some(lead) = self.batch_of(uid, &(block..block + 1)).await else {
+                // Both leads are lost, and it is not known where it ends.
+                verified.lost += u64::from(!unknown);
+                unknown = true;
+                continue;
+            };
+            (end, unknown) = (lead.at + lead.blocks(), false);
+            verified.bytes += u64::from(lead.blocks()) * BLOCK_LEN as u64;
+            match self.verify_batch(&lead).await {
+                Some(0) => {}
+                Some(_) => verified.mended += 1,
+                None => verified.lost += 1,
+            }
+        }
+        verified
+    }
+
+    /// How many blocks of a batch were not what they were, and are again; `None`: what they were is not known any more.
+    async fn verify_batch(&self, lead: &Lead) -> Option<usize> {
+        let (Some(count), Some(copy_at)) = (lead.parity.filter(|blocks| *blocks > 0), lead.copy_at()) else {
+            return Some(0);
+        };
+        let payload = lead.payload();
+        let mut blocks = self.each_block(lead.uid, payload.start, lead.payload_blocks).await;
+        let sums = self.each_block(lead.uid, lead.parity_at(), count).await;
+        let is_right = |whole: &[u8]| crc(whole) == lead.payload_crc;
+        let remains = Remains { blocks: &blocks, parity: &sums };
+        let mut anew = Vec::new();
+        for (index, block) in remains.mend(0..blocks.len(), is_right)? {
+            blocks[index] = Some(block.clone());
+            anew.push((payload.start + index as u32, block));
+        }
+        let right = parity(blocks.iter().flatten().map(|block| &block[..]), count);
+        for (index, sum) in sums.iter().enumerate() {
+            let block = right.slice(index * BLOCK_LEN..(index + 1) * BLOCK_LEN);
+            if sum.as_ref() != Some(&block) {
+                anew.push((lead.parity_at() + index as u32, block));
+            }
+        }
+        let leads = [lead.at, copy_at].map(async |at| {
+            let block = self.each_block(lead.uid, at, 1).await.pop().flatten()?;
+            is_lead(lead, &block).then_some(block)
+        });
+        let [first, last] = leads;
+        match (first.await, last.await) {
+            (Some(first), None) => anew.push((copy_at, first)),
+            (None, Some(last)) => anew.push((lead.at, last)),
+            (Some(_), Some(_)) => {}
+            (None, None) => return None,
+        }
+        for (at, block) in &anew {
+            self.write_back(lead.uid, *at, block).await;
+        }
+        Some(anew.len())
     }
 
     /// What is computed is as good if the device does not take it: whoever reads it next computes it again.

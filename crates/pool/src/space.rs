@@ -334,6 +334,11 @@ impl Space {
         let inner = self.inner.lock();
         inner.free.len() < inner.checkpoint_need(inner.pending)
     }
+    /// Bytes of segments that copies may take.
+    pub(crate) fn room_for_copies(&self) -> u64 {
+        let inner = self.inner.lock();
+        inner.free.len().saturating_sub(inner.checkpoint_need(inner.pending)) as u64 * inner.segment
+    }
     /// Free segments beyond the reserve.
     pub(crate) fn spare(&self) -> usize {
         let inner = self.inner.lock();
@@ -460,6 +465,10 @@ impl Space {
     pub(crate) fn is_low(&self) -> bool {
         let inner = self.inner.lock();
         inner.free.len() < inner.low_mark() && !inner.may_grow()
+    }
+    /// Whether so many segments are a large part of all.
+    pub(crate) fn is_much(&self, segments: usize) -> bool {
+        segments > self.inner.lock().with_room() / 16
     }
     /// Whether ordinary writes can take no more than half of the segments.
     pub(crate) fn is_half_taken(&self) -> bool {

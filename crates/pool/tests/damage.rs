@@ -393,6 +393,84 @@ fn nor_do_two() {
     a_burst_takes_nothing(2);
 }
 
+/// The same with nodes in several batches, beside some that are needed no more.
+async fn make_in_batches(env: &Env) -> (Arc<PowerCut>, Pool, Volume) {
+    let (device, pool, volume) = make_with_parity(env).await;
+    for round in 0..3 {
+        put(&pool, &volume, round * 600..round * 600 + 600, 1).await;
+        pool.checkpoint().await.expect("written");
+    }
+    (device, pool, volume)
+}
+
+fn is_lead_of_nodes(part: &Part) -> bool {
+    matches!(part, Part::Lead { .. }) && format!("{part:?}").contains("Nodes")
+}
+
+/// What nobody reads until it is needed: parity, leads, and nodes that are needed no more but count for the parity of others.
+#[test]
+fn a_check_puts_parity_right_before_it_is_needed() {
+    run(|env| async move {
+        let (device, pool, volume) = make_in_batches(&env).await;
+        let nodes: BTreeSet<u64> = node_blocks(&pool).await.into_keys().collect();
+        let regions = pool.anatomy().await.expect("known");
+        drop((pool, volume));
+        let mut mended = BTreeMap::new();
+        for Region { at, len, part, .. } in regions {
+            let kind = match part {
+                Part::Parity => "parity",
+                lead if is_lead_of_nodes(&lead) => "lead",
+                Part::Dead => "dead",
+                _ => continue,
+            };
+            let blocks = at.div_ceil(BLOCK_LEN as u64)..(at + len) / BLOCK_LEN as u64;
+            for at in blocks.filter(|at| !nodes.contains(at)) {
+                let hurt = Arc::new(device.after_cut(Tearing::ALL, env.clone()));
+                hurt.corrupt(Lba(at), at as usize * 7 % 90);
+                let pool = Pool::open(&env, vec![hurt.clone() as Device], with_parity()).await.expect("opened");
+                let checked = pool.check(|_, _| {}).await.expect("checked");
+                assert_eq!((checked.damaged, checked.miscounted), (vec![], vec![]), "{kind} {at}");
+                assert_eq!((checked.recovered, checked.unprotected), (0, 0), "{kind} {at}");
+                let read = async |device: &PowerCut| {
+                    Layer::read(device, IoContext::foreground("test"), Lba(at), Blocks(1)).await.expect("read")
+                };
+                let is_right = read(&hurt).await == read(&device).await;
+                assert_eq!(is_right, checked.mended_batches == 1, "{kind} {at}: {}", checked.mended_batches);
+                *mended.entry(kind).or_insert(0) += checked.mended_batches;
+                let again = pool.check(|_, _| {}).await.expect("checked");
+                assert_eq!(again.mended_batches, 0, "{kind} {at}");
+                pool.close().await.expect("closed");
+            }
+        }
+        assert!(mended["parity"] > 20 && mended["lead"] > 1 && mended["dead"] > 20, "{mended:?}");
+    });
+}
+
+/// More than parity can put right, and nothing that is needed: it is told.
+#[test]
+fn a_check_tells_what_has_no_parity_any_more() {
+    run(|env| async move {
+        let (device, pool, _volume) = make_in_batches(&env).await;
+        let regions = pool.anatomy().await.expect("known");
+        let leads = |region: &&Region| is_lead_of_nodes(&region.part);
+        let copy = |at: u64| {
+            // The last block of the parity that follows.
+            let parity = regions.iter().filter(|region| region.part == Part::Parity && region.at > at);
+            parity.map(|region| (region.at + region.len) / BLOCK_LEN as u64 - 1).min().expect("it has parity")
+        };
+        let mut told = 0;
+        for at in regions.iter().filter(leads).map(|region| region.at) {
+            for lba in [at / BLOCK_LEN as u64, copy(at)] {
+                device.corrupt(Lba(lba), 30);
+            }
+            let checked = pool.check(|_, _| {}).await.expect("checked");
+            assert_eq!((checked.damaged, checked.mended_batches), (vec![], 0));
+            told = told.max(checked.unprotected);
+        }
+        assert!(told > 1, "{told}");
+    });
+}
+
 /// The power fails while a node is written back: what was torn then is computed once more.
 #[test]
 fn a_power_cut_while_parity_puts_a_node_right_takes_nothing() {

@@ -1,11 +1,13 @@
 //! A pool that many writers fill: they are refused, nothing that was acknowledged is lost, and deleting makes room.
 
-use ashlar_block::{Device, Kind};
+use ashlar_block::{Capability, Device, Durability, Extent, Geometry, IoContext, Kind, Layer, Result};
 use ashlar_devices::{PowerCut, Room, Tearing, Thin};
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
-use ashlar_pool::{Compression, Config, Creation, Pool, Txn, Volume};
+use ashlar_pool::{Compression, Config, Creation, Damaged, Pool, Txn, Volume};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes, Lba};
+use bytes::Bytes as Piece;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -29,9 +31,19 @@ fn data(first: u64, stamp: u8) -> Vec<u8> {
     (first..first + STRIDE).flat_map(|at| [(at as u8) ^ stamp; BLOCK_LEN]).collect()
 }
 
-async fn write(volume: &Volume, first: u64, stamp: u8) -> ashlar_block::Result<()> {
+async fn write(volume: &Volume, first: u64, stamp: u8) -> Result<()> {
     let mut txn = Txn::new();
     volume.write(&mut txn, Lba(first), &data(first, stamp).into());
+    volume.commit(txn).await.map(drop)
+}
+
+/// The same, each block by itself, as it comes to be when many write here and there.
+async fn write_singly(volume: &Volume, first: u64, stamp: u8) -> Result<()> {
+    let mut txn = Txn::new();
+    let data = Piece::from(data(first, stamp));
+    (0..STRIDE).zip(data.chunks(BLOCK_LEN)).for_each(|(at, block)| {
+        volume.write(&mut txn, Lba(first + at), &data.slice_ref(block));
+    });
     volume.commit(txn).await.map(drop)
 }
 
@@ -210,7 +222,7 @@ fn value(writer: u64, number: u64) -> Vec<u8> {
     std::iter::repeat_with(next).take(VALUE_LEN).collect()
 }
 
-async fn put(volume: &Volume, writer: u64, first: u64) -> ashlar_block::Result<()> {
+async fn put(volume: &Volume, writer: u64, first: u64) -> Result<()> {
     let mut txn = Txn::new();
     (first..first + KEYS).for_each(|number| volume.put(&mut txn, &key(writer, number), value(writer, number)));
     volume.commit(txn).await.map(drop)
@@ -415,4 +427,193 @@ fn a_device_that_is_thin_in_secret_stops_the_pool() {
         }
     };
     assert_eq!(sim.run(run).unwrap_or_else(|_| panic!("deadlock")), Kind::Poisoned);
+}
+
+/// A device of which reads of so many blocks take long, once that is wanted.
+struct SlowReads {
+    child: Device,
+    env: Env,
+    lengths: RangeInclusive<u64>,
+    slow: Arc<AtomicBool>,
+}
+
+impl Layer for SlowReads {
+    fn name(&self) -> String {
+        self.child.name()
+    }
+    fn geometry(&self) -> Geometry {
+        self.child.geometry()
+    }
+    fn capability(&self) -> Capability {
+        self.child.capability()
+    }
+    async fn read(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Piece> {
+        if self.slow.load(Ordering::Relaxed) && self.lengths.contains(&count.0) {
+            self.env.sleep(Duration::from_millis(20)).await;
+        }
+        self.child.read(context, at, count).await
+    }
+    async fn write(&self, context: IoContext, at: Lba, pieces: Vec<Piece>, durability: Durability) -> Result<()> {
+        self.child.write(context, at, pieces, durability).await
+    }
+    async fn flush(&self, context: IoContext) -> Result<()> {
+        self.child.flush(context).await
+    }
+    async fn discard(&self, context: IoContext, at: Lba, count: Blocks) -> Result<()> {
+        self.child.discard(context, at, count).await
+    }
+    async fn provision(&self, context: IoContext, at: Lba, count: Blocks) -> Result<()> {
+        self.child.provision(context, at, count).await
+    }
+    async fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
+        self.child.extent(context, at, count).await
+    }
+}
+
+/// Overwrites what is there, over and over, until the check has ended. How much was written.
+async fn overwrite(volume: Volume, writer: u64, count: u64, ended: Arc<AtomicBool>) -> u64 {
+    for at in 0.. {
+        if ended.load(Ordering::Relaxed) {
+            return at;
+        }
+        let first = writer * OWN + at % count * STRIDE;
+        write(&volume, first, 2).await.expect("what is overwritten makes room for it");
+    }
+    unreachable!("the check ends")
+}
+
+/// What readers still want is not used for a checkpoint, and a checkpoint that began without room for it would have no end.
+#[test]
+fn a_pool_full_of_keys_takes_deletions_beside_slow_readers() {
+    for seed in 0..seeds(4) {
+        eprintln!("seed {seed}");
+        let sim = Sim::new(seed, Schedule::Random);
+        let env = sim.env();
+        let run = async move {
+            let medium = Arc::new(PowerCut::new(Blocks(BLOCKS + 300), env.clone(), Duration::from_micros(50)));
+            let slow = Arc::new(AtomicBool::new(false));
+            let lengths = 0..=u64::MAX;
+            let device: Device = Arc::new(SlowReads { child: medium, env: env.clone(), lengths, slow: slow.clone() });
+            let creation = Creation { segment: Some(Blocks(128)), force: false };
+            Pool::create(&env, std::slice::from_ref(&device), creation).await.expect("made");
+            let pool = Place::open(&env, device, Bytes::mib(4)).await;
+            let volume = pool.create_volume("v").await.expect("made");
+            slow.store(true, Ordering::Relaxed);
+            let ended = Arc::new(AtomicBool::new(false));
+            let reading = |writer: u64| {
+                let (env, volume, ended) = (env.clone(), volume.clone(), ended.clone());
+                env.clone().spawn(async move {
+                    while !ended.load(Ordering::Relaxed) {
+                        let number = env.random() % (10 * KEYS);
+                        let read = volume.get(&key(writer, number)).await.expect("a full pool can be read");
+                        assert!(read.is_none_or(|read| read == value(writer, number)), "key {number} of {writer}");
+                        env.sleep(Duration::from_micros(30)).await;
+                    }
+                })
+            };
+            let readers: Vec<_> = (0..WRITERS).map(reading).collect();
+            let filling: Vec<_> =
+                (0..WRITERS).map(|writer| env.spawn(fill_with_keys(env.clone(), volume.clone(), writer))).collect();
+            for (writer, filling) in (0..).zip(filling) {
+                let done = filling.await;
+                delete(&volume, writer, 0..done).await;
+            }
+            ended.store(true, Ordering::Relaxed);
+            for reader in readers {
+                reader.await;
+            }
+            slow.store(false, Ordering::Relaxed);
+            let checked = pool.check(|_, _| {}).await.expect("checked");
+            assert_eq!((checked.damaged, checked.miscounted), (vec![], vec![]));
+            pool.close().await.expect("closed");
+        };
+        sim.run(run).unwrap_or_else(|_| panic!("seed {seed}: deadlock"));
+    }
+}
+
+/// Where the medium holds a block of bytes with this stamp.
+async fn find(device: &PowerCut, stamp: u8) -> Lba {
+    for lba in device.written_blocks() {
+        let read = Layer::read(device, IoContext::foreground("test"), lba, Blocks(1)).await.expect("read");
+        if read.iter().all(|byte| *byte == stamp) {
+            return lba;
+        }
+    }
+    panic!("no block of {stamp} is on the medium");
+}
+
+/// A check reads for long what it found, others need what became free meanwhile, and still it finds all that is damaged.
+#[test]
+fn writers_of_a_nearly_full_pool_go_on_beside_a_check() {
+    // Stamps of what nobody changes.
+    const MARK: u8 = 200;
+    for seed in 0..seeds(4) {
+        eprintln!("seed {seed}");
+        let sim = Sim::new(seed, Schedule::Random);
+        let env = sim.env();
+        let run = async move {
+            let medium = Arc::new(PowerCut::new(Blocks(BLOCKS + 300), env.clone(), Duration::from_micros(50)));
+            let slow = Arc::new(AtomicBool::new(false));
+            // What the check reads of extents, mostly.
+            let lengths = 14..=20;
+            let device: Device =
+                Arc::new(SlowReads { child: medium.clone(), env: env.clone(), lengths, slow: slow.clone() });
+            let creation = Creation { segment: Some(Blocks(128)), force: false };
+            Pool::create(&env, std::slice::from_ref(&device), creation).await.expect("made");
+            let pool = Place::open(&env, device, Bytes::mib(2)).await;
+            let volume = pool.create_volume("v").await.expect("made");
+            let quiet = pool.create_volume("quiet").await.expect("made");
+            // Blocks that nobody changes, of which each has a stamp: between those of the writers, and in a volume with a snapshot.
+            let own = |writer: u64| (&volume, writer * OWN + OWN / 2, MARK + writer as u8);
+            let other = |at: u64| (&quiet, at * 1000, MARK + 20 + at as u8);
+            let marked: Vec<_> = (0..WRITERS).flat_map(|number| [own(number), other(number)]).collect();
+            for (volume, at, stamp) in &marked {
+                let mut txn = Txn::new();
+                volume.write(&mut txn, Lba(*at), &vec![*stamp; BLOCK_LEN].into());
+                pool.commit(txn).await.expect("there is room");
+            }
+            pool.create_snapshot("quiet", "s").await.expect("taken");
+            let each = BLOCKS * 6 / 10 / STRIDE / WRITERS;
+            for writer in 0..WRITERS {
+                for at in 0..each {
+                    write_singly(&volume, writer * OWN + at * STRIDE, 1).await.expect("there is room");
+                }
+            }
+            pool.checkpoint().await.expect("a checkpoint");
+            for (_, _, stamp) in &marked {
+                medium.corrupt(find(&medium, *stamp).await, 1234);
+            }
+            slow.store(true, Ordering::Relaxed);
+            let ended = Arc::new(AtomicBool::new(false));
+            let writers: Vec<_> =
+                (0..WRITERS).map(|writer| env.spawn(overwrite(volume.clone(), writer, each, ended.clone()))).collect();
+            let checked = pool.check(|_, _| {}).await;
+            ended.store(true, Ordering::Relaxed);
+            let mut written = 0;
+            for writer in writers {
+                written += writer.await;
+            }
+            assert!(written * STRIDE > BLOCKS / 2, "the check was over after {written}: nothing is shown");
+            let mut expected: Vec<_> = (0..WRITERS).map(|writer| ("v", own(writer).1)).collect();
+            for volume in ["quiet", "quiet@s"] {
+                expected.extend((0..WRITERS).map(|at| (volume, other(at).1)));
+            }
+            let again = pool.check(|_, _| {}).await;
+            for checked in [checked, again] {
+                let checked = checked.expect("checked");
+                let mut found: Vec<_> =
+                    checked.damaged.iter().map(|damage| (damage.volume.as_str(), damage.what.clone())).collect();
+                found.sort_by_key(|(volume, what)| match what {
+                    Damaged::Blocks(at, _) => (*volume != "v", *volume, at.0),
+                    other => panic!("no index is damaged: {other:?}"),
+                });
+                let expected: Vec<_> =
+                    expected.iter().map(|(volume, at)| (*volume, Damaged::Blocks(Lba(*at), Blocks(1)))).collect();
+                assert_eq!(found, expected);
+                assert_eq!(checked.miscounted, []);
+            }
+            pool.close().await.expect("closed");
+        };
+        sim.run(run).unwrap_or_else(|_| panic!("seed {seed}: deadlock"));
+    }
 }

@@ -135,7 +135,8 @@ impl Report {
             Outcome::Refused
         } else if last_is_well && first_is_well {
             // A copy was used instead, or parity; or the damaged bytes were dropped.
-            let repaired = recovered > 0 || (matches!(of, Type::Superblock | Type::SuperblockAll) && noticed);
+            let repaired =
+                recovered + all.mended > 0 || (matches!(of, Type::Superblock | Type::SuperblockAll) && noticed);
             if repaired { Outcome::Repaired } else { Outcome::Masked }
         } else if last_is_well {
             said.extend(all.errors.into_iter().chain(all.named));

@@ -24,6 +24,8 @@ pub(super) struct Seen {
     pub(super) errors: Vec<String>,
     /// What a check said is damaged, by volume and blocks or keys.
     pub(super) named: Vec<String>,
+    /// How often a check put right what nobody had missed yet.
+    pub(super) mended: u64,
 }
 
 impl Seen {
@@ -44,6 +46,7 @@ impl Seen {
         other.wrong.into_iter().for_each(|what| self.wrong(what));
         other.errors.into_iter().for_each(|what| self.error(what));
         self.named.extend(other.named);
+        self.mended += other.mended;
     }
     pub(super) fn is_well(&self) -> bool {
         self.wrong.is_empty() && self.errors.is_empty() && self.named.is_empty()
@@ -96,6 +99,7 @@ pub(super) async fn check<T: Tested>(pool: &Pool, files: Option<&Arc<T>>) -> See
             };
             seen.named.push(format!("{what}: {}", damage.error));
         }
+        seen.mended = checked.mended_batches;
         for (slot, counted, found) in checked.miscounted {
             seen.wrong(format!("segment slot {slot} counts {counted} live bytes and has {found}"));
         }

@@ -1,12 +1,17 @@
 //! A device in memory for schedules: each operation waits twice, before and after it takes effect, until the schedule picks
-//! its task again; so operations take effect, and are answered, in any order. Copies share their blocks.
+//! its task again; so operations take effect, and are answered, in any order. Few reads, as of a disk that tries again, take
+//! effect when nobody else has anything left to do. Copies share their blocks.
 
+use super::LONG;
 use ashlar_block::{Capability, Durability, Extent, Geometry, IoContext, Layer, Result};
 use ashlar_env::Env;
 use ashlar_units::{BLOCK, BLOCK_LEN, Blocks, Lba};
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+
+/// One of so many reads is slow.
+const SLOW_ONE_IN: u64 = 64;
 
 /// What is on a device.
 pub(super) type Contents = BTreeMap<u64, Bytes>;
@@ -37,7 +42,10 @@ impl Layer for Reordering {
         Capability { discard: true, discard_zeroes: true, persistent: false, medium: None, thin: false }
     }
     async fn read(&self, _: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
-        self.env.yield_now().await;
+        match self.env.random().is_multiple_of(SLOW_ONE_IN) {
+            true => self.env.sleep(LONG).await,
+            false => self.env.yield_now().await,
+        }
         let data = {
             let contents = self.contents.lock();
             let mut data = BytesMut::with_capacity(count.to_bytes().0 as usize);

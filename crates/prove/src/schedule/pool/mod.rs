@@ -23,6 +23,7 @@ use device::{Contents, Reordering};
 use history::{History, Model, blocks, holds, key_of, read, state_in};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// Forty segments. What snapshots see stays in its place, so that they can take fifteen; the pool keeps six in reserve.
 const CAPACITY: Blocks = Blocks(40 * 256 + 300);
@@ -45,6 +46,8 @@ const SCRATCH: u64 = 320;
 const SCRATCH_AT: u64 = 1 << 21;
 /// Blocks of it in one transaction.
 const SCRATCH_STEP: u64 = 32;
+/// So long nobody has anything to do who does not wait for somebody.
+const LONG: Duration = Duration::from_millis(1);
 
 pub(super) struct PoolTogether;
 
@@ -268,9 +271,12 @@ impl House {
                         None => source,
                     };
                 }
-                // The cleaner may come between.
+                // The cleaner may come between, and be done before.
                 for _ in 0..dice.below(8) {
                     self.env.yield_now().await;
+                }
+                if dice.one_in(4) {
+                    self.env.sleep(LONG).await;
                 }
                 Ok(format!("shares {count} blocks of {from_at} at {to}"))
             }
@@ -281,12 +287,17 @@ impl House {
     async fn read(&self) -> Found<()> {
         let mut dice = self.dice();
         for _ in 0..READS {
-            match dice.below(3) {
+            match dice.below(4) {
                 0 => {
                     self.expect_old(&self.volume, dice.below(OLD - 32), 32).await?;
                     continue;
                 }
                 1 => {
+                    // In so many segments that some are emptied and written again before a reader comes to them.
+                    self.expect_old(&self.volume, 0, OLD).await?;
+                    continue;
+                }
+                2 => {
                     self.expect_scratch(dice.below(SCRATCH - 32), 32).await?;
                     continue;
                 }
