@@ -58,7 +58,10 @@ pub enum Part {
         replayed: bool,
     },
     /// Parity of index nodes, and the lead of the batch once more.
-    Parity,
+    Parity {
+        /// Whether anybody refers to one of those nodes.
+        needed: bool,
+    },
     /// An index node.
     Node {
         /// Whether it belongs to the catalog.
@@ -186,12 +189,13 @@ impl Pool {
             let payload = (u64::from(at) + 1) * BLOCK;
             let tail = payload + u64::from(lead.payload_blocks) * BLOCK;
             push(payload - BLOCK, payload, Part::Lead { stream: lead.stream, replayed });
-            let mut next = payload;
+            let (mut next, mut needed) = (payload, false);
             if let Some(body) = scanner.body(&lead).await? {
                 for item in decode_body(&lead, &body)?.0 {
                     push(next, u64::from(item.offset), Part::Dead);
                     next = u64::from(item.offset) + u64::from(item.len);
                     let known = referred.get(&(uid, item.offset));
+                    needed |= known.is_some();
                     let (len, part) = known.copied().unwrap_or((u64::from(item.len), Part::Dead));
                     push(u64::from(item.offset), u64::from(item.offset) + len.min(u64::from(item.len)), part);
                 }
@@ -200,7 +204,7 @@ impl Pool {
             at += lead.blocks();
             let parity = tail + u64::from(lead.tail_blocks()) * BLOCK;
             push(tail, parity, Part::Records { stream: lead.stream, replayed });
-            push(parity, u64::from(at) * BLOCK, Part::Parity);
+            push(parity, u64::from(at) * BLOCK, Part::Parity { needed });
         }
         push(u64::from(at) * BLOCK, shared.layout.segment_bytes(), Part::Free);
         Ok(())

@@ -418,7 +418,7 @@ fn a_check_puts_parity_right_before_it_is_needed() {
         let mut mended = BTreeMap::new();
         for Region { at, len, part, .. } in regions {
             let kind = match part {
-                Part::Parity => "parity",
+                Part::Parity { .. } => "parity",
                 lead if is_lead_of_nodes(&lead) => "lead",
                 Part::Dead => "dead",
                 _ => continue,
@@ -455,7 +455,7 @@ fn a_check_tells_what_has_no_parity_any_more() {
         let leads = |region: &&Region| is_lead_of_nodes(&region.part);
         let copy = |at: u64| {
             // The last block of the parity that follows.
-            let parity = regions.iter().filter(|region| region.part == Part::Parity && region.at > at);
+            let parity = regions.iter().filter(|region| matches!(region.part, Part::Parity { .. }) && region.at > at);
             parity.map(|region| (region.at + region.len) / BLOCK_LEN as u64 - 1).min().expect("it has parity")
         };
         let mut told = 0;

@@ -21,6 +21,7 @@ pub enum Type {
     NodeBatch,
     DataBatch,
     Parity,
+    ParityOld,
     Catalog,
     Interior,
     LeafMap,
@@ -50,7 +51,7 @@ pub enum Type {
 }
 
 /// Every type: its name, and what it is.
-const TYPES: [(Type, &str, &str); 34] = [
+const TYPES: [(Type, &str, &str); 35] = [
     (Type::Superblock, "superblock", "the newest superblock, one of its two copies"),
     (Type::SuperblockAll, "superblock-all", "the newest superblock, both copies alike"),
     (Type::SuperblockOld, "superblock-old", "superblocks of earlier checkpoints"),
@@ -59,6 +60,7 @@ const TYPES: [(Type, &str, &str); 34] = [
     (Type::NodeBatch, "node-batch", "first block and list of a batch of index nodes"),
     (Type::DataBatch, "data-batch", "first block and records of a batch that recovery no longer reads"),
     (Type::Parity, "parity", "parity of a batch of index nodes, and its first block once more"),
+    (Type::ParityOld, "parity-old", "the same where nobody refers to any of them"),
     (Type::Catalog, "catalog", "index nodes of the catalog: volumes, live bytes, dead lists"),
     (Type::Interior, "interior", "index nodes above the leaves"),
     (Type::LeafMap, "leaf-map", "leaves of the index with the block map"),

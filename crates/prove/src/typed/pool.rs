@@ -32,7 +32,8 @@ pub(super) fn type_of(region: &Region) -> Type {
         Part::Records { replayed: true, .. } => Type::LogRecords,
         Part::Lead { stream: Stream::Nodes, .. } | Part::Records { stream: Stream::Nodes, .. } => Type::NodeBatch,
         Part::Lead { .. } | Part::Records { .. } => Type::DataBatch,
-        Part::Parity => Type::Parity,
+        Part::Parity { needed: true } => Type::Parity,
+        Part::Parity { needed: false } => Type::ParityOld,
         Part::Node { catalog: true, .. } => Type::Catalog,
         Part::Node { holds: Holds::Nodes, .. } => Type::Interior,
         Part::Node { holds: Holds::Map, .. } => Type::LeafMap,
@@ -190,6 +191,11 @@ impl Trial {
                 report.recovered = open.pool.costs().recovered;
                 close(open, &mut report.seen).await;
                 self.look_again::<T>(env, &mut report).await;
+                // Whatever that was, a check had come by.
+                let last = report.at_last.as_mut().filter(|last| last.mended > 0 && self.without.is_none());
+                if let Some(last) = last {
+                    last.wrong(format!("{} batches were put right that were looked at before", last.mended));
+                }
             }
         }
         report

@@ -37,7 +37,7 @@ impl Seen {
             self.errors.push(what);
         }
     }
-    fn wrong(&mut self, what: String) {
+    pub(super) fn wrong(&mut self, what: String) {
         if self.wrong.len() < SAID_MAX {
             self.wrong.push(what);
         }
