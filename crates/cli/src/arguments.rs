@@ -127,6 +127,9 @@ pub enum PoolCommand {
     Create(Create),
     /// Add a device to a pool, also while it is in use.
     Grow(Grow),
+    /// Tell the devices what is free, also while the pool is in use: files give that room back, and flash need not copy it. Once a
+    /// week is enough for most.
+    Trim,
 }
 
 #[derive(Args)]

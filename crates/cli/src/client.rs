@@ -3,7 +3,7 @@
 use crate::config;
 use crate::framing;
 use crate::output::{Failure, Output};
-use crate::request::{Answer, CheckReport, Done, Request, Status, Volumes};
+use crate::request::{Answer, CheckReport, Done, Request, Status, TrimReport, Volumes};
 use crate::session::Session;
 use ashlar_units::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -21,6 +21,7 @@ pub fn ask(directory: &Path, request: Request, output: &Output) -> Result<ExitCo
     let schema = match &request {
         Request::Status | Request::FsStatus { .. } => output.schema::<Status>(),
         Request::Check { .. } => output.schema::<CheckReport>(),
+        Request::PoolTrim => output.schema::<TrimReport>(),
         Request::FsList | Request::SnapshotList => output.schema::<Volumes>(),
         Request::Array { request, .. } => crate::array::schema(request, output),
         _ => output.schema::<Done>(),
@@ -66,6 +67,7 @@ pub fn ask(directory: &Path, request: Request, output: &Output) -> Result<ExitCo
     match answer {
         Answer::Status(status) => output.print(&*status),
         Answer::Check(report) => output.print(&report),
+        Answer::Trimmed(report) => output.print(&report),
         Answer::Volumes(volumes) => output.print(&Volumes(volumes)),
         Answer::Done(done) => output.print(&done),
         answer @ (Answer::Arrays(_) | Answer::Looked(_) | Answer::Refilled(_)) => {

@@ -28,6 +28,7 @@ fn request() -> impl Strategy<Value = Request> {
         name().prop_map(|name| Request::FsDestroy { name }),
         name().prop_map(|name| Request::SnapshotCreate { name }),
         Just(Request::SnapshotList),
+        Just(Request::PoolTrim),
         name().prop_map(|name| Request::SnapshotDestroy { name }),
         (name(), name()).prop_map(|(name, to)| Request::SnapshotClone { name, to }),
         (name(), name()).prop_map(|(name, at)| Request::Mount { name, at: PathBuf::from(at), write_through: true }),

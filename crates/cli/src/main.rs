@@ -69,6 +69,7 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
             };
             ask(Request::PoolGrow { path, force: grow.force })
         }
+        Command::Pool(PoolCommand::Trim) => ask(Request::PoolTrim),
         Command::Array(command) => array::run(pool.as_deref(), command, output),
         Command::Up(up) => up::up(pool.as_deref(), &up, output),
         Command::Down => client::down(&config::pool_directory(pool.as_deref())?, output),

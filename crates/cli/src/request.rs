@@ -22,6 +22,7 @@ pub enum Request {
         path: PathBuf,
         force: bool,
     },
+    PoolTrim,
     FsCreate {
         name: String,
         #[serde(default)]
@@ -91,6 +92,7 @@ pub struct Place {
 pub enum Answer {
     Status(Box<Status>),
     Check(CheckReport),
+    Trimmed(TrimReport),
     Volumes(Vec<Volume>),
     Done(Done),
     Arrays(Arrays),
@@ -283,6 +285,33 @@ pub struct CheckReport {
     pub empty: Vec<String>,
     /// What `--repair` did; the rest of the report is about what is left.
     pub repaired: Vec<String>,
+}
+
+/// What devices were told is free.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct TrimReport {
+    /// Bytes that devices were told about.
+    pub trimmed: u64,
+    /// Bytes that are free, too, and were not: they are for who writes next, were taken meanwhile, or lie on a device that is unable.
+    pub kept: u64,
+    /// Bytes that files of the pool took from their file systems before and do not take any more; nothing of devices that are no files.
+    pub given_back: u64,
+    /// Devices that cannot be told.
+    pub unable: Vec<String>,
+}
+
+impl fmt::Display for TrimReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [trimmed, kept, given_back] = [self.trimmed, self.kept, self.given_back].map(Bytes);
+        writeln!(f, "trimmed {trimmed} that are free, and kept {kept}")?;
+        if self.given_back > 0 {
+            writeln!(f, "files of the pool take {given_back} less from their file systems")?;
+        }
+        for device in &self.unable {
+            writeln!(f, "cannot be told what is free: {device}")?;
+        }
+        Ok(())
+    }
 }
 
 /// Something that cannot be read.

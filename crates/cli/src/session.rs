@@ -6,7 +6,7 @@ use crate::config;
 use crate::engine::{self, Opened};
 use crate::output::Failure;
 use crate::remove::Clearing;
-use crate::request::{Answer, Done, Floor, Index, Operation, Place, Request, Status, Volume, Zones};
+use crate::request::{Answer, Done, Floor, Index, Operation, Place, Request, Status, TrimReport, Volume, Zones};
 use ashlar_array::{Array, MemberState, Pace};
 use ashlar_block::{Error, Kind};
 use ashlar_devices::is_same;
@@ -21,6 +21,7 @@ use ashlar_vfs::Engine;
 use ashlar_vfs::clear::Taken;
 use parking_lot::Mutex;
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -312,6 +313,17 @@ impl Session {
                 let capacity = Bytes(self.pool.status().capacity);
                 done(format!("added {}; the pool has {capacity} now", path.display()))
             }
+            Request::PoolTrim => {
+                let before = self.file_bytes();
+                let progress = move |done: Bytes, all: Bytes| progress(done.0, all.0);
+                let trimmed = self.run(move |pool| async move { pool.trim(progress).await })?;
+                Ok(Answer::Trimmed(TrimReport {
+                    trimmed: trimmed.bytes.0,
+                    kept: trimmed.kept.0,
+                    given_back: before.saturating_sub(self.file_bytes()),
+                    unable: trimmed.unable,
+                }))
+            }
             Request::Array { array, request } => self.ask_array(array.as_deref(), request, progress),
             Request::FsList => Ok(Answer::Volumes(self.volumes(false))),
             Request::SnapshotList => Ok(Answer::Volumes(self.volumes(true))),
@@ -428,6 +440,17 @@ impl Session {
     }
 
     /// Adds a device, and writes it into the pool's description.
+    /// Bytes that regular files of the pool take from their file systems.
+    fn file_bytes(&self) -> u64 {
+        let Ok(description) = config::read(&self.directory) else { return 0 };
+        let path = |spec: &Spec| match spec {
+            Spec::File(file) => Some(self.directory.join(&file.path)),
+            _ => None,
+        };
+        let files = description.layer.values().filter_map(path).filter_map(|path| std::fs::metadata(path).ok());
+        files.filter(|file| file.is_file()).map(|file| file.blocks() * 512).sum()
+    }
+
     fn grow(&self, path: &Path, force: bool) -> Result<(), Failure> {
         let mut description = config::read(&self.directory)?;
         let is_own = |spec: &Spec| matches!(spec, Spec::File(file) if is_same(&self.directory.join(&file.path), path));

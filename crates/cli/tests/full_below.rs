@@ -4,6 +4,7 @@ use ashlar_prove::Daemon;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -11,11 +12,11 @@ use std::process::{Command, Stdio};
 struct Disk(PathBuf);
 
 impl Disk {
-    fn new() -> Option<Disk> {
+    fn new(name: &str) -> Option<Disk> {
         if Daemon::is_skipped() {
             return None;
         }
-        let directory = std::env::temp_dir().join(format!("ashlar-full-below-{}", std::process::id()));
+        let directory = std::env::temp_dir().join(format!("ashlar-full-below-{name}-{}", std::process::id()));
         ["disk", "mnt"].iter().for_each(|name| fs::create_dir_all(directory.join(name)).expect("made"));
         let image = directory.join("image");
         File::create(&image).and_then(|image| image.set_len(128 << 20)).expect("made");
@@ -79,9 +80,43 @@ fn store(path: &Path, data: &[u8]) -> io::Result<()> {
     stored
 }
 
+/// Others can have what was deleted, once the pool has said that it is free.
+#[test]
+fn a_file_gives_back_what_is_free() {
+    let Some(disk) = Disk::new("trim") else { return };
+    let device = disk.pool().join("device.img");
+    let argument = format!("{},size=1GiB", device.to_str().expect("text"));
+    disk.ashlar(&["pool", "create", disk.pool().to_str().expect("text"), "--device", &argument]);
+    disk.up();
+    let name = |number: u64| disk.mount().join(number.to_string());
+    let taken = || fs::metadata(&device).expect("it is there").blocks() * 512;
+    let len = 3 << 20;
+    (0..20).for_each(|number| store(&name(number), &noise(number, len)).expect("there is room"));
+    let full = taken();
+    (2..20).for_each(|number| fs::remove_file(name(number)).expect("removed"));
+    let mut given_back = 0;
+    for _ in 0..100 {
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let (before, told) = (taken(), disk.ashlar(&["pool", "trim"]));
+        assert_eq!(told["unable"], serde_json::json!([]), "{told}");
+        assert!(taken() <= before, "{told}");
+        given_back += told["given_back"].as_u64().expect("a number");
+        if given_back > 36 << 20 {
+            break;
+        }
+    }
+    assert!(given_back > 36 << 20 && taken() < full - (36 << 20), "{full} and {}: {given_back}", taken());
+    (0..2).for_each(|number| assert!(fs::read(name(number)).expect("readable") == noise(number, len), "{number}"));
+    store(&disk.0.join("disk/other"), &noise(9, 40 << 20)).expect("others have the room");
+    disk.ashlar(&["down"]);
+    disk.ashlar(&["pool", "trim"]);
+    let check = disk.ashlar(&["check"]);
+    assert_eq!(check["damaged"], serde_json::json!([]), "{check}");
+}
+
 #[test]
 fn a_full_file_system_below_makes_a_full_pool() {
-    let Some(disk) = Disk::new() else { return };
+    let Some(disk) = Disk::new("full") else { return };
     // The log of the daemon lies there, too.
     fs::create_dir(disk.pool()).expect("made");
     let device = format!("{},size=1GiB", disk.pool().join("device.img").to_str().expect("text"));

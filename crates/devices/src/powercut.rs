@@ -113,7 +113,7 @@ impl PowerCut {
         PowerCut { capacity, env, delay, stumbles: None, power: Power::default(), state: Mutex::default() }
     }
 
-    /// The same device, on which one of so many reads takes up to so long: others write much meanwhile.
+    /// The same device, on which one of so many reads, and every discard, takes up to so long: others write much meanwhile.
     #[must_use]
     pub fn stumbling(self, one_in: u64, longest: Duration) -> PowerCut {
         PowerCut { stumbles: Some(Stumbles { one_in, longest }), ..self }
@@ -202,6 +202,12 @@ impl PowerCut {
         Ok(())
     }
 
+    async fn stumble(&self) {
+        if let Some(stumbles) = self.stumbles {
+            self.env.sleep(Duration::from_nanos(self.env.random() % stumbles.longest.as_nanos().max(1) as u64)).await;
+        }
+    }
+
     /// Most operations are quick; one in sixteen takes up to sixty-four times as long, as on real devices.
     async fn pause(&self) {
         let longest = (self.delay.as_nanos() as u64).max(1) * if self.env.random().is_multiple_of(16) { 64 } else { 1 };
@@ -228,10 +234,8 @@ impl Layer for PowerCut {
     }
     async fn read(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
         self.pause().await;
-        if let Some(stumbles) = self.stumbles
-            && self.env.random().is_multiple_of(stumbles.one_in)
-        {
-            self.env.sleep(Duration::from_nanos(self.env.random() % stumbles.longest.as_nanos().max(1) as u64)).await;
+        if self.stumbles.is_some_and(|stumbles| self.env.random().is_multiple_of(stumbles.one_in)) {
+            self.stumble().await;
         }
         let state = self.state.lock();
         self.power.alive()?;
@@ -287,6 +291,7 @@ impl Layer for PowerCut {
     }
     async fn discard(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<()> {
         self.pause().await;
+        self.stumble().await;
         self.change((at.0..at.0 + count.0).map(|block| (block, None)).collect(), false)
     }
     async fn provision(&self, _: IoContext, _: Lba, _: Blocks) -> Result<()> {

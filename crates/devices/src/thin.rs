@@ -44,6 +44,15 @@ impl Room {
         bare.into_iter().map(bit).for_each(|(word, bit)| taken.has[word] |= bit);
         Ok(())
     }
+    /// Gives back the room of blocks that have some.
+    fn give(&self, at: Lba, count: Blocks) {
+        let taken = &mut *self.0.lock();
+        for block in at.0..at.0 + count.0 {
+            let (word, bit) = (&mut taken.has[block as usize / 64], 1 << (block % 64));
+            taken.left += u64::from(*word & bit != 0);
+            *word &= !bit;
+        }
+    }
 }
 
 /// See the module.
@@ -86,7 +95,9 @@ impl Layer for Thin {
         self.child.flush(context).await
     }
     async fn discard(&self, context: IoContext, at: Lba, count: Blocks) -> Result<()> {
-        self.child.discard(context, at, count).await
+        self.child.discard(context, at, count).await?;
+        self.room.give(at, count);
+        Ok(())
     }
     async fn provision(&self, _: IoContext, at: Lba, count: Blocks) -> Result<()> {
         self.room.take(at, count)

@@ -45,6 +45,7 @@ mod scan;
 mod space;
 mod store;
 mod stream;
+mod trim;
 mod turns;
 mod underway;
 mod volume;
@@ -62,6 +63,7 @@ pub use memory_faults::InMemory;
 pub use mend::{Forgotten, Mended};
 pub use open::{Compression, Config, Creation};
 pub use rules::Rule;
+pub use trim::Trimmed;
 pub use volume::Volume;
 pub use volumes::VolumeInfo;
 

@@ -20,6 +20,8 @@ ashlar_env::rules! {
         "a segment is reused only when the readers that may still want it are gone",
     StillWhileSharing = "still-while-sharing":
         "extents do not move between the reading of a reference and the commit that copies it",
+    HoldWhileTrimming = "hold-while-trimming":
+        "nobody takes a segment while its device is told that it is free",
     ListBeforeUse = "list-before-use":
         "a new device is on the list of devices before anything names it",
 }

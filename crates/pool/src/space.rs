@@ -162,6 +162,8 @@ struct Inner {
     free: BTreeSet<u32>,
     /// Slots that are free, and have no room yet: their device is thin.
     bare: BTreeSet<u32>,
+    /// Slots that are free, and of which a device is just told that.
+    told: BTreeSet<u32>,
     /// Slots of each thin place, and when there was no room for one of them: until there is, the place is as large as what has some.
     thin: Vec<(Range<u32>, Option<Instant>)>,
     /// Slots whose record may have changed since the catalog was last written.
@@ -222,7 +224,7 @@ impl Inner {
     }
     /// Slots that are in use or could be.
     fn with_room(&self) -> usize {
-        self.slots.len() - self.bare.len()
+        self.slots.len() - self.bare.len() - self.told.len()
     }
     /// Slots that may get room, in ascending order within each place.
     fn growable(&self, may: impl Fn(Instant) -> bool) -> impl Iterator<Item = u32> {
@@ -257,9 +259,9 @@ impl Inner {
 impl Space {
     /// Without slots. `born`: segments ever begun, or more.
     pub(crate) fn new(born: u64, segment: Blocks) -> Space {
-        let (slots, free, bare, thin, changed) = Default::default();
+        let (slots, free, bare, told, thin, changed) = Default::default();
         let (segment, epoch, nodes, pending) = (segment.to_bytes().0, 1, 0, 0);
-        let inner = Mutex::new(Inner { slots, free, bare, thin, changed, born, epoch, segment, nodes, pending });
+        let inner = Mutex::new(Inner { slots, free, bare, told, thin, changed, born, epoch, segment, nodes, pending });
         Space { inner, wanted: Notify::new() }
     }
 
@@ -301,6 +303,53 @@ impl Space {
     /// There is no room for this slot, nor for others of its place.
     pub(crate) fn refuse(&self, slot: u32, now: Instant) {
         self.inner.lock().place_of(slot).into_iter().for_each(|refused| *refused = Some(now));
+    }
+    /// Slots that hold nothing, in stretches.
+    pub(crate) fn unused(&self) -> Vec<Range<u32>> {
+        let inner = self.inner.lock();
+        let mut stretches: Vec<Range<u32>> = Vec::new();
+        for slot in (0..).zip(&inner.slots).filter(|(_, slot)| slot.state == State::Free).map(|(slot, _)| slot) {
+            match stretches.last_mut().filter(|last| last.end == slot) {
+                Some(last) => last.end += 1,
+                None => stretches.push(slot..slot + 1),
+            }
+        }
+        stretches
+    }
+    /// Those of some slots that are free and not wanted soon, in ascending order. With `hold` nobody takes them until they are given back.
+    pub(crate) fn withdraw(&self, slots: Range<u32>, hold: bool) -> Vec<u32> {
+        let mut inner = self.inner.lock();
+        let is_thin = inner.place_of(slots.start).is_some();
+        // Of a thin device the lowest are kept, of another one any.
+        let kept = inner.low_mark() + if is_thin { inner.room_ahead() } else { 0 };
+        let most = inner.free.len().saturating_sub(kept);
+        let first = if is_thin { inner.free.iter().nth(kept).copied() } else { Some(0) };
+        let first = first.unwrap_or(u32::MAX).max(slots.start);
+        let mut taken: Vec<u32> = inner.bare.range(slots.clone()).copied().collect();
+        if first < slots.end {
+            taken.extend(inner.free.range(first..slots.end).rev().take(most));
+        }
+        taken.sort_unstable();
+        if hold {
+            for slot in &taken {
+                let _ = inner.free.remove(slot) || inner.bare.remove(slot);
+            }
+            inner.told.extend(&taken);
+        }
+        taken
+    }
+    /// Their device was told. If it is thin, they have no room any more.
+    pub(crate) fn give_back(&self, slots: &[u32]) {
+        let mut inner = self.inner.lock();
+        for slot in slots.iter().filter(|slot| inner.told.remove(slot)).collect::<Vec<_>>() {
+            match inner.place_of(*slot) {
+                Some(refused) => {
+                    *refused = None;
+                    inner.bare.insert(*slot);
+                }
+                None => _ = inner.free.insert(*slot),
+            }
+        }
     }
     /// Slots for which there was no room when it was asked for.
     pub(crate) fn refused(&self) -> usize {

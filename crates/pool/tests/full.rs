@@ -359,6 +359,53 @@ fn who_takes_the_room_of_a_thin_device_breaks_nothing() {
     }
 }
 
+/// Tells the device what is free all the time.
+async fn keep_trimming(env: Env, pool: Pool, ended: Arc<AtomicBool>) {
+    while !ended.load(Ordering::Relaxed) {
+        pool.trim(|_, _| {}).await.expect("trimmed");
+        env.sleep(Duration::from_micros(env.random() % 5000)).await;
+    }
+}
+
+/// What is free is given back, also beside writers, and can be had again.
+async fn given_back(mut place: Place) -> Place {
+    let room = place.room.clone().expect("it is thin");
+    let mut most = 0;
+    for stamp in 1..4 {
+        let ended = Arc::new(AtomicBool::new(false));
+        let trimmer = place.env.spawn(keep_trimming(place.env.clone(), place.pool.clone(), ended.clone()));
+        let done = fill_by_all(&place, stamp).await;
+        ended.store(true, Ordering::Relaxed);
+        trimmer.await;
+        let total = done.iter().sum::<u64>() * STRIDE;
+        assert!(total > place.blocks / 2 && total * 10 > most * 9, "round {stamp}: as much as ever: {total} {most}");
+        most = most.max(total);
+        assert!(room.left().0 < place.blocks / 4, "all of it is used: {}", room.left());
+        verify(&place.volume, &done, stamp).await;
+        place = place.cut().await;
+        verify(&place.volume, &done, stamp).await;
+        place.all(|writer| churn(place.volume.clone(), writer, done[writer as usize])).await;
+        place.env.sleep(Duration::from_secs(6)).await;
+        let before = room.left().0;
+        let trimmed = place.pool.trim(|done, all| assert!(done <= all)).await.expect("trimmed");
+        assert!(trimmed.unable.is_empty() && trimmed.bytes.0 > 0, "{trimmed:?}");
+        let left = room.left().0;
+        assert!(before < place.blocks / 2 && left > place.blocks * 5 / 8, "given back: {before} then {left}");
+        if stamp == 2 {
+            place = place.cut().await;
+        }
+    }
+    place
+}
+
+#[test]
+fn a_thin_device_gets_back_what_is_free() {
+    for seed in 0..seeds(6) {
+        eprintln!("seed {seed}");
+        on_a_pool(seed, Bytes::mib(2), Some(BLOCKS), given_back);
+    }
+}
+
 /// Blocks that one writer gets into the pool until it is refused.
 async fn blocks_that_fit(volume: &Volume, first: u64) -> u64 {
     let mut done = 0;

@@ -170,6 +170,7 @@ async fn history(env: Env, seed: u64, options: Options) -> Found<Outcome> {
         let readers: Vec<_> =
             (0..READERS).map(|_| env.spawn(read_on(env.clone(), volume.clone(), stop.clone()))).collect();
         let cleaner = env.spawn(clean_on(env.clone(), pool.clone(), stop.clone()));
+        let trimmer = env.spawn(trim_on(env.clone(), pool.clone(), stop.clone()));
         let power = media[0].power().clone();
         media[0].cut_after(env.random() % (options.steps * 4));
         let ground = Media { env: env.clone(), power, list: Mutex::new(media), promised: AtomicUsize::new(0) };
@@ -184,6 +185,7 @@ async fn history(env: Env, seed: u64, options: Options) -> Found<Outcome> {
             }
         }
         cleaner.await;
+        trimmer.await;
         outcome.moved += pool.status().moved;
         outcome.commits += states.len() as u64 - 1;
         drop((pool, volume));
@@ -303,6 +305,16 @@ pub(crate) async fn clean_on(env: Env, pool: Pool, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         env.sleep(Duration::from_micros(env.random() % 1000)).await;
         if pool.clean().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Tells the device what is free now and then until told to stop.
+async fn trim_on(env: Env, pool: Pool, stop: Arc<AtomicBool>) {
+    while !stop.load(Ordering::Relaxed) {
+        env.sleep(Duration::from_micros(env.random() % 100_000)).await;
+        if pool.trim(|_, _| {}).await.is_err() {
             return;
         }
     }

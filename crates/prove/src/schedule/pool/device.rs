@@ -1,6 +1,6 @@
 //! A device in memory for schedules: each operation waits twice, before and after it takes effect, until the schedule picks
-//! its task again; so operations take effect, and are answered, in any order. Few reads, as of a disk that tries again, take
-//! effect when nobody else has anything left to do. Copies share their blocks.
+//! its task again; so operations take effect, and are answered, in any order. Few reads, as of a disk that tries again, and
+//! all discards take effect when nobody else has anything left to do. Copies share their blocks.
 
 use super::LONG;
 use ashlar_block::{Capability, Durability, Extent, Geometry, IoContext, Layer, Result};
@@ -72,7 +72,7 @@ impl Layer for Reordering {
         Ok(())
     }
     async fn discard(&self, _: IoContext, at: Lba, count: Blocks) -> Result<()> {
-        self.env.yield_now().await;
+        self.env.sleep(LONG).await;
         self.contents.lock().retain(|block, _| !(at.0..at.0 + count.0).contains(block));
         self.env.yield_now().await;
         Ok(())

@@ -61,6 +61,7 @@ impl Harness for PoolTogether {
     fn bugs(&self) -> &'static [Bug] {
         &[
             Bug { name: "wait-for-readers", what: "a segment is reused while a reader may still want it" },
+            Bug { name: "hold-while-trimming", what: "a segment is used while its device is told that it is free" },
             Bug { name: "still-while-sharing", what: "extents move between the reading of a reference and its copy" },
         ]
     }
@@ -182,6 +183,13 @@ async fn play(sim: &Handle, device: Arc<Reordering>, without: Option<Rule>) -> F
         let (running, house, kept) = (running.clone(), house.clone(), kept.clone());
         house.clone().sim.spawn("snapshots", async move {
             house.report(house.snapshots(&kept).await);
+            drop(running);
+        });
+    }
+    {
+        let (running, house) = (running.clone(), house.clone());
+        house.clone().sim.spawn("trimmer", async move {
+            house.report(house.trim().await);
             drop(running);
         });
     }
@@ -378,6 +386,14 @@ impl House {
                 Err(error) => return Err(format!("cleaning: {error}")),
             }
             write_scratch(&self.volume, round).await.map_err(text)?;
+        }
+        Ok(())
+    }
+
+    async fn trim(&self) -> Found<()> {
+        for _ in 0..ROUNDS {
+            let trimmed = self.pool.trim(|_, _| {}).await.map_err(text)?;
+            self.sim.note(|| format!("told the device that {} are free", trimmed.bytes));
         }
         Ok(())
     }
