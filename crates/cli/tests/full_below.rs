@@ -84,6 +84,7 @@ fn store(path: &Path, data: &[u8]) -> io::Result<()> {
 #[test]
 fn a_file_gives_back_what_is_free() {
     let Some(disk) = Disk::new("trim") else { return };
+    fs::create_dir(disk.pool()).expect("made");
     let device = disk.pool().join("device.img");
     let argument = format!("{},size=1GiB", device.to_str().expect("text"));
     disk.ashlar(&["pool", "create", disk.pool().to_str().expect("text"), "--device", &argument]);
