@@ -51,6 +51,13 @@ impl PoolConfig {
     pub fn new(compression: &str, medium: Option<Medium>, stack: Stack) -> PoolConfig {
         PoolConfig { compression: compression.into(), medium, devices: stack.devices, layer: stack.layer }
     }
+    /// Files and block devices of the host that it stands on, relative to its directory or not.
+    pub fn files(&self, directory: &Path) -> impl Iterator<Item = PathBuf> {
+        self.layer.values().filter_map(move |spec| match spec {
+            Spec::File(file) => Some(directory.join(&file.path)),
+            _ => None,
+        })
+    }
     /// Adds a file or block device of the host.
     pub fn add_file(&mut self, path: &Path) {
         let mut names = (self.devices.len()..).map(|index| format!("device-{index}"));

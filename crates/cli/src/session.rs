@@ -439,22 +439,17 @@ impl Session {
         found.mount.listen().ok_or_else(|| Failure::new(format!("somebody traces {} already", at.display())))
     }
 
-    /// Adds a device, and writes it into the pool's description.
     /// Bytes that regular files of the pool take from their file systems.
     fn file_bytes(&self) -> u64 {
         let Ok(description) = config::read(&self.directory) else { return 0 };
-        let path = |spec: &Spec| match spec {
-            Spec::File(file) => Some(self.directory.join(&file.path)),
-            _ => None,
-        };
-        let files = description.layer.values().filter_map(path).filter_map(|path| std::fs::metadata(path).ok());
+        let files = description.files(&self.directory).filter_map(|path| std::fs::metadata(path).ok());
         files.filter(|file| file.is_file()).map(|file| file.blocks() * 512).sum()
     }
 
+    /// Adds a device, and writes it into the pool's description.
     fn grow(&self, path: &Path, force: bool) -> Result<(), Failure> {
         let mut description = config::read(&self.directory)?;
-        let is_own = |spec: &Spec| matches!(spec, Spec::File(file) if is_same(&self.directory.join(&file.path), path));
-        if description.layer.values().any(is_own) {
+        if description.files(&self.directory).any(|own| is_same(&own, path)) {
             return Err(Failure::new(format!("{} belongs to this pool already; name another device", path.display())));
         }
         let (stack, base, env) = (Stack::of_files(&[path.into()]), self.directory.clone(), self.real.env());

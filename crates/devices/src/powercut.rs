@@ -10,6 +10,7 @@ use ashlar_units::{BLOCK, BLOCK_LEN, Blocks, Lba};
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,10 +101,11 @@ pub struct PowerCut {
     state: Mutex<State>,
 }
 
-/// Reads that a device makes again and again before it answers.
-#[derive(Clone, Copy)]
+/// Operations that a device tries again and again before it answers.
+#[derive(Clone)]
 struct Stumbles {
     one_in: u64,
+    lengths: RangeInclusive<u64>,
     longest: Duration,
 }
 
@@ -113,10 +115,11 @@ impl PowerCut {
         PowerCut { capacity, env, delay, stumbles: None, power: Power::default(), state: Mutex::default() }
     }
 
-    /// The same device, on which one of so many reads, and every discard, takes up to so long: others write much meanwhile.
+    /// The same device, on which one of so many reads of as many blocks as `lengths` has, and every discard, takes up to so long: others
+    /// write much meanwhile.
     #[must_use]
-    pub fn stumbling(self, one_in: u64, longest: Duration) -> PowerCut {
-        PowerCut { stumbles: Some(Stumbles { one_in, longest }), ..self }
+    pub fn stumbling(self, one_in: u64, lengths: RangeInclusive<u64>, longest: Duration) -> PowerCut {
+        PowerCut { stumbles: Some(Stumbles { one_in, lengths, longest }), ..self }
     }
 
     /// The same device, fed by what feeds others.
@@ -165,7 +168,7 @@ impl PowerCut {
             capacity: self.capacity,
             env,
             delay: self.delay,
-            stumbles: self.stumbles,
+            stumbles: self.stumbles.clone(),
             power: Power::default(),
             state: Mutex::new(state),
         }
@@ -202,10 +205,8 @@ impl PowerCut {
         Ok(())
     }
 
-    async fn stumble(&self) {
-        if let Some(stumbles) = self.stumbles {
-            self.env.sleep(Duration::from_nanos(self.env.random() % stumbles.longest.as_nanos().max(1) as u64)).await;
-        }
+    async fn stumble(&self, stumbles: &Stumbles) {
+        self.env.sleep(Duration::from_nanos(self.env.random() % stumbles.longest.as_nanos().max(1) as u64)).await;
     }
 
     /// Most operations are quick; one in sixteen takes up to sixty-four times as long, as on real devices.
@@ -234,8 +235,10 @@ impl Layer for PowerCut {
     }
     async fn read(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<Bytes> {
         self.pause().await;
-        if self.stumbles.is_some_and(|stumbles| self.env.random().is_multiple_of(stumbles.one_in)) {
-            self.stumble().await;
+        if let Some(stumbles) = self.stumbles.as_ref().filter(|stumbles| stumbles.lengths.contains(&count.0))
+            && self.env.random().is_multiple_of(stumbles.one_in)
+        {
+            self.stumble(stumbles).await;
         }
         let state = self.state.lock();
         self.power.alive()?;
@@ -291,7 +294,9 @@ impl Layer for PowerCut {
     }
     async fn discard(&self, _context: IoContext, at: Lba, count: Blocks) -> Result<()> {
         self.pause().await;
-        self.stumble().await;
+        if let Some(stumbles) = &self.stumbles {
+            self.stumble(stumbles).await;
+        }
         self.change((at.0..at.0 + count.0).map(|block| (block, None)).collect(), false)
     }
     async fn provision(&self, _: IoContext, _: Lba, _: Blocks) -> Result<()> {

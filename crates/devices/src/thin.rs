@@ -138,6 +138,12 @@ mod tests {
             assert_eq!((write(60, 4).await, room.left()), (Ok(()), Blocks(6)));
             assert_eq!((provision(62, 4).await, room.left()), (Ok(()), Blocks(4)), "two of them have room");
             assert_eq!((provision(0, 5).await, room.left()), (Err(Kind::NoSpace), Blocks(4)), "all or nothing");
+            Layer::discard(&device, TEST, Lba(50), Blocks(12)).await.expect("discarded");
+            assert_eq!(
+                (room.left(), provision(60, 2).await, room.left()),
+                (Blocks(6), Ok(()), Blocks(4)),
+                "two had room"
+            );
             room.set(Blocks(0));
             assert_eq!((write(60, 6).await, write(60, 7).await), (Ok(()), Err(Kind::NoSpace)));
         });

@@ -9,7 +9,6 @@
 
 use crate::Pool;
 use ashlar_block::{IoContext, Kind};
-use ashlar_units::Blocks;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -32,9 +31,7 @@ impl Pool {
                 break;
             };
             loop {
-                // A number of the slot alone names its place.
-                let (place, at) = shared.layout.locate(u64::from(run[0]), 0);
-                let blocks = Blocks(run.len() as u64 * shared.layout.segment.0);
+                let (place, at, blocks) = shared.layout.stretch(run);
                 match place.device.provision(PROVISION, at, blocks).await {
                     Err(error) if error.kind() == Kind::NoSpace && run.len() > 1 => run = &run[..run.len() / 2],
                     Err(error) if error.kind() == Kind::NoSpace => {

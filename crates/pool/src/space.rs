@@ -133,6 +133,12 @@ impl Layout {
         let gap = self.distance(one, next.uid, next.range.start).checked_sub(one.range.len() as u64);
         gap.is_some_and(|gap| gap <= GAP_MAX) && (one.uid == next.uid || follows())
     }
+    /// Device, address and length of slots that follow each other on one device. They must exist.
+    pub(crate) fn stretch(&self, slots: &[u32]) -> (&Place, Lba, Blocks) {
+        // A number of the slot alone names its place.
+        let (place, at) = self.locate(u64::from(slots[0]), 0);
+        (place, at, Blocks(slots.len() as u64 * self.segment.0))
+    }
     /// Device and address of a block of a segment. The slot must exist: see [`Layout::holds`].
     pub(crate) fn locate(&self, uid: u64, block: u32) -> (&Place, Lba) {
         let slot = slot_of(uid);

@@ -11,7 +11,7 @@ use crate::checkpoint::Chores;
 use crate::space::Place;
 use crate::{Pool, Rule};
 use ashlar_block::{IoContext, Result};
-use ashlar_units::{Blocks, Bytes as Size};
+use ashlar_units::Bytes as Size;
 use std::ops::Range;
 
 const TRIM: IoContext = IoContext::background("trim");
@@ -50,7 +50,7 @@ impl Pool {
         let (mut seen, mut trimmed) = (Size(0), Trimmed::default());
         let round = (ROUND_BYTES / segment).max(1) as u32;
         // The highest first, so that the lowest are those that have room.
-        for (index, place) in shared.layout.places().enumerate() {
+        for place in shared.layout.places() {
             let is_able = place.device.capability().discard;
             if !is_able {
                 trimmed.unable.push(place.device.name());
@@ -60,8 +60,8 @@ impl Pool {
                     let slots = slots.start.max(end.saturating_sub(round))..end;
                     seen = Size(seen.0 + size(slots.len()).0);
                     if is_able {
-                        let (pool, slots) = (self.clone(), slots);
-                        let told = shared.env.spawn(async move { pool.tell(index, slots).await });
+                        let pool = self.clone();
+                        let told = shared.env.spawn(async move { pool.tell(slots).await });
                         trimmed.bytes = Size(trimmed.bytes.0 + size(told.await?).0);
                     }
                     progress(seen, all);
@@ -72,18 +72,15 @@ impl Pool {
         Ok(trimmed)
     }
 
-    /// Tells a device which of these are still free. How many.
-    async fn tell(&self, place: usize, slots: Range<u32>) -> Result<usize> {
+    /// Tells the device of these slots which of them are still free. How many.
+    async fn tell(&self, slots: Range<u32>) -> Result<usize> {
         let shared = &self.0;
         shared.admit()?;
-        let Some(place) = shared.layout.places().nth(place) else { return Ok(0) };
         let hold = shared.keeps(Rule::HoldWhileTrimming);
         let slots = shared.space.withdraw(slots, hold);
         let mut told = Ok(());
         for run in slots.chunk_by(|one, next| one + 1 == *next) {
-            // A number of the slot alone names its place.
-            let (_, at) = shared.layout.locate(u64::from(run[0]), 0);
-            let blocks = Blocks(run.len() as u64 * shared.layout.segment.0);
+            let (place, at, blocks) = shared.layout.stretch(run);
             told = place.device.discard(TRIM, at, blocks).await;
             if told.is_err() {
                 break;

@@ -5,6 +5,7 @@ use ashlar_block::{Device, IoContext, Kind, Layer};
 use ashlar_devices::{PowerCut, Tearing};
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
+use ashlar_pool::format::Stream;
 use ashlar_pool::{Checked, Compression, Config, Creation, Damage, Damaged, Holds, Part, Pool, Region, Txn, Volume};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes, Lba};
 use std::collections::{BTreeMap, BTreeSet};
@@ -404,7 +405,7 @@ async fn make_in_batches(env: &Env) -> (Arc<PowerCut>, Pool, Volume) {
 }
 
 fn is_lead_of_nodes(part: &Part) -> bool {
-    matches!(part, Part::Lead { .. }) && format!("{part:?}").contains("Nodes")
+    matches!(part, Part::Lead { stream: Stream::Nodes, .. })
 }
 
 /// What nobody reads until it is needed: parity, leads, and nodes that are needed no more but count for the parity of others.

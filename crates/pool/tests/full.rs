@@ -1,13 +1,12 @@
 //! A pool that many writers fill: they are refused, nothing that was acknowledged is lost, and deleting makes room.
 
-use ashlar_block::{Capability, Device, Durability, Extent, Geometry, IoContext, Kind, Layer, Result};
+use ashlar_block::{Device, IoContext, Kind, Layer, Result};
 use ashlar_devices::{PowerCut, Room, Tearing, Thin};
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
 use ashlar_pool::{Compression, Config, Creation, Damaged, Pool, Txn, Volume};
 use ashlar_units::{BLOCK_LEN, Blocks, Bytes, Lba};
 use bytes::Bytes as Piece;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,9 +21,13 @@ const STUBBORN: usize = 30;
 /// Blocks that each writer has for itself.
 const OWN: u64 = 1 << 20;
 
-/// How many seeds are tried; `ASHLAR_SEEDS` asks for more.
-fn seeds(usual: u64) -> u64 {
-    std::env::var("ASHLAR_SEEDS").map_or(usual, |text| text.parse().expect("ASHLAR_SEEDS is a number"))
+/// Tries so many seeds; `ASHLAR_SEEDS` asks for more.
+fn each_seed(usual: u64, test: impl Fn(u64)) {
+    let count = std::env::var("ASHLAR_SEEDS").map_or(usual, |text| text.parse().expect("ASHLAR_SEEDS is a number"));
+    for seed in 0..count {
+        eprintln!("seed {seed}");
+        test(seed);
+    }
 }
 
 fn data(first: u64, stamp: u8) -> Vec<u8> {
@@ -288,28 +291,25 @@ async fn keys_three_times(mut place: Place) -> Place {
 
 #[test]
 fn a_pool_full_of_keys_takes_deletions() {
-    for seed in 0..seeds(2) {
-        eprintln!("seed {seed}");
+    each_seed(2, |seed| {
         on_a_pool(seed, Bytes::mib(4), None, keys_three_times);
-    }
+    });
 }
 
 #[test]
 fn many_writers_fill_a_pool_and_it_takes_deletions() {
-    for seed in 0..seeds(12) {
-        eprintln!("seed {seed}");
+    each_seed(12, |seed| {
         on_a_pool(seed, Bytes::mib(2), None, data_three_times);
-    }
+    });
 }
 
 /// Others take the room that a thin device would have taken, at any time. What there is room for is used as in a pool of that size.
 #[test]
 fn a_pool_on_thin_devices_is_as_large_as_its_room() {
-    for seed in 0..seeds(6) {
-        eprintln!("seed {seed}");
+    each_seed(6, |seed| {
         on_a_pool(seed, Bytes::mib(2), Some(BLOCKS), data_three_times);
         on_a_pool(seed, Bytes::mib(4), Some(BLOCKS), keys_three_times);
-    }
+    });
 }
 
 /// A thin device loses all room while many write, and has some again later.
@@ -353,10 +353,9 @@ async fn lost_and_regained(place: Place) -> Place {
 
 #[test]
 fn who_takes_the_room_of_a_thin_device_breaks_nothing() {
-    for seed in 0..seeds(12) {
-        eprintln!("seed {seed}");
+    each_seed(12, |seed| {
         on_a_pool(seed, Bytes::mib(2), Some(BLOCKS), lost_and_regained);
-    }
+    });
 }
 
 /// Tells the device what is free all the time.
@@ -400,10 +399,9 @@ async fn given_back(mut place: Place) -> Place {
 
 #[test]
 fn a_thin_device_gets_back_what_is_free() {
-    for seed in 0..seeds(6) {
-        eprintln!("seed {seed}");
+    each_seed(6, |seed| {
         on_a_pool(seed, Bytes::mib(2), Some(BLOCKS), given_back);
-    }
+    });
 }
 
 /// Blocks that one writer gets into the pool until it is refused.
@@ -476,47 +474,6 @@ fn a_device_that_is_thin_in_secret_stops_the_pool() {
     assert_eq!(sim.run(run).unwrap_or_else(|_| panic!("deadlock")), Kind::Poisoned);
 }
 
-/// A device of which reads of so many blocks take long, once that is wanted.
-struct SlowReads {
-    child: Device,
-    env: Env,
-    lengths: RangeInclusive<u64>,
-    slow: Arc<AtomicBool>,
-}
-
-impl Layer for SlowReads {
-    fn name(&self) -> String {
-        self.child.name()
-    }
-    fn geometry(&self) -> Geometry {
-        self.child.geometry()
-    }
-    fn capability(&self) -> Capability {
-        self.child.capability()
-    }
-    async fn read(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Piece> {
-        if self.slow.load(Ordering::Relaxed) && self.lengths.contains(&count.0) {
-            self.env.sleep(Duration::from_millis(20)).await;
-        }
-        self.child.read(context, at, count).await
-    }
-    async fn write(&self, context: IoContext, at: Lba, pieces: Vec<Piece>, durability: Durability) -> Result<()> {
-        self.child.write(context, at, pieces, durability).await
-    }
-    async fn flush(&self, context: IoContext) -> Result<()> {
-        self.child.flush(context).await
-    }
-    async fn discard(&self, context: IoContext, at: Lba, count: Blocks) -> Result<()> {
-        self.child.discard(context, at, count).await
-    }
-    async fn provision(&self, context: IoContext, at: Lba, count: Blocks) -> Result<()> {
-        self.child.provision(context, at, count).await
-    }
-    async fn extent(&self, context: IoContext, at: Lba, count: Blocks) -> Result<Extent> {
-        self.child.extent(context, at, count).await
-    }
-}
-
 /// Overwrites what is there, over and over, until the check has ended. How much was written.
 async fn overwrite(volume: Volume, writer: u64, count: u64, ended: Arc<AtomicBool>) -> u64 {
     for at in 0.. {
@@ -532,20 +489,16 @@ async fn overwrite(volume: Volume, writer: u64, count: u64, ended: Arc<AtomicBoo
 /// What readers still want is not used for a checkpoint, and a checkpoint that began without room for it would have no end.
 #[test]
 fn a_pool_full_of_keys_takes_deletions_beside_slow_readers() {
-    for seed in 0..seeds(4) {
-        eprintln!("seed {seed}");
+    each_seed(4, |seed| {
         let sim = Sim::new(seed, Schedule::Random);
         let env = sim.env();
         let run = async move {
-            let medium = Arc::new(PowerCut::new(Blocks(BLOCKS + 300), env.clone(), Duration::from_micros(50)));
-            let slow = Arc::new(AtomicBool::new(false));
-            let lengths = 0..=u64::MAX;
-            let device: Device = Arc::new(SlowReads { child: medium, env: env.clone(), lengths, slow: slow.clone() });
+            let medium = PowerCut::new(Blocks(BLOCKS + 300), env.clone(), Duration::from_micros(50));
+            let device: Device = Arc::new(medium.stumbling(1, 0..=u64::MAX, Duration::from_millis(40)));
             let creation = Creation { segment: Some(Blocks(128)), force: false };
             Pool::create(&env, std::slice::from_ref(&device), creation).await.expect("made");
             let pool = Place::open(&env, device, Bytes::mib(4)).await;
             let volume = pool.create_volume("v").await.expect("made");
-            slow.store(true, Ordering::Relaxed);
             let ended = Arc::new(AtomicBool::new(false));
             let reading = |writer: u64| {
                 let (env, volume, ended) = (env.clone(), volume.clone(), ended.clone());
@@ -569,13 +522,12 @@ fn a_pool_full_of_keys_takes_deletions_beside_slow_readers() {
             for reader in readers {
                 reader.await;
             }
-            slow.store(false, Ordering::Relaxed);
             let checked = pool.check(|_, _| {}).await.expect("checked");
             assert_eq!((checked.damaged, checked.miscounted), (vec![], vec![]));
             pool.close().await.expect("closed");
         };
         sim.run(run).unwrap_or_else(|_| panic!("seed {seed}: deadlock"));
-    }
+    });
 }
 
 /// Where the medium holds a block of bytes with this stamp.
@@ -594,17 +546,14 @@ async fn find(device: &PowerCut, stamp: u8) -> Lba {
 fn writers_of_a_nearly_full_pool_go_on_beside_a_check() {
     // Stamps of what nobody changes.
     const MARK: u8 = 200;
-    for seed in 0..seeds(4) {
-        eprintln!("seed {seed}");
+    each_seed(4, |seed| {
         let sim = Sim::new(seed, Schedule::Random);
         let env = sim.env();
         let run = async move {
-            let medium = Arc::new(PowerCut::new(Blocks(BLOCKS + 300), env.clone(), Duration::from_micros(50)));
-            let slow = Arc::new(AtomicBool::new(false));
+            let medium = PowerCut::new(Blocks(BLOCKS + 300), env.clone(), Duration::from_micros(50));
             // What the check reads of extents, mostly.
-            let lengths = 14..=20;
-            let device: Device =
-                Arc::new(SlowReads { child: medium.clone(), env: env.clone(), lengths, slow: slow.clone() });
+            let medium = Arc::new(medium.stumbling(1, 14..=20, Duration::from_millis(40)));
+            let device: Device = medium.clone();
             let creation = Creation { segment: Some(Blocks(128)), force: false };
             Pool::create(&env, std::slice::from_ref(&device), creation).await.expect("made");
             let pool = Place::open(&env, device, Bytes::mib(2)).await;
@@ -630,7 +579,6 @@ fn writers_of_a_nearly_full_pool_go_on_beside_a_check() {
             for (_, _, stamp) in &marked {
                 medium.corrupt(find(&medium, *stamp).await, 1234);
             }
-            slow.store(true, Ordering::Relaxed);
             let ended = Arc::new(AtomicBool::new(false));
             let writers: Vec<_> =
                 (0..WRITERS).map(|writer| env.spawn(overwrite(volume.clone(), writer, each, ended.clone()))).collect();
@@ -662,5 +610,5 @@ fn writers_of_a_nearly_full_pool_go_on_beside_a_check() {
             pool.close().await.expect("closed");
         };
         sim.run(run).unwrap_or_else(|_| panic!("seed {seed}: deadlock"));
-    }
+    });
 }

@@ -207,7 +207,11 @@ async fn history(env: Env, seed: u64, options: Options) -> Found<Outcome> {
 }
 
 fn medium(capacity: Blocks, env: &Env) -> PowerCut {
-    PowerCut::new(capacity, env.clone(), Duration::from_micros(50)).stumbling(500, Duration::from_millis(500))
+    PowerCut::new(capacity, env.clone(), Duration::from_micros(50)).stumbling(
+        500,
+        0..=u64::MAX,
+        Duration::from_millis(500),
+    )
 }
 
 /// Devices that lose power together.

@@ -191,7 +191,7 @@ impl Trial {
                 report.recovered = open.pool.costs().recovered;
                 close(open, &mut report.seen).await;
                 self.look_again::<T>(env, &mut report).await;
-                // Whatever that was, a check had come by.
+                // A check had looked at all that is needed.
                 let last = report.at_last.as_mut().filter(|last| last.mended > 0 && self.without.is_none());
                 if let Some(last) = last {
                     last.wrong(format!("{} batches were put right that were looked at before", last.mended));
