@@ -489,7 +489,7 @@ async fn overwrite(volume: Volume, writer: u64, count: u64, ended: Arc<AtomicBoo
 /// What readers still want is not used for a checkpoint, and a checkpoint that began without room for it would have no end.
 #[test]
 fn a_pool_full_of_keys_takes_deletions_beside_slow_readers() {
-    each_seed(4, |seed| {
+    each_seed(12, |seed| {
         let sim = Sim::new(seed, Schedule::Random);
         let env = sim.env();
         let run = async move {
