@@ -13,7 +13,7 @@ use ashlar_devices::is_same;
 use ashlar_env::real::Real;
 use ashlar_env::{Env, Task, say};
 use ashlar_fuse::{Listener, Mount, Options};
-use ashlar_layers::{Spec, Stack};
+use ashlar_layers::Stack;
 use ashlar_objects_pool::is_bucket;
 use ashlar_pool::{Config, Creation, Pool, VolumeKind};
 use ashlar_units::Bytes;
