@@ -18,6 +18,9 @@ pub const READ: u64 = 256 << 10;
 /// Bytes that are read at once beyond the end, for the last chunks.
 const READ_ON: usize = 64 << 10;
 
+/// Of the blocks that are compressed, one in so many is at all levels, and back.
+const ALL_EVERY: u64 = 4;
+
 /// So many mean lengths before a stretch cuts begin. Of random bytes in stretches of two mean lengths 0.6 % are then in chunks
 /// that are none of the whole; with two lengths 2 %, with one 12 %, and without a lead 15 %, and 22 % are in none at all.
 const LEAD: u64 = 3;
@@ -36,7 +39,7 @@ pub struct Plan {
     /// For each chunking: one chunk in so many is compressed, by its digest: the same for equal chunks. None if zero, or not
     /// there.
     pub pack_every: Vec<u64>,
-    /// One 64 KiB in so many is compressed at several levels, and its entropy taken. None if zero.
+    /// One 64 KiB in so many is compressed, some of these at several levels, and its entropy taken. None if zero.
     pub study_every: u64,
 }
 
@@ -380,8 +383,12 @@ impl Analyser {
             let len = (to - at).min(BLOCK as u64);
             let every = self.plan.study_every;
             let studied = every > 0 && at < stretch.to && at.is_multiple_of(Study::BLOCK as u64);
-            if studied && mix(stretch.salt, at).is_multiple_of(every) {
-                self.study(at, to.min(stretch.to), outcome);
+            let draw = mix(stretch.salt, at);
+            if studied && draw.is_multiple_of(every) {
+                let len = (to.min(stretch.to) - at).min(Study::BLOCK as u64) as u32;
+                // Of few blocks all.
+                let all = every == 1 || (draw / every).is_multiple_of(ALL_EVERY);
+                self.packer.study(self.window.bytes(at, len), all, &mut outcome.study);
             }
             if !fixed.is_empty() {
                 let block = block(self.window.bytes(at, len as u32));
@@ -401,11 +408,6 @@ impl Analyser {
                 self.add_block(fixed, &block, outcome);
             }
         }
-    }
-
-    fn study(&mut self, at: u64, to: u64, outcome: &mut Outcome) {
-        let len = (to - at).min(Study::BLOCK as u64) as u32;
-        self.packer.study(self.window.bytes(at, len), &mut outcome.study);
     }
 
     fn add_block(&mut self, fixed: &mut Fixed, block: &Block, outcome: &mut Outcome) {

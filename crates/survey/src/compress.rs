@@ -29,6 +29,9 @@ impl Codec {
     /// Those that are compared.
     pub const ALL: [Codec; 4] = [Codec::Lz4, Codec::Zstd(1), Codec::Zstd(3), Codec::Zstd(9)];
 
+    /// Those that are combined with deduplication: every block is compressed with them.
+    const MAIN: [Codec; 2] = [Codec::Lz4, Codec::Zstd(3)];
+
     /// Its name, as the pool takes it.
     pub fn name(self) -> String {
         match self {
@@ -38,7 +41,7 @@ impl Codec {
     }
 }
 
-/// Sums over the blocks that were compressed at every level.
+/// Sums over the blocks that were compressed.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Study {
     /// Blocks.
@@ -46,8 +49,10 @@ pub struct Study {
     /// Bytes in them.
     pub bytes: u64,
     /// For each of [`Codec::ALL`]: bytes after compression, nanoseconds for compressing, nanoseconds for the way back of those
-    /// blocks that shrank.
+    /// blocks that shrank. The way back, and all of those that are not combined with deduplication, are of some blocks.
     pub codecs: [(u64, u64, u64); Codec::ALL.len()],
+    /// Of those some blocks: bytes, and bytes after zstd at level 3.
+    pub some: [u64; 2],
     /// Sum of entropy in bits per byte, times bytes.
     pub entropy_bits: f64,
     /// Bytes in blocks that no codec shrinks by 3 %, and whose bytes are spread evenly: compressed or encrypted already.
@@ -62,6 +67,21 @@ impl Study {
     /// Bytes of a block: what the pool compresses at once is half of it, what backup programs do is more.
     pub const BLOCK: usize = 64 << 10;
 
+    /// Of a codec of [`Codec::ALL`]: bytes after compression for each before, and nanoseconds for each there and back. How much more
+    /// or less another level of zstd leaves than level 3 is nearly the same for all blocks, so its ratio is that of level 3 on all
+    /// blocks, times how they compare on some. None if there were none.
+    pub fn ratio(&self, index: usize) -> Option<(f64, f64, f64)> {
+        let (packed, packing_ns, unpacking_ns) = self.codecs[index];
+        let [all, some, beside] = [self.bytes, self.some[0], self.some[1]].map(|bytes| bytes as f64);
+        let is_main = Codec::MAIN.contains(&Codec::ALL[index]);
+        let bytes = if is_main { all } else { some };
+        if bytes == 0.0 || some == 0.0 {
+            return None;
+        }
+        let factor = if is_main { 1.0 } else { self.codecs[2].0 as f64 / all / (beside / some) };
+        Some((packed as f64 / bytes * factor, packing_ns as f64 / bytes, unpacking_ns as f64 / some))
+    }
+
     /// Adds another one.
     pub fn add(&mut self, other: &Study) {
         self.blocks += other.blocks;
@@ -69,6 +89,8 @@ impl Study {
         for (sum, more) in self.codecs.iter_mut().zip(&other.codecs) {
             *sum = (sum.0 + more.0, sum.1 + more.1, sum.2 + more.2);
         }
+        self.some[0] += other.some[0];
+        self.some[1] += other.some[1];
         self.entropy_bits += other.entropy_bits;
         self.dense += other.dense;
         self.zero += other.zero;
@@ -142,8 +164,8 @@ impl Packer {
         Packed { value, len: len as u32, lz4, zstd }
     }
 
-    /// Compresses a block with every codec and adds up what came of it.
-    pub fn study(&mut self, bytes: &[u8], study: &mut Study) {
+    /// Compresses a block, with `all` by every codec and back, and adds up what came of it.
+    pub fn study(&mut self, bytes: &[u8], all: bool, study: &mut Study) {
         if bytes.is_empty() {
             return;
         }
@@ -158,10 +180,13 @@ impl Packer {
         let mut least = len;
         let mut back = vec![0; bytes.len()];
         for (index, codec) in Codec::ALL.into_iter().enumerate() {
+            if !all && !Codec::MAIN.contains(&codec) {
+                continue;
+            }
             let began = Instant::now();
             let packed = self.compress(codec, bytes);
             let packing_ns = began.elapsed().as_nanos() as u64;
-            let unpacking_ns = packed.map_or(0, |packed| {
+            let unpacking_ns = packed.filter(|_| all).map_or(0, |packed| {
                 let began = Instant::now();
                 self.decompress(codec, packed, &mut back);
                 began.elapsed().as_nanos() as u64
@@ -170,6 +195,9 @@ impl Packer {
             let sum = &mut study.codecs[index];
             *sum = (sum.0 + packed, sum.1 + packing_ns, sum.2 + unpacking_ns);
             least = least.min(packed);
+            if all && codec == Codec::Zstd(3) {
+                study.some = [study.some[0] + len, study.some[1] + packed];
+            }
             if let Some(square) = [0, 2].iter().position(|known| *known == index) {
                 study.squares[square] += (packed * packed) as f64;
             }
@@ -198,8 +226,8 @@ mod tests {
         let text = b"a stone is cut to fit the stone beside it; ".repeat(1525);
         let mut packer = Packer::new();
         let (mut of_noise, mut of_text) = (Study::default(), Study::default());
-        packer.study(&noise, &mut of_noise);
-        packer.study(&text[..Study::BLOCK], &mut of_text);
+        packer.study(&noise, true, &mut of_noise);
+        packer.study(&text[..Study::BLOCK], true, &mut of_text);
         assert_eq!((of_noise.dense, of_text.dense), (Study::BLOCK as u64, 0));
         assert!(of_noise.codecs.iter().all(|codec| codec.0 == Study::BLOCK as u64), "{of_noise:?}");
         assert!(of_text.codecs.iter().all(|codec| codec.0 < 2000), "{of_text:?}");
@@ -207,6 +235,29 @@ mod tests {
         assert!(of_noise.codecs.iter().all(|codec| codec.2 == 0), "{of_noise:?}");
         assert!(of_text.codecs.iter().all(|codec| codec.2 > 0), "{of_text:?}");
         assert!(of_noise.entropy_bits / Study::BLOCK as f64 > 7.99);
+    }
+
+    #[test]
+    fn other_levels_are_compared_on_some_blocks() {
+        let mut chance = Chance::new(2);
+        let mut packer = Packer::new();
+        let (mut all, mut some) = (Study::default(), Study::default());
+        for block in 0..64 {
+            // Words of which there are more and more.
+            let text: Vec<u8> = (0..4096).flat_map(|_| chance.below(50 + 20 * block).to_le_bytes()).collect();
+            packer.study(&text, true, &mut all);
+            packer.study(&text, block % 4 == 0, &mut some);
+        }
+        assert_eq!((all.some[0], some.some[0]), (all.bytes, all.bytes / 4));
+        let ratio = |study: &Study, index| study.ratio(index).expect("there were blocks").0;
+        for (index, codec) in Codec::ALL.into_iter().enumerate() {
+            let truth = all.codecs[index].0 as f64 / all.bytes as f64;
+            assert!((ratio(&all, index) / truth - 1.0).abs() < 1e-12, "{codec:?}");
+            let error = ratio(&some, index) / truth - 1.0;
+            let allowed = if Codec::MAIN.contains(&codec) { 1e-12 } else { 0.02 };
+            assert!(error.abs() < allowed, "{codec:?}: {error}");
+        }
+        assert_eq!(Study::default().ratio(3), None);
     }
 
     #[test]

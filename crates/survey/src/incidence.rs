@@ -49,6 +49,12 @@ impl Incidences {
         Incidences { list: Vec::new(), sorted: 0, entries_max, directory, runs: Vec::new(), spilled: 0 }
     }
 
+    /// So many more will come, roughly. Who knows spares the list its growing, which writes all of it to fresh memory each time.
+    pub fn expect(&mut self, more: u64) {
+        let most = GROWS_TO.min(self.entries_max).saturating_sub(self.list.len());
+        self.list.reserve_exact((more as usize).min(most));
+    }
+
     /// Adds one.
     pub fn push(&mut self, value: u64, cluster: u32, len: u32) -> io::Result<()> {
         self.add(Incidence { value, cluster, len, count: 1 })

@@ -14,15 +14,17 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Files that are looked at, at most, beside a full scan and beside a sample.
-const FILES_MAX: [u64; 2] = [20_000, 2000];
+const FILES_MAX: [u64; 2] = [8000, 2000];
 /// Files that are looked at, if there are as many, however small the sample is.
 const FILES_MIN: u64 = 500;
 /// Extents of one file that are looked at.
 const EXTENTS_MAX: usize = 100_000;
 
-/// Free space is looked at if the data surveyed are at least this share of what their file system holds: going through
-/// all ranges of a large one for a small directory costs more than the rest.
-const SHARE_MIN: f64 = 0.01;
+/// Free space is looked at if the data surveyed are at least this share of the size of their file system: going through all
+/// ranges of a large one for a small directory costs more than the rest.
+const SHARE_OF_SIZE: f64 = 0.02;
+/// Or this share of what it holds: then all of it was to be surveyed.
+const SHARE_OF_HELD: f64 = 0.5;
 
 /// Blocks that follow their predecessor, and blocks that have one.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -114,6 +116,7 @@ pub fn layout(source: &Source, sampled: Option<f64>, seed: u64, stop: &AtomicBoo
         to: sampled.map_or(part(FILES_MAX[0]), |sampled| sampled.clamp(part(FILES_MIN), part(FILES_MAX[1]))),
     };
     let mut total = Score::default();
+    let mut block = None;
     let (mut by_extents, mut by_size) = (BTreeMap::new(), BTreeMap::<u64, Score>::new());
     let (mut sum, mut kinds) = (0, Kinds::default());
     for entry in source.listing.files() {
@@ -133,8 +136,12 @@ pub fn layout(source: &Source, sampled: Option<f64>, seed: u64, stop: &AtomicBoo
         match extents(&file, EXTENTS_MAX) {
             Ok(found) => {
                 let size = if source.kind == Kind::Qcow2 { u64::MAX } else { entry.size };
-                let block = file.metadata().map_or(4096, |metadata| metadata.blksize());
-                let (score, pieces) = score(&found, size, block.clamp(512, 1 << 20));
+                // All files are of one file system.
+                let block = block.get_or_insert_with(|| {
+                    let told = file.metadata().map_or(4096, |metadata| metadata.blksize());
+                    told.clamp(512, 1 << 20)
+                });
+                let (score, pieces) = score(&found, size, *block);
                 kinds.add(&found);
                 answer.files += 1;
                 sum += pieces;
@@ -165,9 +172,11 @@ pub fn layout(source: &Source, sampled: Option<f64>, seed: u64, stop: &AtomicBoo
 fn free(source: &Source, answer: &mut LayoutAnswer, stop: &AtomicBool) {
     let Ok(file) = File::open(&source.path) else { return };
     if let Ok(told) = fstatvfs(&file) {
-        let held = told.f_blocks.saturating_sub(told.f_bfree).saturating_mul(told.f_frsize);
-        if (source.listing.data_bytes() as f64) < SHARE_MIN * held as f64 {
-            let what = "less than 1 % of what the file system holds was surveyed, so its free space was not looked at";
+        let (size, held) = (told.f_blocks, told.f_blocks.saturating_sub(told.f_bfree));
+        let bytes = |blocks: u64, share: f64| share * blocks as f64 * told.f_frsize as f64;
+        let data = source.listing.data_bytes() as f64;
+        if data < bytes(size, SHARE_OF_SIZE) && data < bytes(held, SHARE_OF_HELD) {
+            let what = "a small part of the file system was surveyed, so its free space was not looked at";
             answer.notes.push(format!("{what}; survey its mount point for that"));
             return;
         }

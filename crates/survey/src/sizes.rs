@@ -4,9 +4,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 
 /// Extensions that are told apart; what comes later counts as "other".
 const EXTENSIONS_MAX: usize = 4096;
+/// Bytes of an extension.
+const EXTENSION_MAX: usize = 12;
 /// Extensions that are shown.
 const EXTENSIONS_SHOWN: usize = 25;
 const DAY: i64 = 86_400;
@@ -58,10 +61,31 @@ pub struct Sizes {
     by_depth: BTreeMap<u32, Amount>,
     by_extension: BTreeMap<String, Amount>,
     /// How many files there are of each exact size below 1 MiB, in steps of 512 bytes.
-    small: BTreeMap<u32, u64>,
+    small: Steps,
     /// What is packed: files by their data, in steps of 512 bytes below 1 MiB, and by powers of two from there on.
-    packed_small: BTreeMap<u32, u64>,
+    packed_small: Steps,
     packed_large: BTreeMap<u8, Amount>,
+}
+
+/// Counts of sizes below 1 MiB, in steps of 512 bytes.
+#[derive(Clone, Default, Debug)]
+struct Steps(Vec<u64>);
+
+impl Steps {
+    /// The first size that has no place.
+    const END: u64 = 1 << 20;
+
+    /// Counts one that is smaller than [`Steps::END`].
+    fn add(&mut self, size: u64) {
+        self.0.resize((Steps::END / 512 + 1) as usize, 0);
+        self.0[size.div_ceil(512) as usize] += 1;
+    }
+
+    /// Upper bounds, and how many there are, if there are any.
+    fn all(&self) -> impl Iterator<Item = (u32, u64)> {
+        let bounds = (0..).step_by(512).zip(self.0.iter().copied());
+        bounds.filter(|(_, count)| *count > 0)
+    }
 }
 
 /// One bar of a histogram.
@@ -135,24 +159,31 @@ impl Sizes {
         let age = AGES.iter().position(|days| age < days * DAY).unwrap_or(AGES.len());
         self.by_age.entry(age as u8).or_default().add(size);
         self.by_depth.entry(depth.min(64)).or_default().add(size);
-        if size < 1 << 20 {
-            *self.small.entry((size.div_ceil(512) * 512) as u32).or_default() += 1;
+        if size < Steps::END {
+            self.small.add(size);
         }
-        if data < 1 << 20 {
-            *self.packed_small.entry((data.div_ceil(512) * 512) as u32).or_default() += 1;
+        if data < Steps::END {
+            self.packed_small.add(data);
         } else {
             self.packed_large.entry(data.ilog2() as u8).or_default().add(data);
         }
-        let extension = extension(name);
-        let known = self.by_extension.len() < EXTENSIONS_MAX || self.by_extension.contains_key(&extension);
-        self.by_extension.entry(if known { extension } else { "(other)".into() }).or_default().add(size);
+        let mut room = [0; EXTENSION_MAX];
+        let extension = extension(name, &mut room);
+        match self.by_extension.get_mut(extension) {
+            Some(amount) => amount.add(size),
+            None => {
+                let known = self.by_extension.len() < EXTENSIONS_MAX;
+                let extension = if known { extension } else { "(other)" };
+                self.by_extension.entry(extension.into()).or_default().add(size);
+            }
+        }
     }
 
     /// What it would save to put small files together, by the defaults of that estimator. Holes take no room, and are not packed.
     /// Files of 1 MiB of data and more count with the mean of their power of two.
     pub fn packing(&self) -> Option<ashlar_estimate::packing::Answer> {
         let mut histogram = ashlar_estimate::packing::Histogram::default();
-        self.packed_small.iter().for_each(|(size, count)| histogram.add(u64::from(*size), *count));
+        self.packed_small.all().for_each(|(size, count)| histogram.add(u64::from(size), count));
         self.packed_large.values().for_each(|amount| histogram.add(amount.bytes / amount.files, amount.files));
         (self.files > 1).then(|| ashlar_estimate::packing::Packing::default().pack(&histogram))
     }
@@ -201,7 +232,7 @@ impl Sizes {
                 .take(EXTENSIONS_SHOWN)
                 .map(|(name, amount)| bar(name.clone(), None, amount))
                 .collect(),
-            small_files: self.small.iter().map(|(size, count)| (*size, *count)).collect(),
+            small_files: self.small.all().collect(),
         }
     }
 }
@@ -231,14 +262,18 @@ fn age_name(index: u8) -> String {
 }
 
 /// What stands after the last point, in small letters; short, and without what is no letter, digit or `+-_`.
-fn extension(name: &OsStr) -> String {
-    let name = name.to_string_lossy();
-    let extension = name.rsplit_once('.').filter(|(stem, _)| !stem.is_empty()).map_or("", |(_, extension)| extension);
-    let plain = |c: char| c.is_ascii_alphanumeric() || "+-_".contains(c);
-    if extension.is_empty() || extension.len() > 12 || !extension.chars().all(plain) {
-        return "(none)".into();
+fn extension<'a>(name: &OsStr, room: &'a mut [u8; EXTENSION_MAX]) -> &'a str {
+    let name = name.as_bytes();
+    let point = name.iter().rposition(|byte| *byte == b'.').filter(|point| *point > 0);
+    let found = point.map_or(&[][..], |point| &name[point + 1..]);
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-_".contains(byte);
+    if found.is_empty() || found.len() > EXTENSION_MAX || !found.iter().all(plain) {
+        return "(none)";
     }
-    extension.to_ascii_lowercase()
+    let room = &mut room[..found.len()];
+    room.copy_from_slice(found);
+    room.make_ascii_lowercase();
+    str::from_utf8(room).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
-const MAGIC: [u8; 8] = *b"ASHSURV6";
+const MAGIC: [u8; 8] = *b"ASHSURV7";
 /// Longest header: mostly names of files that could not be read.
 const HEADER_MAX: u32 = 16 << 20;
 
@@ -160,12 +160,13 @@ impl Study {
         let mut numbers =
             vec![self.blocks as f64, self.bytes as f64, self.entropy_bits, self.dense as f64, self.zero as f64];
         numbers.extend(self.squares);
+        numbers.extend(self.some.map(|bytes| bytes as f64));
         numbers.extend(self.codecs.iter().flat_map(|codec| [codec.0 as f64, codec.1 as f64, codec.2 as f64]));
         numbers
     }
     /// The sums again; none if there are too few.
     pub fn from_numbers(numbers: &[f64]) -> Study {
-        let [blocks, bytes, entropy_bits, dense, zero, one, other, codecs @ ..] = numbers else {
+        let [blocks, bytes, entropy_bits, dense, zero, one, other, some, beside, codecs @ ..] = numbers else {
             return Study::default();
         };
         let mut study = Study {
@@ -175,6 +176,7 @@ impl Study {
             dense: *dense as u64,
             zero: *zero as u64,
             squares: [*one, *other],
+            some: [*some as u64, *beside as u64],
             ..Study::default()
         };
         for (codec, sums) in study.codecs.iter_mut().zip(codecs.as_chunks::<3>().0) {

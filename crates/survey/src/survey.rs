@@ -34,7 +34,7 @@ const PACKED_BYTES: u64 = 12 << 20;
 const PACKED_BYTES_MIN: u64 = 2 << 20;
 /// Chunks that are compressed for each chunking, at least: enough large ones.
 const PACKED_CHUNKS_MIN: u64 = 64;
-/// Blocks that are compressed at all levels, at least and at most.
+/// Blocks that are compressed to learn how well data compress, at least and at most.
 const STUDIED: [u64; 2] = [64, 128];
 /// Between these, one byte in so many that are read is compressed: compressing takes some 20 times as long as the rest.
 const PACKED_PART: u64 = 64;
@@ -313,7 +313,7 @@ fn pack_every(chunking: Chunking, expected: u64) -> u64 {
     expected.checked_div(packed).unwrap_or(1)
 }
 
-/// One block in so many is compressed at all levels.
+/// One block in so many is compressed to learn how well data compress.
 fn study_every(expected: u64) -> u64 {
     let blocks = expected / Study::BLOCK as u64;
     let [least, most] = STUDIED;
@@ -432,6 +432,9 @@ impl Survey<'_> {
         }
         (self.at.from, self.at.to, self.at.drawing) = (share.from, share.to, drawing);
         let expected: u64 = units.iter().map(|unit| scan.data_bytes(*unit)).sum();
+        for (tally, chunking) in self.tallies.iter_mut().zip(&self.options.chunkings) {
+            tally.incidences.expect(expected / u64::from(chunking.bytes()) + units.len() as u64);
+        }
         let mut done_bytes = 0;
         let mut failed = None;
         let run = scan.run(&units, |done| {
@@ -649,26 +652,25 @@ fn compression(study: &Study) -> CompressionAnswer {
         return CompressionAnswer::default();
     }
     let bytes = study.bytes as f64;
-    let rate = |ns: u64| if ns > 0 { bytes * 1e3 / ns as f64 } else { 0.0 };
+    let rate = |ns: f64| if ns > 0.0 { 1e3 / ns } else { 0.0 };
     let codec = |(index, codec): (usize, Codec)| {
-        let (packed, packing_ns, unpacking_ns) = study.codecs[index];
-        let ratio = packed as f64 / bytes;
+        let (ratio, packing_ns, unpacking_ns) = study.ratio(index)?;
         // Of those whose squares are not kept, as much as of the nearest.
         let squares = study.squares[usize::from(index > 0)];
         let mean = study.codecs[if index > 0 { 2 } else { 0 }].0 as f64 / study.blocks as f64;
         let variance = (squares / study.blocks as f64 - mean * mean).max(0.0);
         let error = 2.0 * (variance / study.blocks as f64).sqrt() / (bytes / study.blocks as f64);
-        CodecAnswer {
+        Some(CodecAnswer {
             codec: codec.name(),
             ratio: RatioAnswer::from(Ratio::Range((ratio - error).max(0.0), (ratio + error).min(1.0))),
             compress_mb_s: rate(packing_ns),
-            decompress_mb_s: (unpacking_ns > 0).then(|| rate(unpacking_ns)),
-        }
+            decompress_mb_s: (unpacking_ns > 0.0).then(|| rate(unpacking_ns)),
+        })
     };
     CompressionAnswer {
         blocks: study.blocks,
         bytes: study.bytes,
-        codecs: Codec::ALL.into_iter().enumerate().map(codec).collect(),
+        codecs: Codec::ALL.into_iter().enumerate().filter_map(codec).collect(),
         entropy_bits_per_byte: study.entropy_bits / bytes,
         dense_share: study.dense as f64 / bytes,
         zero_share: study.zero as f64 / bytes,

@@ -2,13 +2,14 @@
 
 use crate::answer::{Answer, Origin};
 use crate::chunk::Chunking;
-use crate::listing::{Listing, Look};
+use crate::listing::{Listing, Look, WalkError};
 use crate::qcow2::Qcow2;
 use crate::source::Kind;
 use crate::tally::Mode;
 use crate::{Budget, Options, Status, SurveyError, survey};
 use ashlar_fuzz::incompressible;
 use ashlar_models::Chance;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
@@ -465,6 +466,37 @@ fn a_survey_is_the_same_for_a_seed() {
             "{low} to {high} and {other_low} to {other_high}"
         );
     }
+}
+
+#[test]
+fn a_walk_finds_everything_once() {
+    // More entries than are sorted at once, and more directories than there are jobs ahead.
+    let tree = Directory::new();
+    let mut names = BTreeSet::new();
+    for number in 0..9000 {
+        names.insert(PathBuf::from(format!("many/{number:0width$}", width = 1 + number % 250)));
+    }
+    for number in 0..900 {
+        names.insert(PathBuf::from(format!("deep/{}/{}/file", number % 30, number)));
+    }
+    names.iter().for_each(|name| tree.write(name, b"stone"));
+    std::os::unix::fs::symlink("nowhere", tree.0.join("many/symlink")).expect("space");
+    fs::hard_link(tree.0.join("deep/0/0/file"), tree.0.join("second")).expect("space");
+    let look = Look { now: 0, memory: 64 << 20, stop: &AtomicBool::new(false), progress: &|_| {} };
+    let listing = Listing::walk(&tree.0, look).expect("a tree");
+    let relative = |path: PathBuf| path.strip_prefix(&tree.0).expect("it is in the tree").to_path_buf();
+    let mut found: BTreeSet<_> = listing.entries.iter().map(|entry| relative(listing.path(entry))).collect();
+    // One of the two names, whichever came first.
+    if found.remove(Path::new("second")) {
+        found.insert("deep/0/0/file".into());
+    }
+    assert_eq!((listing.entries.len(), found == names), (names.len(), true));
+    let sizes = &listing.sizes;
+    assert_eq!((sizes.files, sizes.directories, sizes.symlinks, sizes.further_links), (9900, 933, 1, 1));
+    assert_eq!((sizes.apparent, listing.unreadable.count, listing.passed.count), (5 * 9900, 0, 0));
+    // A root that is not there is an error.
+    let gone = Listing::walk(&tree.0.join("gone"), look);
+    assert!(matches!(gone, Err(WalkError::Root(..))));
 }
 
 /// A qcow2 image of 1 MiB with clusters of 4 KiB: plain clusters, holes, zeros, and a compressed one. `seed` decides where.

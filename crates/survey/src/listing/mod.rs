@@ -1,5 +1,6 @@
 //! The files of a tree: each content once, in the order in which they lie.
 
+mod directories;
 mod groups;
 mod holes;
 mod parts;

@@ -1,28 +1,31 @@
 //! Going through a tree: one thread lists what several read ahead.
 
+use super::directories::{About, Job, Spare, What, read_directories};
 use super::{Entry, Listing, Look, WalkError, data_bytes};
 use crate::inside::IMAGE_MIN;
+use rustix::fs::FileType;
 use std::collections::{HashSet, VecDeque};
-use std::ffi::OsString;
-use std::fs::{DirEntry, File, Metadata};
-use std::io;
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{DirEntryExt, FileTypeExt, MetadataExt};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{RecvError, RecvTimeoutError, Sender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-/// Threads that read directories: on a cold cache each waits for the device most of the time.
-const WALKERS: usize = 8;
-/// Directories that are read ahead of the one that is looked at.
-const DIRECTORIES_AHEAD: usize = 64;
-/// Entries of a directory that change hands at once.
-const BATCH: usize = 256;
-/// Entries of a directory whose attributes are asked for in the order in which they lie.
-const SORTED: usize = 8192;
-/// Batches of a directory that wait to be looked at: with those above a bound for memory, 16 MiB.
+/// Threads that read directories, at first and at most: on a cold cache each waits for the device most of the time.
+const WALKERS: [usize; 2] = [2, 8];
+/// There is one more once somebody waited so long for an answer.
+const PATIENCE: Duration = Duration::from_millis(1);
+/// Directories that one thread reads at a time, where there are many: threads wait for each other less often.
+const TOGETHER: usize = 8;
+/// Jobs that are read ahead of the one that is looked at.
+const JOBS_AHEAD: usize = 32;
+/// Batches of a job that wait to be looked at: with those above a bound for memory, 16 MiB.
 const BATCHES: usize = 4;
+
 struct Walk<'a> {
     listing: Listing,
     device: u64,
@@ -46,7 +49,7 @@ impl Listing {
         std::fs::read_dir(root).map_err(fail)?;
         walk.all()?;
         let mut listing = walk.listing;
-        listing.entries.sort_by_key(|entry| entry.inode);
+        listing.entries.sort_unstable_by_key(|entry| entry.inode);
         listing.identify();
         Ok(listing)
     }
@@ -56,30 +59,36 @@ impl Walk<'_> {
     /// Goes through the tree, level by level: the same tree always gives the same list, whoever reads ahead.
     fn all(&mut self) -> Result<(), WalkError> {
         let (to_readers, jobs) = channel();
-        let jobs = Mutex::new(jobs);
+        let (jobs, spare) = (Mutex::new(jobs), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
-            for _ in 0..WALKERS {
-                scope.spawn(|| read_directories(&jobs));
-            }
+            let [first, most] = WALKERS;
+            let mut walkers = 0;
+            let mut more = || {
+                if walkers < most {
+                    walkers += 1;
+                    scope.spawn(|| read_directories(&jobs, &spare));
+                }
+            };
+            (0..first).for_each(|_| more());
             // What is left of the queue goes at the end, and the readers with it.
-            self.through(to_readers)
+            self.through(to_readers, &spare, &mut more)
         })
     }
 
-    fn through(&mut self, to_readers: Sender<Job>) -> Result<(), WalkError> {
+    fn through(&mut self, to_readers: Sender<Job>, spare: &Spare, more: &mut dyn FnMut()) -> Result<(), WalkError> {
         let (mut level, mut below, mut depth) = (vec![(0, 0)].into_iter(), Vec::new(), 0);
         let mut ahead = VecDeque::new();
         loop {
-            while ahead.len() < DIRECTORIES_AHEAD
-                && let Some((_, number)) = level.next()
-            {
-                let path = self.listing.directory(number);
+            while ahead.len() < JOBS_AHEAD && level.len() > 0 {
+                let together = (level.len() / JOBS_AHEAD).clamp(1, TOGETHER);
+                let numbers: Vec<u32> = level.by_ref().take(together).map(|(_, number)| number).collect();
+                let paths: Vec<PathBuf> = numbers.iter().map(|number| self.listing.directory(*number)).collect();
                 let (to_us, batches) = sync_channel(BATCHES);
                 // Readers end only after this does.
-                let _ = to_readers.send(Job { path: path.clone(), to_us });
-                ahead.push_back((number, path, batches));
+                let _ = to_readers.send(Job { paths: paths.clone(), to_us });
+                ahead.push_back((numbers, paths, batches));
             }
-            let Some((number, path, batches)) = ahead.pop_front() else {
+            let Some((numbers, paths, batches)) = ahead.pop_front() else {
                 if below.is_empty() {
                     return Ok(());
                 }
@@ -88,17 +97,30 @@ impl Walk<'_> {
                 (level, depth) = (std::mem::take(&mut below).into_iter(), depth + 1);
                 continue;
             };
-            self.listing.sizes.directories += 1;
-            for found in batches.iter().flatten() {
-                match found {
-                    Ok((name, metadata)) if metadata.is_dir() => {
-                        if let Some(number) = self.directory(number, &path, name, &metadata) {
-                            below.push((metadata.ino(), number));
-                        }
+            self.listing.sizes.directories += numbers.len() as u64;
+            loop {
+                let came = batches.recv_timeout(PATIENCE).or_else(|error| match error {
+                    RecvTimeoutError::Timeout => {
+                        more();
+                        batches.recv()
                     }
-                    Ok((name, metadata)) => self.other(number, depth, &path, name, &metadata),
-                    Err(error) => self.listing.unreadable.add(&path, error),
+                    RecvTimeoutError::Disconnected => Err(RecvError),
+                });
+                let Ok(mut batch) = came else { break };
+                for (of, what) in batch.found.drain(..) {
+                    let (number, path) = (numbers[of], &paths[of]);
+                    match what {
+                        What::File(name, about) if about.kind == FileType::Directory => {
+                            if let Some(number) = self.directory(number, path, batch.names.get(&name), &about) {
+                                below.push((about.inode, number));
+                            }
+                        }
+                        What::File(name, about) => self.other(number, depth, path, batch.names.get(&name), &about),
+                        What::Failed(error) => self.listing.unreadable.add(path, error),
+                    }
                 }
+                batch.names.clear();
+                spare.lock().unwrap_or_else(PoisonError::into_inner).push(batch);
             }
             if self.look.stop.load(Ordering::Acquire) {
                 return Err(WalkError::Interrupted);
@@ -123,12 +145,12 @@ impl Walk<'_> {
     }
 
     /// A subdirectory, unless it is to be passed over.
-    fn directory(&mut self, parent: u32, path: &Path, name: OsString, metadata: &Metadata) -> Option<u32> {
-        if metadata.dev() != self.device {
+    fn directory(&mut self, parent: u32, path: &Path, name: &OsStr, about: &About) -> Option<u32> {
+        if about.device != self.device {
             self.listing.passed.add(&path.join(name), "another file system is mounted there");
             return None;
         }
-        if !self.seen.insert(metadata.ino()) {
+        if !self.seen.insert(about.inode) {
             self.listing.passed.add(&path.join(name), "this directory is reached a second time: a loop of mounts");
             return None;
         }
@@ -137,53 +159,50 @@ impl Walk<'_> {
         Some(self.listing.directories.len() as u32)
     }
 
-    fn keep(&mut self, name: OsString) -> (u64, u16) {
-        let name = name.into_vec();
+    fn keep(&mut self, name: &OsStr) -> (u64, u16) {
         let at = self.listing.names.len() as u64;
-        self.listing.names.extend_from_slice(&name);
+        self.listing.names.extend_from_slice(name.as_bytes());
         (at, name.len() as u16)
     }
 
-    fn other(&mut self, directory: u32, depth: u32, path: &Path, name: OsString, metadata: &Metadata) {
-        let kind = metadata.file_type();
-        if kind.is_symlink() {
-            self.listing.sizes.symlinks += 1;
-            return;
-        }
-        if !kind.is_file() {
-            let what = match () {
-                () if kind.is_socket() => "a socket",
-                () if kind.is_fifo() => "a pipe",
-                () => "a device",
-            };
+    fn other(&mut self, directory: u32, depth: u32, path: &Path, name: &OsStr, about: &About) {
+        let special = match about.kind {
+            FileType::RegularFile => None,
+            FileType::Symlink => {
+                self.listing.sizes.symlinks += 1;
+                return;
+            }
+            FileType::Socket => Some("a socket"),
+            FileType::Fifo => Some("a pipe"),
+            _ => Some("a device"),
+        };
+        if let Some(what) = special {
             self.listing.sizes.special += 1;
             self.listing.passed.add(&path.join(name), what);
             return;
         }
-        if metadata.dev() != self.device || !self.mounts.is_empty() && self.mounts.contains(&path.join(&name)) {
+        if about.device != self.device || !self.mounts.is_empty() && self.mounts.contains(&path.join(name)) {
             self.listing.passed.add(&path.join(name), "a file is mounted there");
             return;
         }
-        if metadata.nlink() > 1 && !self.linked.insert(metadata.ino()) {
+        if about.links > 1 && !self.linked.insert(about.inode) {
             self.listing.sizes.further_links += 1;
             return;
         }
-        let size = metadata.size();
-        let allocated = metadata.blocks().saturating_mul(512);
+        let About { size, allocated, changed, inode, .. } = *about;
         // Small files may lie in their inode, and then have no blocks and no holes. Of large ones a part may be allocated and not
         // written.
         let sparse = allocated < size && size > 4096 || size >= IMAGE_MIN;
         let data = if sparse {
-            File::open(path.join(&name)).and_then(|file| data_bytes(&file, size)).unwrap_or(size)
+            File::open(path.join(name)).and_then(|file| data_bytes(&file, size)).unwrap_or(size)
         } else {
             size
         };
-        self.listing.sizes.file(&name, size, data, allocated, self.look.now - metadata.mtime(), depth);
+        self.listing.sizes.file(name, size, data, allocated, self.look.now - changed, depth);
         if data == 0 {
             return;
         }
         let (name_at, name_len) = self.keep(name);
-        let (changed, inode) = (metadata.mtime(), metadata.ino());
         let entry = Entry {
             directory,
             name_at,
@@ -200,47 +219,6 @@ impl Walk<'_> {
             part: 0,
         };
         self.listing.entries.push(entry);
-    }
-}
-
-/// A directory to be read.
-struct Job {
-    path: PathBuf,
-    to_us: SyncSender<Batch>,
-}
-
-/// A part of what a directory holds.
-type Batch = Vec<io::Result<(OsString, Metadata)>>;
-
-/// Reads directories until there are no more.
-fn read_directories(jobs: &Mutex<Receiver<Job>>) {
-    loop {
-        let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Job { path, to_us }) = job else { return };
-        let mut entries = match std::fs::read_dir(&path) {
-            Ok(entries) => entries,
-            Err(error) => {
-                // Whoever waits for it may have been stopped.
-                let _ = to_us.send(vec![Err(error)]);
-                continue;
-            }
-        };
-        'directory: loop {
-            let mut some: Vec<io::Result<DirEntry>> = entries.by_ref().take(SORTED).collect();
-            // Attributes lie by inode number, names by hash.
-            some.sort_by_key(|entry| entry.as_ref().map_or(0, DirEntryExt::ino));
-            let look = |entry: io::Result<DirEntry>| entry.and_then(|entry| Ok((entry.file_name(), entry.metadata()?)));
-            let mut found = some.into_iter().map(look).peekable();
-            if found.peek().is_none() {
-                break;
-            }
-            while found.peek().is_some() {
-                let batch: Batch = found.by_ref().take(BATCH).collect();
-                if to_us.send(batch).is_err() {
-                    break 'directory;
-                }
-            }
-        }
     }
 }
 
