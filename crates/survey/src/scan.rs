@@ -1,7 +1,7 @@
 //! One pass over the data: what is read, in which order, by whom, and what becomes of it.
 //!
-//! One thread opens files and tells the kernel what will be read, several look at the bytes, and the caller's collects what
-//! they find, in the order of the units, so that a scan can be taken up again after any of them.
+//! One thread opens files and tells the kernel what will be read, unless that is in the page cache; several look at the bytes, and the
+//! caller's collects what they find, in the order of the units, so that a scan can be taken up again after any of them.
 
 use crate::analyse::{Analyser, Outcome, Plan, ReadAt};
 use crate::careful::{self, Careful, Damage};
@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 const AHEAD: usize = 8;
 /// Small units that change hands at once: waking a thread for each costs more than looking at it.
 const BATCH: usize = 64;
+/// Batches are so many times as large where files are in the page cache: they are not open before their turn comes.
+const CACHED: usize = 4;
 /// Bytes of a batch, but for its last unit.
 const BATCH_BYTES: u64 = 1 << 20;
 /// Bytes of a unit of a full scan.
@@ -87,10 +89,11 @@ pub struct Done {
     pub cut: bool,
 }
 
-/// Units that change hands at once, with their files, and the number of the batch.
-struct Batch {
+/// Units that change hands at once, their files unless they are to be opened yet, and the number of the batch.
+struct Batch<'a> {
     sequence: u64,
-    jobs: Vec<(Unit, io::Result<Reader>)>,
+    units: &'a [Unit],
+    opened: Vec<io::Result<Reader>>,
 }
 
 /// What names a unit for sampling: copies and versions of a file have equal ones.
@@ -137,7 +140,7 @@ impl Scan<'_> {
     pub fn run(&self, units: &[Unit], mut collect: impl FnMut(Done) -> io::Result<bool>) -> io::Result<()> {
         let pace = Pace::new(self.bandwidth);
         let halt = AtomicBool::new(false);
-        let (to_workers, jobs) = sync_channel::<Batch>(AHEAD);
+        let (to_workers, jobs) = sync_channel::<Batch<'_>>(AHEAD);
         let (to_us, results) = sync_channel::<(u64, Vec<Done>)>(AHEAD);
         let jobs = Mutex::new(jobs);
         let (pace, halt, jobs) = (&pace, &halt, &jobs);
@@ -156,25 +159,46 @@ impl Scan<'_> {
         })
     }
 
-    fn open(&self, units: &[Unit], to_workers: SyncSender<Batch>, halt: &AtomicBool) {
+    fn open<'u>(&self, units: &'u [Unit], to_workers: SyncSender<Batch<'u>>, halt: &AtomicBool) {
         give_way(self.idle);
         // Who asks a bucket waits for each answer; more of them do so side by side.
         let most = if self.source.kind == Kind::Bucket { 1 } else { BATCH };
-        let mut rest = units.iter();
-        for sequence in 0.. {
-            let (mut jobs, mut bytes) = (Vec::new(), 0);
-            while jobs.len() < most
-                && bytes < BATCH_BYTES
-                && let Some(unit) = rest.next()
-            {
-                bytes += self.data_bytes(*unit);
-                jobs.push((*unit, self.open_unit(*unit)));
+        let mut sequence = 0;
+        let mut send = |units, opened| {
+            let sent = !halt.load(Ordering::Acquire) && to_workers.send(Batch { sequence, units, opened }).is_ok();
+            sequence += 1;
+            sent
+        };
+        let mut rest = units;
+        while !rest.is_empty() {
+            let mut many = self.first(&mut rest, CACHED * most, CACHED as u64 * BATCH_BYTES);
+            if self.is_cached(many) {
+                if !send(many, Vec::new()) {
+                    return;
+                }
+                continue;
             }
-            self.announce(&jobs);
-            if jobs.is_empty() || halt.load(Ordering::Acquire) || to_workers.send(Batch { sequence, jobs }).is_err() {
-                return;
+            while !many.is_empty() {
+                let some = self.first(&mut many, most, BATCH_BYTES);
+                if !send(some, self.announce(some)) {
+                    return;
+                }
             }
         }
+    }
+
+    /// Takes units from the beginning, but no more than so many nor, without the last of them, of so many bytes.
+    fn first<'u>(&self, units: &mut &'u [Unit], most: usize, bytes: u64) -> &'u [Unit] {
+        let mut sum = 0;
+        let fits = |unit: &&Unit| {
+            let fits = sum < bytes;
+            sum += self.data_bytes(**unit);
+            fits
+        };
+        let count = units.iter().take(most).take_while(fits).count();
+        let (first, rest) = units.split_at(count);
+        *units = rest;
+        first
     }
 
     fn open_unit(&self, unit: Unit) -> io::Result<Reader> {
@@ -189,23 +213,23 @@ impl Scan<'_> {
         opened
     }
 
-    /// Tells the kernel what will be read of units, unless the first and the last of many are in the page cache: then so are those
-    /// between, mostly, and to tell of each would be a fifth of the calls that a small file costs.
-    fn announce(&self, jobs: &[(Unit, io::Result<Reader>)]) {
-        let is_cached = |(unit, reader): &(Unit, io::Result<Reader>)| {
+    /// Whether many units are in the page cache: mostly they are if the first and the last of them are.
+    fn is_cached(&self, units: &[Unit]) -> bool {
+        let is_cached = |unit: &Unit| {
             let entry = &self.source.listing.entries[unit.entry as usize];
             let (from, to) = self.bounds(entry, *unit);
             let pieces = self.source.listing.pieces(entry, from, to);
             let begin = pieces.first().map_or(from, |(begin, _)| *begin);
-            reader.as_ref().is_ok_and(|reader| reader.is_cached(begin))
+            self.open_unit(*unit).is_ok_and(|reader| reader.is_cached(begin))
         };
-        if let [first, _, .., last] = jobs
-            && is_cached(first)
-            && is_cached(last)
-        {
-            return;
-        }
-        for (unit, reader) in jobs {
+        if let [first, _, .., last] = units { is_cached(first) && is_cached(last) } else { false }
+    }
+
+    /// Opens files and tells the kernel what will be read of them. Of what is in the page cache, to tell of each file would be a fifth of
+    /// the calls that a small one costs.
+    fn announce(&self, units: &[Unit]) -> Vec<io::Result<Reader>> {
+        let opened: Vec<_> = units.iter().map(|unit| self.open_unit(*unit)).collect();
+        for (unit, reader) in units.iter().zip(&opened) {
             let Ok(reader) = reader else { continue };
             let entry = &self.source.listing.entries[unit.entry as usize];
             let (from, to) = self.bounds(entry, *unit);
@@ -216,11 +240,12 @@ impl Scan<'_> {
                 reader.announce(begin, from - begin + (to - from).min(ANNOUNCED) + behind);
             }
         }
+        opened
     }
 
     fn work(
         &self,
-        batches: &Mutex<Receiver<Batch>>,
+        batches: &Mutex<Receiver<Batch<'_>>>,
         pace: &Pace,
         halt: &AtomicBool,
         results: SyncSender<(u64, Vec<Done>)>,
@@ -229,12 +254,17 @@ impl Scan<'_> {
         let mut analyser = Analyser::new(self.plan);
         loop {
             let batch = batches.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let Ok(Batch { sequence, jobs }) = batch else { return };
+            let Ok(Batch { sequence, units, opened }) = batch else { return };
             if halt.load(Ordering::Acquire) {
                 // Taken all the same, so that nobody waits to hand over more.
                 continue;
             }
-            let done = jobs.into_iter().map(|(unit, reader)| self.unit(&mut analyser, unit, reader, pace)).collect();
+            let mut opened = opened.into_iter();
+            let look = |unit: &Unit| {
+                let reader = opened.next().unwrap_or_else(|| self.open_unit(*unit));
+                self.unit(&mut analyser, *unit, reader, pace)
+            };
+            let done = units.iter().map(look).collect();
             if results.send((sequence, done)).is_err() {
                 return;
             }

@@ -51,7 +51,7 @@ pub struct Source {
     /// Bytes that fail together.
     block: u64,
     /// Directories by their number.
-    directories: Mutex<[Option<(u32, OwnedFd)>; DIRECTORIES]>,
+    directories: Mutex<[Option<(u32, Arc<OwnedFd>)>; DIRECTORIES]>,
 }
 
 /// Something that cannot be surveyed.
@@ -242,14 +242,15 @@ impl Source {
             return Ok(Reader::Plain(open(CWD, &self.listing.path(entry))?));
         };
         // Files that lie side by side are often of one directory; the way to that is gone only once.
-        let mut known = self.directories.lock();
-        let slot = &mut known[directory as usize % DIRECTORIES];
-        let at = match slot {
-            Some((number, at)) if *number == directory => at,
-            _ => {
+        let slot = directory as usize % DIRECTORIES;
+        let known = self.directories.lock()[slot].clone().filter(|(number, _)| *number == directory);
+        let at = match known {
+            Some((_, at)) => at,
+            None => {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                let at = openat(CWD, self.listing.directory(directory), flags, Mode::empty())?;
-                &slot.insert((directory, at)).1
+                let at = Arc::new(openat(CWD, self.listing.directory(directory), flags, Mode::empty())?);
+                self.directories.lock()[slot] = Some((directory, at.clone()));
+                at
             }
         };
         Ok(Reader::Plain(open(at, Path::new(name))?))
