@@ -51,8 +51,11 @@ pub struct Source {
     /// Bytes that fail together.
     block: u64,
     /// Directories by their number.
-    directories: Mutex<[Option<(u32, Arc<OwnedFd>)>; DIRECTORIES]>,
+    directories: Mutex<[Option<Known>; DIRECTORIES]>,
 }
+
+/// The number of a directory, and it.
+type Known = (u32, Arc<OwnedFd>);
 
 /// Something that cannot be surveyed.
 #[derive(Debug, thiserror::Error)]
