@@ -4,6 +4,7 @@
 //! and merged when it becomes long; when what is left exceeds the memory, it goes to a file without a name, as a sorted
 //! run, and runs are merged when they are read. So the answer is exact at any size, and memory is bounded.
 
+use crate::sort::sort_by_key;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -94,7 +95,7 @@ impl Incidences {
         if self.sorted == self.list.len() {
             return;
         }
-        self.list.sort_unstable_by_key(|incidence| (incidence.value, incidence.cluster));
+        sort_by_key(&mut self.list, |incidence| (incidence.value, incidence.cluster));
         self.list.dedup_by(|next, kept| {
             let same = (next.value, next.cluster) == (kept.value, kept.cluster);
             if same {

@@ -37,6 +37,7 @@ pub mod scan;
 pub mod shards;
 pub mod simulate;
 pub mod sizes;
+mod sort;
 pub mod source;
 pub mod state;
 mod survey;

@@ -22,6 +22,8 @@ const AHEAD: usize = 8;
 const BATCH: usize = 64;
 /// Batches are so many times as large where files are in the page cache: they are not open before their turn comes.
 const CACHED: usize = 4;
+/// Units of which it is asked whether they are.
+const PROBES: usize = 8;
 /// Bytes of a batch, but for its last unit.
 const BATCH_BYTES: u64 = 1 << 20;
 /// Bytes of a unit of a full scan.
@@ -213,7 +215,7 @@ impl Scan<'_> {
         opened
     }
 
-    /// Whether many units are in the page cache: mostly they are if the first and the last of them are.
+    /// Whether many units are in the page cache: mostly they are if some of them are.
     fn is_cached(&self, units: &[Unit]) -> bool {
         let is_cached = |unit: &Unit| {
             let entry = &self.source.listing.entries[unit.entry as usize];
@@ -222,7 +224,7 @@ impl Scan<'_> {
             let begin = pieces.first().map_or(from, |(begin, _)| *begin);
             self.open_unit(*unit).is_ok_and(|reader| reader.is_cached(begin))
         };
-        if let [first, _, .., last] = units { is_cached(first) && is_cached(last) } else { false }
+        units.len() > PROBES && units.iter().step_by(units.len() / PROBES).all(is_cached)
     }
 
     /// Opens files and tells the kernel what will be read of them. Of what is in the page cache, to tell of each file would be a fifth of

@@ -3,6 +3,7 @@
 use super::directories::{About, Job, Spare, What, read_directories};
 use super::{Entry, Listing, Look, WalkError, data_bytes};
 use crate::inside::IMAGE_MIN;
+use crate::sort::sort_by_key;
 use rustix::fs::FileType;
 use std::collections::{HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -49,7 +50,7 @@ impl Listing {
         std::fs::read_dir(root).map_err(fail)?;
         walk.all()?;
         let mut listing = walk.listing;
-        listing.entries.sort_unstable_by_key(|entry| entry.inode);
+        sort_by_key(&mut listing.entries, |entry| entry.inode);
         listing.identify();
         Ok(listing)
     }
