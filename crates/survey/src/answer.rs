@@ -126,7 +126,7 @@ impl CodecAnswer {
 /// How data compress. Always from a sample of blocks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CompressionAnswer {
-    /// Blocks that were compressed with all codecs.
+    /// Blocks that were compressed, some of them with all codecs.
     pub blocks: u64,
     /// Bytes in them.
     pub bytes: u64,

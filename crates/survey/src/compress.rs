@@ -75,11 +75,12 @@ impl Study {
         let [all, some, beside] = [self.bytes, self.some[0], self.some[1]].map(|bytes| bytes as f64);
         let is_main = Codec::MAIN.contains(&Codec::ALL[index]);
         let bytes = if is_main { all } else { some };
-        if bytes == 0.0 || some == 0.0 {
+        if bytes == 0.0 {
             return None;
         }
         let factor = if is_main { 1.0 } else { self.codecs[2].0 as f64 / all / (beside / some) };
-        Some((packed as f64 / bytes * factor, packing_ns as f64 / bytes, unpacking_ns as f64 / some))
+        let unpacking_ns = if some == 0.0 { 0.0 } else { unpacking_ns as f64 / some };
+        Some((packed as f64 / bytes * factor, packing_ns as f64 / bytes, unpacking_ns))
     }
 
     /// Adds another one.
@@ -258,6 +259,9 @@ mod tests {
             assert!(error.abs() < allowed, "{codec:?}: {error}");
         }
         assert_eq!(Study::default().ratio(3), None);
+        let mut none = Study::default();
+        packer.study(b"text", false, &mut none);
+        assert_eq!([0, 1, 2, 3].map(|index| none.ratio(index).is_some()), [true, false, true, false]);
     }
 
     #[test]
