@@ -1,6 +1,8 @@
 //! How well data compress, and how fast.
 
+use crate::answer::{CodecAnswer, CompressionAnswer, RatioAnswer};
 use crate::chunk::is_zero;
+use crate::evaluate::Ratio;
 use std::time::Instant;
 
 /// Bytes of a chunk after compression; never more than before, since a store keeps what does not shrink as it is.
@@ -66,11 +68,13 @@ pub struct Study {
 impl Study {
     /// Bytes of a block: what the pool compresses at once is half of it, what backup programs do is more.
     pub const BLOCK: usize = 64 << 10;
+    /// Where zstd at level 3 is in [`Codec::ALL`].
+    const LEVEL_3: usize = 2;
 
     /// Of a codec of [`Codec::ALL`]: bytes after compression for each before, and nanoseconds for each there and back. How much more
     /// or less another level of zstd leaves than level 3 is nearly the same for all blocks, so its ratio is that of level 3 on all
     /// blocks, times how they compare on some. None if there were none.
-    pub fn ratio(&self, index: usize) -> Option<(f64, f64, f64)> {
+    fn ratio(&self, index: usize) -> Option<(f64, f64, f64)> {
         let (packed, packing_ns, unpacking_ns) = self.codecs[index];
         let [all, some, beside] = [self.bytes, self.some[0], self.some[1]].map(|bytes| bytes as f64);
         let is_main = Codec::MAIN.contains(&Codec::ALL[index]);
@@ -78,9 +82,40 @@ impl Study {
         if bytes == 0.0 {
             return None;
         }
-        let factor = if is_main { 1.0 } else { self.codecs[2].0 as f64 / all / (beside / some) };
+        let factor = if is_main { 1.0 } else { self.codecs[Study::LEVEL_3].0 as f64 / all / (beside / some) };
         let unpacking_ns = if some == 0.0 { 0.0 } else { unpacking_ns as f64 / some };
         Some((packed as f64 / bytes * factor, packing_ns as f64 / bytes, unpacking_ns))
+    }
+
+    /// What they say of all data.
+    pub fn answer(&self) -> CompressionAnswer {
+        if self.blocks == 0 {
+            return CompressionAnswer::default();
+        }
+        let bytes = self.bytes as f64;
+        let rate = |ns: f64| if ns > 0.0 { 1e3 / ns } else { 0.0 };
+        let codec = |(index, codec): (usize, Codec)| {
+            let (ratio, packing_ns, unpacking_ns) = self.ratio(index)?;
+            // Of those whose squares are not kept, as much as of the nearest; beside it, the error of how they compare is small.
+            let squares = self.squares[usize::from(index > 0)];
+            let mean = self.codecs[if index > 0 { Study::LEVEL_3 } else { 0 }].0 as f64 / self.blocks as f64;
+            let variance = (squares / self.blocks as f64 - mean * mean).max(0.0);
+            let error = 2.0 * (variance / self.blocks as f64).sqrt() / (bytes / self.blocks as f64);
+            Some(CodecAnswer {
+                codec: codec.name(),
+                ratio: RatioAnswer::from(Ratio::Range((ratio - error).max(0.0), (ratio + error).min(1.0))),
+                compress_mb_s: rate(packing_ns),
+                decompress_mb_s: (unpacking_ns > 0.0).then(|| rate(unpacking_ns)),
+            })
+        };
+        CompressionAnswer {
+            blocks: self.blocks,
+            bytes: self.bytes,
+            codecs: Codec::ALL.into_iter().enumerate().filter_map(codec).collect(),
+            entropy_bits_per_byte: self.entropy_bits / bytes,
+            dense_share: self.dense as f64 / bytes,
+            zero_share: self.zero as f64 / bytes,
+        }
     }
 
     /// Adds another one.
@@ -196,10 +231,10 @@ impl Packer {
             let sum = &mut study.codecs[index];
             *sum = (sum.0 + packed, sum.1 + packing_ns, sum.2 + unpacking_ns);
             least = least.min(packed);
-            if all && codec == Codec::Zstd(3) {
+            if all && index == Study::LEVEL_3 {
                 study.some = [study.some[0] + len, study.some[1] + packed];
             }
-            if let Some(square) = [0, 2].iter().position(|known| *known == index) {
+            if let Some(square) = Codec::MAIN.iter().position(|main| *main == codec) {
                 study.squares[square] += (packed * packed) as f64;
             }
         }

@@ -1,12 +1,12 @@
 //! A survey from beginning to end: which shares are read, what is kept, and what is answered.
 
 use crate::analyse::{Plan, READ};
-use crate::answer::{Answer, CodecAnswer, CompressionAnswer, DedupAnswer, LayoutAnswer, Origin, RatioAnswer};
+use crate::answer::{Answer, DedupAnswer, LayoutAnswer, Origin};
 use crate::bucket::Access;
 use crate::budget::{Budget, expected_share, reading, unit_bytes};
 use crate::chunk::Chunking;
-use crate::compress::{Codec, Study};
-use crate::evaluate::{Evaluation, EvaluationError, Ratio, Whole, evaluate};
+use crate::compress::Study;
+use crate::evaluate::{Evaluation, EvaluationError, Whole, evaluate};
 use crate::inside::Limits;
 use crate::layout::layout;
 use crate::listing::Look;
@@ -604,7 +604,7 @@ impl Survey<'_> {
                 .zip(&evaluations)
                 .map(|(chunking, found)| dedup(*chunking, found))
                 .collect(),
-            compression: compression(&self.study),
+            compression: self.study.answer(),
             sizes: if matches!(self.source.kind, Kind::Tree | Kind::Image | Kind::Bucket) {
                 listing.sizes.answer()
             } else {
@@ -644,36 +644,6 @@ fn dedup(chunking: Chunking, found: &Evaluation) -> DedupAnswer {
         compression_origin: found.compressed[0].origin(),
         seen_by_copies: found.by_copies.clone(),
         ledger_id: None,
-    }
-}
-
-fn compression(study: &Study) -> CompressionAnswer {
-    if study.blocks == 0 {
-        return CompressionAnswer::default();
-    }
-    let bytes = study.bytes as f64;
-    let rate = |ns: f64| if ns > 0.0 { 1e3 / ns } else { 0.0 };
-    let codec = |(index, codec): (usize, Codec)| {
-        let (ratio, packing_ns, unpacking_ns) = study.ratio(index)?;
-        // Of those whose squares are not kept, as much as of the nearest.
-        let squares = study.squares[usize::from(index > 0)];
-        let mean = study.codecs[if index > 0 { 2 } else { 0 }].0 as f64 / study.blocks as f64;
-        let variance = (squares / study.blocks as f64 - mean * mean).max(0.0);
-        let error = 2.0 * (variance / study.blocks as f64).sqrt() / (bytes / study.blocks as f64);
-        Some(CodecAnswer {
-            codec: codec.name(),
-            ratio: RatioAnswer::from(Ratio::Range((ratio - error).max(0.0), (ratio + error).min(1.0))),
-            compress_mb_s: rate(packing_ns),
-            decompress_mb_s: (unpacking_ns > 0.0).then(|| rate(unpacking_ns)),
-        })
-    };
-    CompressionAnswer {
-        blocks: study.blocks,
-        bytes: study.bytes,
-        codecs: Codec::ALL.into_iter().enumerate().filter_map(codec).collect(),
-        entropy_bits_per_byte: study.entropy_bits / bytes,
-        dense_share: study.dense as f64 / bytes,
-        zero_share: study.zero as f64 / bytes,
     }
 }
 

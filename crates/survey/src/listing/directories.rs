@@ -1,6 +1,7 @@
 //! Reading directories ahead: names, and what a walk asks of each.
 
 use crate::source::open;
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, FileType, RawDir, StatxFlags, makedev, statx};
 use std::ffi::{CStr, OsStr};
 use std::io;
@@ -9,7 +10,6 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender};
-use std::sync::{Mutex, PoisonError};
 
 /// Entries that change hands at once.
 const BATCH: usize = 256;
@@ -106,7 +106,7 @@ struct Giver<'a> {
 impl Giver<'_> {
     fn give(&mut self, of: usize, found: io::Result<(&CStr, About)>) -> ControlFlow<()> {
         let batch = self.batch.get_or_insert_with(|| {
-            let found = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let found = self.spare.lock().pop();
             found.unwrap_or_else(|| Batch { names: Names::default(), found: Vec::with_capacity(BATCH) })
         });
         let what = match found {
@@ -130,7 +130,7 @@ impl Giver<'_> {
 pub fn read_directories(jobs: &Mutex<Receiver<Job>>, spare: &Spare) {
     let mut room = Room { raw: Vec::with_capacity(NAMES), names: Names::default(), some: Vec::new() };
     loop {
-        let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let job = jobs.lock().recv();
         let Ok(Job { paths, to_us }) = job else { return };
         let mut giver = Giver { batch: None, to_us, spare };
         let mut paths = paths.iter().enumerate();

@@ -4,6 +4,7 @@ use super::directories::{About, Job, Spare, What, read_directories};
 use super::{Entry, Listing, Look, WalkError, data_bytes};
 use crate::inside::IMAGE_MIN;
 use crate::sort::sort_by_key;
+use parking_lot::Mutex;
 use rustix::fs::FileType;
 use std::collections::{HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -13,7 +14,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvError, RecvTimeoutError, Sender, channel, sync_channel};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Threads that read directories, at first and at most: on a cold cache each waits for the device most of the time.
@@ -121,7 +121,7 @@ impl Walk<'_> {
                     }
                 }
                 batch.names.clear();
-                spare.lock().unwrap_or_else(PoisonError::into_inner).push(batch);
+                spare.lock().push(batch);
             }
             if self.look.stop.load(Ordering::Acquire) {
                 return Err(WalkError::Interrupted);
