@@ -83,6 +83,9 @@ impl Layer for Checked {
     fn geometry(&self) -> Geometry {
         self.child.geometry()
     }
+    fn measure(&self) -> Result<()> {
+        self.child.measure().map_err(|error| error.within(self.child.name()))
+    }
     fn capability(&self) -> Capability {
         self.child.capability()
     }

@@ -117,8 +117,10 @@ impl IoContext {
 pub trait Layer: Send + Sync + 'static {
     /// Name for errors and metrics, such as `file data.img`.
     fn name(&self) -> String;
-    /// Shape of the device; fixed while it is open.
+    /// Shape of the device; fixed while it is open, until [`Layer::measure`] finds more.
     fn geometry(&self) -> Geometry;
+    /// Looks how large the device is by now. One that became larger says so from then on; it is never said to be smaller.
+    fn measure(&self) -> Result<()>;
     /// What it can do.
     fn capability(&self) -> Capability;
     /// Reads `count` blocks at `at` into a page-aligned buffer.
@@ -165,6 +167,7 @@ pub trait Layer: Send + Sync + 'static {
 pub trait BlockDevice: Send + Sync + 'static {
     fn name(&self) -> String;
     fn geometry(&self) -> Geometry;
+    fn measure(&self) -> Result<()>;
     fn capability(&self) -> Capability;
     fn read(&self, context: IoContext, at: Lba, count: Blocks) -> BoxFuture<'_, Result<Bytes>>;
     fn write(
@@ -193,6 +196,9 @@ impl<T: Layer> BlockDevice for T {
     }
     fn geometry(&self) -> Geometry {
         Layer::geometry(self)
+    }
+    fn measure(&self) -> Result<()> {
+        Layer::measure(self)
     }
     fn capability(&self) -> Capability {
         Layer::capability(self)

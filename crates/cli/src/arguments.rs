@@ -125,7 +125,7 @@ pub enum Command {
 pub enum PoolCommand {
     /// Make a pool on files or devices. What they hold is lost.
     Create(Create),
-    /// Add a device to a pool, also while it is in use.
+    /// Add a device to a pool, or take what its own devices became larger by, also while it is in use.
     Grow(Grow),
     /// Tell the devices what is free, also while the pool is in use: files give that room back, and flash need not copy it. Once a
     /// week is enough for most.
@@ -134,11 +134,12 @@ pub enum PoolCommand {
 
 #[derive(Args)]
 pub struct Grow {
-    /// A file or block device. A regular file is taken at its present size (one that is given must be that), or made with the given one.
+    /// A file or block device to add. A regular file is taken at its present size (one that is given must be that), or made with the
+    /// given one. Without it, the pool takes what its own devices became larger by.
     #[arg(long, value_name = "PATH[,size=SIZE]")]
-    pub device: DeviceArgument,
+    pub device: Option<DeviceArgument>,
     /// Overwrite a device that holds another pool.
-    #[arg(long)]
+    #[arg(long, requires = "device")]
     pub force: bool,
 }
 

@@ -39,7 +39,7 @@ use crate::arguments::{Arguments, Command, DeviceCommand, FsCommand, PoolCommand
 use crate::output::{Failure, Output};
 use crate::request::Request;
 use clap::CommandFactory;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Buffers that must be page-aligned leave holes in the C library's heap, which then takes four times what is in use.
@@ -63,10 +63,8 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
     match arguments.command {
         Command::Pool(PoolCommand::Create(create)) => up::create(&create, output),
         Command::Pool(PoolCommand::Grow(grow)) => {
-            let path = match output.wants_schema() {
-                true => PathBuf::new(),
-                false => device_files::device_file(&grow.device)?,
-            };
+            let device = grow.device.filter(|_| !output.wants_schema());
+            let path = device.map(|device| device_files::device_file(&device)).transpose()?;
             ask(Request::PoolGrow { path, force: grow.force })
         }
         Command::Pool(PoolCommand::Trim) => ask(Request::PoolTrim),

@@ -19,7 +19,8 @@ pub enum Request {
         repair: bool,
     },
     PoolGrow {
-        path: PathBuf,
+        /// None: take what the devices became larger by.
+        path: Option<PathBuf>,
         force: bool,
     },
     PoolTrim,
@@ -121,6 +122,9 @@ pub struct Status {
     pub used: u64,
     /// Bytes that can still be written.
     pub free: u64,
+    /// Bytes that devices became larger by and `ashlar pool grow` would take.
+    #[serde(default)]
+    pub unused_ends: u64,
     /// The file system that holds the pool's devices has no room for more than is free.
     #[serde(default)]
     pub full_below: bool,
@@ -379,6 +383,10 @@ impl fmt::Display for Status {
         writeln!(f, "capacity  {}", Bytes(self.capacity))?;
         writeln!(f, "used      {} ({:.1} %)", Bytes(self.used), percent(self.used))?;
         writeln!(f, "free      {}", Bytes(self.free))?;
+        if self.unused_ends > 0 {
+            let more = Bytes(self.unused_ends);
+            writeln!(f, "          devices became larger by {more}, which `ashlar pool grow` takes")?;
+        }
         if self.full_below {
             writeln!(f, "          the file system that holds the devices has no room for more")?;
         }

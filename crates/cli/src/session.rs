@@ -15,7 +15,7 @@ use ashlar_env::{Env, Task, say};
 use ashlar_fuse::{Listener, Mount, Options};
 use ashlar_layers::Stack;
 use ashlar_objects_pool::is_bucket;
-use ashlar_pool::{Config, Creation, Pool, VolumeKind};
+use ashlar_pool::{Config, Creation, Enlarged, Pool, VolumeKind};
 use ashlar_units::Bytes;
 use ashlar_vfs::Engine;
 use ashlar_vfs::clear::Taken;
@@ -309,9 +309,14 @@ impl Session {
                 Ok(Answer::Check(checked?))
             }
             Request::PoolGrow { path, force } => {
-                self.grow(&path, force)?;
-                let capacity = Bytes(self.pool.status().capacity);
-                done(format!("added {}; the pool has {capacity} now", path.display()))
+                let what = match path {
+                    Some(path) => {
+                        self.grow(&path, force)?;
+                        format!("added {}", path.display())
+                    }
+                    None => self.enlarge()?,
+                };
+                done(format!("{what}; the pool has {} now", Bytes(self.pool.status().capacity)))
             }
             Request::PoolTrim => {
                 let before = self.file_bytes();
@@ -450,7 +455,8 @@ impl Session {
     fn grow(&self, path: &Path, force: bool) -> Result<(), Failure> {
         let mut description = config::read(&self.directory)?;
         if description.files(&self.directory).any(|own| is_same(&own, path)) {
-            return Err(Failure::new(format!("{} belongs to this pool already; name another device", path.display())));
+            let help = "name another device, or none to take what it became larger by";
+            return Err(Failure::new(format!("{} belongs to this pool already; {help}", path.display())));
         }
         let (stack, base, env) = (Stack::of_files(&[path.into()]), self.directory.clone(), self.real.env());
         let device = self.real.block_on(async move { stack.build(&base, &env).await })?.devices.remove(0);
@@ -462,6 +468,25 @@ impl Session {
         };
         self.run(|pool| async move { pool.grow(device, force, list).await })?;
         Ok(())
+    }
+
+    /// Takes what devices became larger by; says what it was.
+    fn enlarge(&self) -> Result<String, Failure> {
+        let Enlarged { taken, left, least } = self.run(|pool| async move { pool.enlarge().await })?;
+        let list = |ends: &[(String, Bytes)]| {
+            ends.iter().map(|(name, size)| format!("{size} more of {name}")).collect::<Vec<_>>().join(", ")
+        };
+        match (taken.is_empty(), left.is_empty()) {
+            (false, _) => Ok(format!("took {}", list(&taken))),
+            (true, false) => Err(Failure::new(format!(
+                "there is {}, and the pool takes at least {least} at once: make it larger, or add a device with --device",
+                list(&left)
+            ))),
+            (true, true) => Err(Failure::new(
+                "no device is larger than what the pool has of it: enlarge one first (truncate -s, lvextend, or where the \
+                 disk comes from), or add one with --device",
+            )),
+        }
     }
 
     /// Asks one of the arrays below the pool. A member that is replaced gets its place in the pool's description.
@@ -594,6 +619,7 @@ impl Session {
             capacity: status.capacity,
             used: status.used,
             free: status.free,
+            unused_ends: self.pool.unused_ends().0,
             full_below: self.pool.is_full_below(),
             stopped: self.pool.stopped(),
             memory: status.memory,

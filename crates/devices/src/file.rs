@@ -8,10 +8,11 @@ use ashlar_units::{BLOCK, Blocks, Bytes as Size, Lba};
 use bytes::Bytes;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// For how long what another process holds is asked for again, and how often.
@@ -36,7 +37,8 @@ pub struct FileDevice {
     path: PathBuf,
     file: Arc<OwnedFd>,
     env: Env,
-    capacity: Blocks,
+    /// In blocks.
+    capacity: AtomicU64,
     block_device: bool,
     /// The file lies in memory, so nothing is waited for.
     in_memory: bool,
@@ -102,11 +104,7 @@ impl FileDevice {
         if let Some(size) = options.create.filter(|_| found.is_none() && !block_device) {
             file.set_len(size.0).map_err(|error| Error::io(format!("cannot size {shown} to {size}"), &error))?;
         }
-        let size = {
-            use std::io::{Seek, SeekFrom};
-            (&file).seek(SeekFrom::End(0)).map_err(|error| Error::io(format!("cannot measure {shown}"), &error))?
-        };
-        let capacity = Size(size).to_blocks_down();
+        let capacity = AtomicU64::new(size_of_file(&file, path)?.0);
         let in_memory = !block_device && is_in_memory(&file);
         let medium = medium_of(if block_device { kind.rdev() } else { kind.dev() });
         Ok(FileDevice {
@@ -136,6 +134,13 @@ impl FileDevice {
             _ => failed,
         }
     }
+}
+
+/// Whole blocks of an open file or block device.
+fn size_of_file(file: impl AsFd, path: &Path) -> Result<Blocks> {
+    let size = rustix::fs::seek(file, rustix::fs::SeekFrom::End(0));
+    let size = size.map_err(|error| Error::io(format!("cannot measure {}", path.display()), &error.into()))?;
+    Ok(Size(size).to_blocks_down())
 }
 
 /// Whether two paths lead to one file or block device.
@@ -173,7 +178,11 @@ impl Layer for FileDevice {
         self.path.display().to_string()
     }
     fn geometry(&self) -> Geometry {
-        Geometry { capacity: self.capacity, atomic: Size(512) }
+        Geometry { capacity: Blocks(self.capacity.load(Ordering::Acquire)), atomic: Size(512) }
+    }
+    fn measure(&self) -> Result<()> {
+        self.capacity.fetch_max(size_of_file(&self.file, &self.path)?.0, Ordering::AcqRel);
+        Ok(())
     }
     fn capability(&self) -> Capability {
         // A block device may ignore discard or keep old data; a file's hole reads as zeros.

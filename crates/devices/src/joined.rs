@@ -47,6 +47,9 @@ impl Layer for Joined {
             atomic: shapes().map(|shape| shape.atomic).min().expect("at least one child"),
         }
     }
+    fn measure(&self) -> Result<()> {
+        self.children.last().expect("at least one child").measure()
+    }
     fn capability(&self) -> Capability {
         self.children.iter().map(|child| child.capability()).reduce(meet).expect("at least one child")
     }

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Which liberties a medium takes with writes that no flush covers.
@@ -93,7 +94,9 @@ impl Power {
 
 /// A device in memory that can lose power.
 pub struct PowerCut {
-    capacity: Blocks,
+    /// In blocks: as said, and as it is.
+    capacity: AtomicU64,
+    real_capacity: AtomicU64,
     env: Env,
     delay: Duration,
     stumbles: Option<Stumbles>,
@@ -112,7 +115,16 @@ struct Stumbles {
 impl PowerCut {
     /// An empty device.
     pub fn new(capacity: Blocks, env: Env, delay: Duration) -> PowerCut {
-        PowerCut { capacity, env, delay, stumbles: None, power: Power::default(), state: Mutex::default() }
+        let [capacity, real_capacity] = [(); 2].map(|()| AtomicU64::new(capacity.0));
+        PowerCut {
+            capacity,
+            real_capacity,
+            env,
+            delay,
+            stumbles: None,
+            power: Power::default(),
+            state: Mutex::default(),
+        }
     }
 
     /// The same device, on which one of so many reads of as many blocks as `lengths` has, and every discard, takes up to so long: others
@@ -165,13 +177,15 @@ impl PowerCut {
         let current = state.durable.clone();
         let state = State { durable: state.durable, current, ..State::default() };
         PowerCut {
-            capacity: self.capacity,
-            env,
-            delay: self.delay,
             stumbles: self.stumbles.clone(),
-            power: Power::default(),
             state: Mutex::new(state),
+            ..PowerCut::new(Blocks(self.real_capacity.load(Ordering::Acquire)), env, self.delay)
         }
+    }
+
+    /// Makes it larger by so much, which it says when it is measured, or after a power cut.
+    pub fn enlarge(&self, by: Blocks) {
+        self.real_capacity.fetch_add(by.0, Ordering::AcqRel);
     }
 
     /// Changes one stored byte, durably: damage that no one announced.
@@ -228,7 +242,12 @@ impl Layer for PowerCut {
         "powercut".into()
     }
     fn geometry(&self) -> Geometry {
-        Geometry { capacity: self.capacity, atomic: BLOCK }
+        Geometry { capacity: Blocks(self.capacity.load(Ordering::Acquire)), atomic: BLOCK }
+    }
+    fn measure(&self) -> Result<()> {
+        self.power.alive()?;
+        self.capacity.fetch_max(self.real_capacity.load(Ordering::Acquire), Ordering::AcqRel);
+        Ok(())
     }
     fn capability(&self) -> Capability {
         Capability { discard: true, discard_zeroes: true, persistent: true, medium: None, thin: false }

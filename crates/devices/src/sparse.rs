@@ -76,6 +76,9 @@ impl Layer for Sparse {
     fn geometry(&self) -> Geometry {
         self.0.geometry()
     }
+    fn measure(&self) -> Result<()> {
+        self.0.measure()
+    }
     fn capability(&self) -> Capability {
         self.0.capability()
     }

@@ -81,6 +81,9 @@ impl Layer for Thin {
     fn geometry(&self) -> Geometry {
         self.child.geometry()
     }
+    fn measure(&self) -> Result<()> {
+        Ok(())
+    }
     fn capability(&self) -> Capability {
         Capability { thin: self.tells, ..self.child.capability() }
     }

@@ -158,6 +158,9 @@ impl Layer for Emulated {
     fn geometry(&self) -> Geometry {
         self.child.geometry()
     }
+    fn measure(&self) -> Result<()> {
+        Ok(())
+    }
     fn capability(&self) -> Capability {
         Capability { medium: self.medium, ..self.child.capability() }
     }

@@ -61,6 +61,9 @@ impl Layer for Traced {
     fn geometry(&self) -> Geometry {
         self.child.geometry()
     }
+    fn measure(&self) -> Result<()> {
+        self.child.measure()
+    }
     fn capability(&self) -> Capability {
         self.child.capability()
     }

@@ -363,6 +363,9 @@ impl Layer for Faulty {
     fn geometry(&self) -> Geometry {
         self.child.geometry()
     }
+    fn measure(&self) -> Result<()> {
+        self.child.measure()
+    }
     fn capability(&self) -> Capability {
         self.child.capability()
     }

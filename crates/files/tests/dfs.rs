@@ -243,6 +243,9 @@ impl Layer for Steady {
     fn geometry(&self) -> Geometry {
         Layer::geometry(&self.below)
     }
+    fn measure(&self) -> ashlar_block::Result<()> {
+        Layer::measure(&self.below)
+    }
     fn capability(&self) -> Capability {
         Layer::capability(&self.below)
     }

@@ -173,6 +173,9 @@ impl Layer for Watched {
     fn geometry(&self) -> Geometry {
         Layer::geometry(&self.child)
     }
+    fn measure(&self) -> Result<()> {
+        Layer::measure(&self.child)
+    }
     fn capability(&self) -> Capability {
         Layer::capability(&self.child)
     }

@@ -5,7 +5,7 @@
 
 use crate::format::{RING_SLOTS, SEGMENTS_AT, SUPERBLOCK_BLOCKS, Stream, VolumeKind, decode_body, superblock_slots};
 use crate::map::{Form, MAP_PREFIX};
-use crate::open::newest_superblock;
+use crate::assemble::newest_superblock;
 use crate::scan::Scanner;
 use crate::space::State;
 use crate::{CATALOG, Pool};

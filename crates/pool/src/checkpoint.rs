@@ -247,6 +247,7 @@ impl Pool {
                 generation,
                 born: shared.space.born(),
                 device: index as u32,
+                part_of: place.part_of,
                 devices: shared.layout.records(),
                 segment: shared.layout.segment,
                 catalog: shared.catalog.root(),

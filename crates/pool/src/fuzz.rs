@@ -43,14 +43,16 @@ fn superblock() -> impl Strategy<Value = Superblock> {
         0..=20u32,
         prop::option::of(pointer()),
         log,
-        any::<prop::sample::Index>(),
+        (any::<prop::sample::Index>(), prop::option::of(any::<prop::sample::Index>())),
     )
-        .prop_map(|((pool, generation, born), devices, power, catalog, (at, next, seq, chain), device)| {
+        .prop_map(|((pool, generation, born), devices, power, catalog, (at, next, seq, chain), (device, part_of))| {
+            let before = device.index(devices.len());
             Superblock {
                 pool,
                 generation,
                 born,
-                device: device.index(devices.len()) as u32,
+                device: before as u32,
+                part_of: part_of.filter(|_| before > 0).map(|part_of| part_of.index(before) as u32),
                 devices: devices
                     .into_iter()
                     .map(|(id, segments)| DeviceRecord { id, capacity: SUPERBLOCKS + Blocks(segments << power) })
@@ -212,6 +214,7 @@ proptest! {
         if let Ok(Some(superblock)) = bounded(1 << 16, || Superblock::decode(&hostile)) {
             prop_assert!(superblock.devices.len() <= DEVICES_MAX);
             prop_assert!((superblock.device as usize) < superblock.devices.len());
+            prop_assert!(superblock.part_of.is_none_or(|device| device < superblock.device));
             for device in &superblock.devices {
                 superblock_slots(device.capacity, superblock.generation);
             }

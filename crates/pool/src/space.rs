@@ -9,6 +9,7 @@
 //!  4. A segment's number (*uid*) names its slot in the low bits, so that a place is found without a table; the high
 //!     bits count segments and are never used twice.
 
+use crate::assemble::Member;
 use crate::format::{DEVICES_MAX, DeviceRecord, OpenSegment, SEGMENTS_AT, SlotRecord, Stream, segments_on};
 use crate::gate::Gate;
 use crate::store::{GAP_MAX, Span};
@@ -62,9 +63,14 @@ pub(crate) struct Slot {
 
 const EMPTY: Slot = Slot { state: State::Free, uid: 0, live: 0, catalog: 0, sealed: 0, stuck: 0 };
 
-/// A device of the pool.
+/// A device of the pool, or a part of one.
 pub(crate) struct Place {
     pub(crate) device: Device,
+    /// The device, and the first block of it that lies behind.
+    pub(crate) whole: Device,
+    pub(crate) behind: Lba,
+    /// The number of the device, if this is not its first part.
+    pub(crate) part_of: Option<u32>,
     pub(crate) record: DeviceRecord,
     /// Segments on it.
     pub(crate) slots: Range<u32>,
@@ -83,20 +89,27 @@ impl Layout {
     pub(crate) fn new(segment: Blocks) -> Layout {
         Layout { places: [const { OnceLock::new() }; DEVICES_MAX], segment }
     }
-    /// Adds a device.
-    pub(crate) fn add(&self, device: Device, record: DeviceRecord) -> Result<&Place> {
+    /// The slots that one more device would have, if there may be one.
+    pub(crate) fn admit(&self, device: &Device, record: DeviceRecord) -> Result<Range<u32>> {
         let first = self.slots_count();
-        let count = segments_on(record.capacity, self.segment);
-        let end = u64::from(first) + count;
-        let free = self.places.iter().find(|place| place.get().is_none());
-        let Some(free) = free.filter(|_| end < 1 << SLOT_BITS) else {
-            let most = Blocks(self.segment.0 << SLOT_BITS).to_bytes();
-            let message =
-                format!("{}: is too much: this pool can have {DEVICES_MAX} devices of together {most}", device.name());
-            return Err(Error::misuse(message));
-        };
-        let place =
-            Place { device, record, slots: first..end as u32, dirty: AtomicBool::new(false), gate: Gate::default() };
+        let end = u64::from(first) + segments_on(record.capacity, self.segment);
+        if self.places().count() < DEVICES_MAX && end < 1 << SLOT_BITS {
+            return Ok(first..end as u32);
+        }
+        let most = Blocks(self.segment.0 << SLOT_BITS).to_bytes();
+        let message = format!(
+            "{}: is too much: this pool can have {DEVICES_MAX} devices, and parts of enlarged ones, of together {most}",
+            device.name()
+        );
+        Err(Error::misuse(message))
+    }
+    /// Adds a device, or a part of one.
+    pub(crate) fn add(&self, member: Member, record: DeviceRecord) -> Result<&Place> {
+        let slots = self.admit(&member.device, record)?;
+        let Member { device, whole, from, part_of } = member;
+        let free = self.places.iter().find(|place| place.get().is_none()).expect("one more is admitted");
+        let (behind, dirty, gate) = (from + record.capacity, AtomicBool::new(false), Gate::default());
+        let place = Place { device, whole, behind, part_of, record, slots, dirty, gate };
         free.set(place).ok().expect("devices are added one after another");
         Ok(free.get().expect("just set"))
     }

@@ -1,14 +1,15 @@
 //! Devices that hold no pool, or not the whole pool, or another one: each gives an error that says what to do.
 
 use ashlar_block::{Device, Durability, Error, IoContext, Kind};
-use ashlar_devices::{Joined, Memory};
+use ashlar_devices::{Joined, Memory, PowerCut, Tearing};
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
 use ashlar_pool::format::{RING_SLOTS, Superblock, crc, superblock_slots};
-use ashlar_pool::{Config, Creation, Pool, Txn};
+use ashlar_pool::{Compression, Config, Creation, Pool, Txn};
 use ashlar_units::{BLOCK_LEN, Blocks, Lba};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 
 const CAPACITY: Blocks = Blocks(20 * 256 + 300);
 const TEST: IoContext = IoContext::foreground("test");
@@ -162,6 +163,146 @@ fn damaged_superblocks() {
         let device = resized(&sound, CAPACITY).await;
         edit_superblocks(&device, true, |bytes| bytes[16] = 4).await;
         refused(&env, vec![device], Kind::Unsupported, &["features 0x4", "use a newer ashlar"]).await;
+    });
+}
+
+/// What `use_pool` wrote is there; so many segments of 1 MiB are.
+async fn holds(env: &Env, devices: &[Device], segments: u64) {
+    let pool = Pool::open(env, devices.to_vec(), Config::default()).await.expect("opened");
+    assert_eq!(pool.status().capacity, segments << 20);
+    let read = pool.volume("v").expect("there").read(Lba(3), Blocks(3)).await.expect("readable").concat();
+    assert!(read.len() == 3 * BLOCK_LEN && read.iter().all(|byte| *byte == 7));
+    pool.close().await.expect("closed");
+}
+
+/// Opens and takes what the devices became larger by; how many it was, and what was too little.
+async fn enlarge(env: &Env, devices: &[Device]) -> (usize, usize) {
+    let pool = Pool::open(env, devices.to_vec(), Config::default()).await.expect("opened");
+    let seen = pool.unused_ends().0;
+    let enlarged = pool.enlarge().await.expect("it grows");
+    let taken = enlarged.taken.iter().map(|(_, size)| size.0).sum::<u64>();
+    assert_eq!((taken, pool.unused_ends().0), (seen, 0));
+    assert_eq!(pool.enlarge().await.expect("nothing").taken, []);
+    pool.close().await.expect("closed");
+    (enlarged.taken.len(), enlarged.left.len())
+}
+
+/// Fills what a pool has with a block for each number, and finds all of them again after opening.
+async fn fill(env: &Env, devices: &[Device], segments: u64) {
+    let blocks = segments * 256 / 2;
+    let block = |number: u64| Bytes::from([number.to_le_bytes(), (!number).to_le_bytes()].concat().repeat(BLOCK_LEN / 16));
+    let config = Config { compression: Compression::Off, ..Config::default() };
+    let pool = Pool::open(env, devices.to_vec(), config).await.expect("opened");
+    let volume = pool.volume("v").expect("there");
+    for number in 100..blocks {
+        let mut txn = Txn::new();
+        volume.write(&mut txn, Lba(number), &block(number));
+        volume.commit(txn).await.expect("there is room");
+    }
+    pool.close().await.expect("closed");
+    let pool = Pool::open(env, devices.to_vec(), config).await.expect("opened");
+    let volume = pool.volume("v").expect("there");
+    for number in 100..blocks {
+        assert_eq!(volume.read(Lba(number), Blocks(1)).await.expect("readable"), [block(number)]);
+    }
+    assert_eq!(pool.check(|_, _| ()).await.expect("checked").damaged, []);
+    pool.close().await.expect("closed");
+}
+
+#[test]
+fn enlarged_devices() {
+    run(|env| async move {
+        let one = |device: &Device| [device.clone()];
+        let device = memory(CAPACITY);
+        pool_on(&env, &one(&device)).await;
+        assert_eq!(enlarge(&env, &one(&device)).await, (0, 0));
+        // 12 segments and their superblocks are the least.
+        let little = resized(&device, CAPACITY + Blocks(12 * 256 + 271)).await;
+        assert_eq!(enlarge(&env, &one(&little)).await, (0, 1));
+        holds(&env, &one(&little), 20).await;
+        let larger = resized(&little, CAPACITY + Blocks(12 * 256 + 272)).await;
+        assert_eq!(enlarge(&env, &one(&larger)).await, (1, 0));
+        holds(&env, &one(&larger), 32).await;
+        let largest = resized(&larger, CAPACITY + Blocks(50 * 256)).await;
+        assert_eq!(enlarge(&env, &one(&largest)).await, (1, 0));
+        holds(&env, &one(&largest), 67).await;
+        fill(&env, &one(&largest), 67).await;
+        // As large as before, it lacks the last part, and says so; as one of several it may become larger as well.
+        let said = ["device 3 of 3 is missing", "as large as then"];
+        refused(&env, vec![resized(&largest, CAPACITY + Blocks(12 * 256 + 272)).await], Kind::Failed, &said).await;
+        let cut = resized(&largest, CAPACITY + Blocks(40 * 256)).await;
+        refused(&env, vec![cut], Kind::Failed, &["device 3 of 3 is missing", "is cut short"]).await;
+        let pool = Pool::open(&env, vec![largest.clone()], Config::default()).await.expect("opened");
+        let second = memory(CAPACITY);
+        pool.grow(second.clone(), false, || Ok(())).await.expect("it grows");
+        pool.close().await.expect("closed");
+        let second = resized(&second, CAPACITY + Blocks(16 * 256)).await;
+        let both = [second, largest];
+        assert_eq!(enlarge(&env, &both).await, (1, 0));
+        holds(&env, &both, 67 + 20 + 14).await;
+        fill(&env, &both, 67 + 20 + 14).await;
+    });
+}
+
+#[test]
+fn damaged_superblocks_of_enlarged_devices() {
+    run(|env| async move {
+        let device = memory(CAPACITY);
+        pool_on(&env, std::slice::from_ref(&device)).await;
+        // Where what the pool has ends is known, wherever the device ends.
+        let larger = resized(&device, CAPACITY + Blocks(14 * 256)).await;
+        let noise = || vec![Bytes::from(vec![0xee; 16 * BLOCK_LEN])];
+        let (back, behind) = (Lba(CAPACITY.0 - 16), Lba(CAPACITY.0));
+        let damaged = resized(&larger, CAPACITY + Blocks(14 * 256)).await;
+        damaged.write(TEST, back, noise(), Durability::Forced).await.expect("room");
+        holds(&env, &[damaged], 20).await;
+        enlarge(&env, std::slice::from_ref(&larger)).await;
+        let end = Lba(CAPACITY.0 + 14 * 256 - 16);
+        for at in [Lba(0), back, behind, end] {
+            let damaged = resized(&larger, CAPACITY + Blocks(14 * 256)).await;
+            damaged.write(TEST, at, noise(), Durability::Forced).await.expect("room");
+            holds(&env, &[damaged.clone()], 32).await;
+            // The rings are whole again.
+            damaged.write(TEST, if at == Lba(0) { back } else { Lba(0) }, noise(), Durability::Forced).await.expect("room");
+            holds(&env, &[damaged], 32).await;
+        }
+        let copy = memory(Blocks(14 * 256));
+        let part = larger.read(TEST, behind, Blocks(14 * 256)).await.expect("readable");
+        copy.write(TEST, Lba(0), vec![part], Durability::Forced).await.expect("room");
+        refused(&env, vec![copy], Kind::Corrupt, &["a copy of a part", "name the device itself"]).await;
+    });
+}
+
+/// Power that fails at any write of taking more of a device leaves a pool that goes on, with it or without, and takes it later, also
+/// when another device was added meanwhile.
+#[test]
+fn enlarging_that_is_cut_off() {
+    run(|env| async move {
+        let (mut without, mut with) = (0, 0);
+        for operations in 0.. {
+            let medium = Arc::new(PowerCut::new(CAPACITY, env.clone(), Duration::from_micros(1)));
+            pool_on(&env, &[medium.clone() as Device]).await;
+            let pool = Pool::open(&env, vec![medium.clone() as Device], Config::default()).await.expect("opened");
+            medium.enlarge(Blocks(20 * 256));
+            medium.cut_after(operations);
+            let enlarged = pool.enlarge().await;
+            drop(pool);
+            let device: Device = Arc::new(medium.after_cut(Tearing::ALL, env.clone()));
+            let pool = Pool::open(&env, vec![device.clone()], Config::default()).await.expect("opened");
+            let segments = pool.status().capacity >> 20;
+            *(if segments == 20 { &mut without } else { &mut with }) += 1;
+            let second = memory(CAPACITY);
+            pool.grow(second.clone(), false, || Ok(())).await.expect("it grows");
+            pool.close().await.expect("closed");
+            let both = [second, device];
+            holds(&env, &both, segments + 20).await;
+            assert_eq!(enlarge(&env, &both).await, (usize::from(segments == 20), 0));
+            holds(&env, &both, 58).await;
+            if enlarged.is_ok() {
+                break;
+            }
+        }
+        assert!(without > 2 && with > 2, "{without} times without, {with} with");
     });
 }
 

@@ -5,7 +5,7 @@
 //! the state among those that the model went through. What was synced must be there; a transaction is there wholly or
 //! not at all; snapshots never change; the accounts of live bytes are exact.
 
-use ashlar_block::{Device, Kind};
+use ashlar_block::{BlockDevice, Device, Kind};
 use ashlar_devices::{Power, PowerCut, Tearing};
 use ashlar_env::Env;
 use ashlar_env::sim::{Schedule, Sim};
@@ -28,6 +28,8 @@ pub(crate) const KEYS: u64 = 40;
 /// What it grows by, and how far.
 const CAPACITY_MORE: Blocks = Blocks(14 * 256 + 300);
 const DEVICES_MAX: usize = 3;
+/// A device that becomes larger by this much gives no segments.
+const TOO_LITTLE: Blocks = Blocks(256);
 const SNAPSHOTS_MAX: usize = 3;
 const READERS: usize = 3;
 
@@ -98,6 +100,8 @@ pub(crate) struct World {
 pub(crate) trait Ground: Sync {
     /// A device to grow by, if there may be one more; `list` is called before it is used.
     fn more(&self) -> Option<(Device, Box<dyn FnOnce() + Send + '_>)>;
+    /// Makes a device larger, if one may be. Whether it did.
+    fn enlarge(&self) -> bool;
     /// No state before this one may survive from now on.
     fn promise(&self, state: usize);
 }
@@ -230,6 +234,17 @@ impl Ground for Media {
         }
         let more = Arc::new(medium(CAPACITY_MORE, &self.env).on(&self.power));
         Some((more.clone(), Box::new(move || self.list.lock().push(more))))
+    }
+    fn enlarge(&self) -> bool {
+        let list = self.list.lock();
+        // At most one becomes much larger, so that pools still become full.
+        let is_larger = |medium: &Arc<PowerCut>| BlockDevice::geometry(&**medium).capacity > CAPACITY + TOO_LITTLE;
+        if list.iter().any(is_larger) {
+            return false;
+        }
+        let by = if self.env.random().is_multiple_of(4) { TOO_LITTLE } else { CAPACITY_MORE };
+        list[self.env.random() as usize % list.len()].enlarge(by);
+        true
     }
     fn promise(&self, state: usize) {
         self.promised.store(state, Ordering::Relaxed);
@@ -392,6 +407,9 @@ impl Life<'_> {
                 if self.pool.grow(more, false, list).await.is_err() {
                     break;
                 }
+            }
+            if self.chance(60) && self.ground.enlarge() && self.pool.enlarge().await.is_err() {
+                break;
             }
             let Ok(txn) = self.change(&mut next.live).await else { break };
             let committed = self.pool.commit(txn).await;

@@ -69,6 +69,9 @@ impl Layer for ExtentDevice {
     fn geometry(&self) -> Geometry {
         Geometry { capacity: self.length, atomic: BLOCK }
     }
+    fn measure(&self) -> Result<()> {
+        Ok(())
+    }
     fn capability(&self) -> Capability {
         Capability {
             discard: true,

@@ -90,6 +90,9 @@ impl Layer for Slow {
     fn geometry(&self) -> Geometry {
         Layer::geometry(&self.below)
     }
+    fn measure(&self) -> Result<()> {
+        Layer::measure(&self.below)
+    }
     fn capability(&self) -> Capability {
         Layer::capability(&self.below)
     }

@@ -50,6 +50,8 @@ pub struct Superblock {
     pub born: u64,
     /// Which of the devices this is.
     pub device: u32,
+    /// The device of which this is a part: that became larger.
+    pub part_of: Option<u32>,
     /// All devices.
     pub devices: Vec<DeviceRecord>,
     /// Segment size.
@@ -76,7 +78,8 @@ struct StoredSuperblock {
     devices_count: U32,
     segment_blocks: U64,
     has_catalog: U32,
-    reserved3: U32,
+    /// 0: of none; else one more than its index.
+    part_of: U32,
     catalog: [u8; 32],
     log_at: StoredOpen,
     log_next: StoredOpen,
@@ -93,6 +96,10 @@ const _: () = assert!(
 );
 
 impl Superblock {
+    /// What it says of the device that it is on.
+    pub fn record(&self) -> &DeviceRecord {
+        &self.devices[self.device as usize]
+    }
     /// Whether there was a superblock in this slot, readable or not.
     pub fn is_trace(slot: &[u8]) -> bool {
         slot.starts_with(&SUPERBLOCK_MAGIC)
@@ -113,7 +120,7 @@ impl Superblock {
             devices_count: (self.devices.len() as u32).into(),
             segment_blocks: self.segment.0.into(),
             has_catalog: u32::from(self.catalog.is_some()).into(),
-            reserved3: 0.into(),
+            part_of: self.part_of.map_or(0, |device| device + 1).into(),
             catalog: self.catalog.unwrap_or_default().encode(),
             log_at: self.log.at.store(),
             log_next: self.log.next.store(),
@@ -170,7 +177,9 @@ impl Superblock {
         let fits = |device: &DeviceRecord| {
             device.capacity >= SUPERBLOCKS && segments_on(device.capacity, segment) <= SEGMENTS_MAX
         };
+        let part_of = stored.part_of.get().checked_sub(1);
         if stored.device.get() as usize >= devices_count
+            || part_of.is_some_and(|device| device >= stored.device.get())
             || !segment.0.is_power_of_two()
             || segment.0 > SEGMENT_BLOCKS_MAX
             || !devices.iter().all(fits)
@@ -186,6 +195,7 @@ impl Superblock {
             generation: stored.generation.get(),
             born: stored.born.get(),
             device: stored.device.get(),
+            part_of,
             devices,
             segment,
             catalog: (stored.has_catalog.get() != 0).then_some(catalog),

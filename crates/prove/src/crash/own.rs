@@ -41,6 +41,9 @@ impl Ground for Marking {
     fn more(&self) -> Option<(Device, Box<dyn FnOnce() + Send + '_>)> {
         None
     }
+    fn enlarge(&self) -> bool {
+        false
+    }
     fn promise(&self, state: usize) {
         self.0.mark(&state.to_string());
     }

@@ -111,6 +111,9 @@ impl Layer for Pieces {
     fn geometry(&self) -> Geometry {
         Geometry { capacity: Blocks(self.shape.count), ..self.child.geometry() }
     }
+    fn measure(&self) -> Result<()> {
+        Ok(())
+    }
     fn capability(&self) -> Capability {
         self.child.capability()
     }

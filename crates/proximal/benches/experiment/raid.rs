@@ -233,6 +233,9 @@ impl Layer for Group {
     fn geometry(&self) -> Geometry {
         Layer::geometry(&self.array)
     }
+    fn measure(&self) -> Result<()> {
+        Ok(())
+    }
     fn capability(&self) -> Capability {
         Layer::capability(&self.array)
     }

@@ -38,6 +38,9 @@ impl Layer for Reordering {
     fn geometry(&self) -> Geometry {
         Geometry { capacity: self.capacity, atomic: BLOCK }
     }
+    fn measure(&self) -> Result<()> {
+        Ok(())
+    }
     fn capability(&self) -> Capability {
         Capability { discard: true, discard_zeroes: true, persistent: false, medium: None, thin: false }
     }
