@@ -48,7 +48,8 @@ fn a_pool_takes_what_its_file_became_larger_by() {
     ask(&daemon, &["pool", "create", pool.to_str().expect("text"), "--device", &argument]).expect("made");
     let up = || daemon.up().unwrap_or_else(|error| panic!("{error}"));
     let name = |number: u8| daemon.mount().join(number.to_string());
-    let store = |number: u8| fs::write(name(number), noise(number, LEN)).and_then(|()| File::open(name(number))?.sync_all());
+    let store =
+        |number: u8| fs::write(name(number), noise(number, LEN)).and_then(|()| File::open(name(number))?.sync_all());
     up();
     store(0).expect("there is room");
     let (capacity, unused) = size(&daemon);

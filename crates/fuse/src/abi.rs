@@ -131,6 +131,8 @@ pub mod init {
     pub const SETXATTR_EXT: u64 = 1 << 29;
     /// The second half of the flags counts.
     pub const INIT_EXT: u64 = 1 << 30;
+    /// Mounts may map users. Then only requests that make an inode say who asks; see [`UNKNOWN_ID`].
+    pub const ALLOW_IDMAP: u64 = 1 << 40;
     /// Requests over io_uring.
     pub const OVER_IO_URING: u64 = 1 << 41;
     /// Shared mappings of files opened for direct I/O.
@@ -162,6 +164,8 @@ pub mod fattr {
     pub const KILL_SUIDGID: u32 = 1 << 11;
 }
 
+/// Who asks is not said: `uid` and `gid` of a request.
+pub const UNKNOWN_ID: u32 = u32::MAX;
 /// WRITE: from the page cache.
 pub const WRITE_CACHE: u32 = 1 << 0;
 /// Attributes are asked for on behalf of an open file: it is written or read, not `stat`ed.

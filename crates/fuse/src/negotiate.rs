@@ -63,7 +63,8 @@ pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize, over_rin
         | init::HANDLE_KILLPRIV_V2
         | init::SETXATTR_EXT
         | init::INIT_EXT
-        | init::DIRECT_IO_ALLOW_MMAP;
+        | init::DIRECT_IO_ALLOW_MMAP
+        | init::ALLOW_IDMAP;
     if over_ring {
         wanted |= init::OVER_IO_URING;
     }

@@ -7,6 +7,7 @@ use crate::listings::Listings;
 use crate::negotiate::Agreement;
 use crate::origins;
 use crate::reply::{DIRENT_LEN_MAX, DIRENT_PLUS_LEN_MAX, Reply, decode_device};
+use crate::sys;
 use ashlar_vfs::{
     DirEntry, Errno, Error, FallocateMode, FileKind, FileSystem, Ino, NewNode, RenameMode, Result, SeekWhat, SetAttr,
     SetTime, Time, WriteMode, XattrMode,
@@ -220,7 +221,7 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
                 // and the bit does not stand for execution.
                 let setgid = attr.permissions & 0o010 != 0 || header.gid != attr.gid;
                 let kept = attr.permissions & !(0o4000 | if setgid { 0o2000 } else { 0 });
-                if kept != attr.permissions {
+                if kept != attr.permissions && !may_keep_setid(header) {
                     fs.setattr(ino, SetAttr { permissions: Some(kept), ..SetAttr::default() }).await?;
                 }
             }
@@ -260,7 +261,17 @@ pub(crate) async fn serve<F: FileSystem, K: Kernel>(
     Ok(())
 }
 
-/// Whether a request makes the engine clear set-id bits that the kernel keeps in its cache.
+/// Whether who asks may leave set-id bits on what he changes. The kernel asks nobody but us where we said that we clear them.
+fn may_keep_setid(header: &InHeader) -> bool {
+    /// The capability for that.
+    const FSETID: u32 = 4;
+    match header.uid {
+        UNKNOWN_ID => sys::has_capability(header.pid, FSETID),
+        uid => uid == 0,
+    }
+}
+
+/// Whether a request may make the engine clear set-id bits that the kernel keeps in its cache.
 pub(crate) fn clears_setid(request: &Request<'_>) -> bool {
     match request.operation {
         Operation::Write { arg, .. } => arg.write_flags & WRITE_KILL_SUIDGID != 0,

@@ -3,9 +3,9 @@
 //! It is what the pool itself would do to find its way: superblocks by their ring, trees from their roots, segments batch
 //! by batch. What a segment in use holds and nobody refers to is dead.
 
+use crate::assemble::newest_superblock;
 use crate::format::{RING_SLOTS, SEGMENTS_AT, SUPERBLOCK_BLOCKS, Stream, VolumeKind, decode_body, superblock_slots};
 use crate::map::{Form, MAP_PREFIX};
-use crate::assemble::newest_superblock;
 use crate::scan::Scanner;
 use crate::space::State;
 use crate::{CATALOG, Pool};

@@ -45,23 +45,25 @@ fn superblock() -> impl Strategy<Value = Superblock> {
         log,
         (any::<prop::sample::Index>(), prop::option::of(any::<prop::sample::Index>())),
     )
-        .prop_map(|((pool, generation, born), devices, power, catalog, (at, next, seq, chain), (device, part_of))| {
-            let before = device.index(devices.len());
-            Superblock {
-                pool,
-                generation,
-                born,
-                device: before as u32,
-                part_of: part_of.filter(|_| before > 0).map(|part_of| part_of.index(before) as u32),
-                devices: devices
-                    .into_iter()
-                    .map(|(id, segments)| DeviceRecord { id, capacity: SUPERBLOCKS + Blocks(segments << power) })
-                    .collect(),
-                segment: Blocks(1 << power),
-                catalog,
-                log: LogPosition { at, next, seq, chain },
-            }
-        })
+        .prop_map(
+            |((pool, generation, born), devices, power, catalog, (at, next, seq, chain), (device, part_of))| {
+                let before = device.index(devices.len());
+                Superblock {
+                    pool,
+                    generation,
+                    born,
+                    device: before as u32,
+                    part_of: part_of.filter(|_| before > 0).map(|part_of| part_of.index(before) as u32),
+                    devices: devices
+                        .into_iter()
+                        .map(|(id, segments)| DeviceRecord { id, capacity: SUPERBLOCKS + Blocks(segments << power) })
+                        .collect(),
+                    segment: Blocks(1 << power),
+                    catalog,
+                    log: LogPosition { at, next, seq, chain },
+                }
+            },
+        )
 }
 
 fn lead() -> impl Strategy<Value = Lead> {

@@ -190,7 +190,8 @@ async fn enlarge(env: &Env, devices: &[Device]) -> (usize, usize) {
 /// Fills what a pool has with a block for each number, and finds all of them again after opening.
 async fn fill(env: &Env, devices: &[Device], segments: u64) {
     let blocks = segments * 256 / 2;
-    let block = |number: u64| Bytes::from([number.to_le_bytes(), (!number).to_le_bytes()].concat().repeat(BLOCK_LEN / 16));
+    let block =
+        |number: u64| Bytes::from([number.to_le_bytes(), (!number).to_le_bytes()].concat().repeat(BLOCK_LEN / 16));
     let config = Config { compression: Compression::Off, ..Config::default() };
     let pool = Pool::open(env, devices.to_vec(), config).await.expect("opened");
     let volume = pool.volume("v").expect("there");
@@ -263,7 +264,10 @@ fn damaged_superblocks_of_enlarged_devices() {
             damaged.write(TEST, at, noise(), Durability::Forced).await.expect("room");
             holds(&env, &[damaged.clone()], 32).await;
             // The rings are whole again.
-            damaged.write(TEST, if at == Lba(0) { back } else { Lba(0) }, noise(), Durability::Forced).await.expect("room");
+            damaged
+                .write(TEST, if at == Lba(0) { back } else { Lba(0) }, noise(), Durability::Forced)
+                .await
+                .expect("room");
             holds(&env, &[damaged], 32).await;
         }
         let copy = memory(Blocks(14 * 256));

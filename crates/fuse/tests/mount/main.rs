@@ -6,6 +6,7 @@ mod files;
 mod life;
 mod memory;
 mod names;
+mod owners;
 mod speed;
 
 use ashlar_env::real::Real;
