@@ -119,6 +119,15 @@ fn a_mount_may_map_users() {
         let link = shared.join("link");
         assert!(as_user(SHIFT + 7, &["ln", "-s", "target"], &there(&link)));
         assert_eq!(owner(&link), (7, 7));
+        // Also files without names.
+        let nameless = || {
+            // SAFETY: the calls have no memory arguments, and the kernel changes this thread alone.
+            let _ = unsafe { [libc::SYS_setfsgid, libc::SYS_setfsuid].map(|call| libc::syscall(call, SHIFT + 7)) };
+            let file = OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).open(there(&shared));
+            file.and_then(|file| file.metadata()).map(|data| (data.uid(), data.gid()))
+        };
+        let owned = std::thread::scope(|scope| scope.spawn(nameless).join().expect("no panic"));
+        assert_eq!(owned.expect("made"), (SHIFT + 7, SHIFT + 7));
         // Nobody else is known there, also not root of the host.
         assert_eq!(errno(fs::write(there(&shared.join("root")), "x")), libc::EOVERFLOW);
         assert!(!as_user(7, &["touch"], &there(&shared.join("other"))));
