@@ -4,10 +4,10 @@ use crate::analyse::Plan;
 use crate::source::Source;
 use std::time::Duration;
 
-/// So many units the data should have, so that there are enough clusters in a sample; but a unit has no less and no more bytes
-/// than these, since more is read for content-defined chunks the smaller units are.
+/// So many units the data should have, so that there are enough clusters in a sample: more would cost more, since the smaller units
+/// are, the more is read for content-defined chunks around them. But a unit has no less and no more bytes than these.
 const UNITS: u64 = 48 << 10;
-const UNIT: [u64; 2] = [32 << 10, 128 << 10];
+const UNIT: [u64; 2] = [32 << 10, 1 << 20];
 
 /// How much may be read.
 #[derive(Clone, Copy, Debug, PartialEq)]
