@@ -11,7 +11,7 @@ fn ask(daemon: &Daemon, arguments: &[&str]) -> Result<Value, String> {
     let output = daemon.command(arguments).arg("--json").output().expect("it runs");
     match output.status.success() {
         true => Ok(serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)),
-        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        false => Err(String::from_utf8_lossy(&output.stdout).into_owned()),
     }
 }
 
