@@ -262,7 +262,7 @@ fn damaged_superblocks_of_enlarged_devices() {
         for at in [Lba(0), back, behind, end] {
             let damaged = resized(&larger, CAPACITY + Blocks(14 * 256)).await;
             damaged.write(TEST, at, noise(), Durability::Forced).await.expect("room");
-            holds(&env, &[damaged.clone()], 32).await;
+            holds(&env, std::slice::from_ref(&damaged), 32).await;
             // The rings are whole again.
             damaged
                 .write(TEST, if at == Lba(0) { back } else { Lba(0) }, noise(), Durability::Forced)

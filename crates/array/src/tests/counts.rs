@@ -171,6 +171,9 @@ impl ashlar_block::Layer for Watched {
     fn geometry(&self) -> ashlar_block::Geometry {
         ashlar_block::Layer::geometry(&self.below)
     }
+    fn measure(&self) -> ashlar_block::Result<()> {
+        ashlar_block::Layer::measure(&self.below)
+    }
     fn capability(&self) -> ashlar_block::Capability {
         ashlar_block::Layer::capability(&self.below)
     }
