@@ -1,5 +1,6 @@
 //! A pool on a file that becomes larger. Needs root and /dev/fuse.
 
+use ashlar_fuzz::incompressible;
 use ashlar_prove::Daemon;
 use ashlar_vfs::Engine;
 use serde_json::Value;
@@ -21,16 +22,6 @@ fn size(daemon: &Daemon) -> (u64, u64) {
     (status["capacity"].as_u64().expect("a number"), status["unused_ends"].as_u64().expect("a number"))
 }
 
-/// Bytes that do not compress.
-fn noise(seed: u8, len: usize) -> Vec<u8> {
-    let mut word = u64::from(seed) << 1 | 1;
-    let mut next = || {
-        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (word >> 56) as u8
-    };
-    std::iter::repeat_with(&mut next).take(len).collect()
-}
-
 fn enlarge(device: &Path, size: u64) {
     File::options().write(true).open(device).and_then(|file| file.set_len(size)).expect("it grows");
 }
@@ -48,8 +39,9 @@ fn a_pool_takes_what_its_file_became_larger_by() {
     ask(&daemon, &["pool", "create", pool.to_str().expect("text"), "--device", &argument]).expect("made");
     let up = || daemon.up().unwrap_or_else(|error| panic!("{error}"));
     let name = |number: u8| daemon.mount().join(number.to_string());
-    let store =
-        |number: u8| fs::write(name(number), noise(number, LEN)).and_then(|()| File::open(name(number))?.sync_all());
+    let store = |number: u8| {
+        fs::write(name(number), incompressible(number.into(), LEN)).and_then(|()| File::open(name(number))?.sync_all())
+    };
     up();
     store(0).expect("there is room");
     let (capacity, unused) = size(&daemon);
@@ -76,7 +68,9 @@ fn a_pool_takes_what_its_file_became_larger_by() {
     assert_eq!((larger.0 >> 20, larger.1), (62 + 126, 0));
     daemon.kill().and_then(|()| daemon.down()).unwrap_or_else(|error| panic!("{error}"));
     up();
-    let holds = || (0..6).for_each(|number| assert!(fs::read(name(number)).expect("there") == noise(number, LEN)));
+    let holds = || {
+        (0..6).for_each(|number| assert!(fs::read(name(number)).expect("there") == incompressible(number.into(), LEN)))
+    };
     holds();
     daemon.down().unwrap_or_else(|error| panic!("{error}"));
     // And while it is not.

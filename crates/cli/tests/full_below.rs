@@ -1,5 +1,6 @@
 //! A pool on a file with holes, in a file system that others fill. Needs root, /dev/fuse, loop devices and mkfs.ext4.
 
+use ashlar_fuzz::incompressible;
 use ashlar_prove::Daemon;
 use serde_json::Value;
 use std::fs::{self, File};
@@ -61,16 +62,6 @@ impl Drop for Disk {
     }
 }
 
-/// Bytes that do not compress.
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut word = seed << 1 | 1;
-    let mut next = || {
-        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (word >> 56) as u8
-    };
-    std::iter::repeat_with(&mut next).take(len).collect()
-}
-
 /// Makes a file durable, or removes it again.
 fn store(path: &Path, data: &[u8]) -> io::Result<()> {
     let stored = File::create(path).and_then(|mut file| file.write_all(data).and_then(|()| file.sync_all()));
@@ -92,7 +83,7 @@ fn a_file_gives_back_what_is_free() {
     let name = |number: u64| disk.mount().join(number.to_string());
     let taken = || fs::metadata(&device).expect("it is there").blocks() * 512;
     let len = 3 << 20;
-    (0..80).for_each(|number| store(&name(number), &noise(number, len)).expect("there is room"));
+    (0..80).for_each(|number| store(&name(number), &incompressible(number, len)).expect("there is room"));
     let full = taken();
     // Some is kept ahead of who writes; at least half of what is removed must come back.
     let wanted = 78 * len as u64 / 2;
@@ -103,8 +94,10 @@ fn a_file_gives_back_what_is_free() {
     assert_eq!(told["unable"], serde_json::json!([]), "{told}");
     assert!(told["given_back"].as_u64() > Some(wanted), "{told}");
     assert!(taken() < full - wanted, "{full} and {}", taken());
-    (0..2).for_each(|number| assert!(fs::read(name(number)).expect("readable") == noise(number, len), "{number}"));
-    store(&disk.0.join("disk/other"), &noise(9, 200 << 20)).expect("others have the room");
+    (0..2).for_each(|number| {
+        assert!(fs::read(name(number)).expect("readable") == incompressible(number, len), "{number}")
+    });
+    store(&disk.0.join("disk/other"), &incompressible(9, 200 << 20)).expect("others have the room");
     disk.ashlar(&["down"]);
     disk.ashlar(&["pool", "trim"]);
     let check = disk.ashlar(&["check"]);
@@ -123,7 +116,7 @@ fn a_full_file_system_below_makes_a_full_pool() {
     let len = 3 << 20;
     let mut stored = 0;
     let refused = loop {
-        match store(&name(stored), &noise(stored, len)) {
+        match store(&name(stored), &incompressible(stored, len)) {
             Ok(()) => stored += 1,
             Err(error) => break error,
         }
@@ -135,7 +128,10 @@ fn a_full_file_system_below_makes_a_full_pool() {
     assert!(status["full_below"] == true && status["stopped"].is_null() && status["free"] == 0, "{status}");
     for round in 0..2 {
         for number in round..stored {
-            assert!(fs::read(name(number)).expect("readable") == noise(number, len), "file {number} reads otherwise");
+            assert!(
+                fs::read(name(number)).expect("readable") == incompressible(number, len),
+                "file {number} reads otherwise"
+            );
         }
         if round == 0 {
             // It goes, and comes again, where not a byte is left.
@@ -147,7 +143,7 @@ fn a_full_file_system_below_makes_a_full_pool() {
     (1..stored / 2).for_each(|number| fs::remove_file(name(number)).expect("a full pool takes deletions"));
     let again = (0..100).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(100));
-        store(&name(0), &noise(0, len)).is_ok()
+        store(&name(0), &incompressible(0, len)).is_ok()
     });
     assert!(again, "what was deleted is free");
     disk.ashlar(&["down"]);
