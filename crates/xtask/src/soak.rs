@@ -86,6 +86,13 @@ enum Task {
     Check(&'static [&'static str]),
 }
 
+impl Task {
+    /// Whether it takes as long as it takes.
+    fn runs_once(&self) -> bool {
+        matches!(self, Task::LongTest(..) | Task::Check(_))
+    }
+}
+
 impl fmt::Display for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -105,8 +112,6 @@ pub fn soak(budget: &str, only: Option<&str>, list: bool) -> Result<(), String> 
     let program_only = only.is_some_and(|only| ["prove", "plan"].iter().any(|verb| only.starts_with(verb)));
     let mut tasks = if program_only { Vec::new() } else { properties()? };
     tasks.extend(SCHEDULES.map(|(harness, scheduler)| Task::Schedule(harness, scheduler)));
-    tasks.extend(CHECKS.map(Task::Check));
-    tasks.extend(LONG_TESTS.map(|(package, binary, test)| Task::LongTest(package, binary, test)));
     tasks.extend(EXPLORATIONS.map(Task::Exploration));
     // Killing the program needs root and /dev/fuse.
     let own = std::fs::metadata("/proc/self").map_err(|error| error.to_string())?;
@@ -115,6 +120,9 @@ pub fn soak(budget: &str, only: Option<&str>, list: bool) -> Result<(), String> 
     } else {
         eprintln!("xtask: leaving out prove daemon, which needs root and /dev/fuse");
     }
+    // Last: they take as long as they take, and the others would have to do without that time.
+    tasks.extend(CHECKS.map(Task::Check));
+    tasks.extend(LONG_TESTS.map(|(package, binary, test)| Task::LongTest(package, binary, test)));
     tasks.retain(|task| only.is_none_or(|only| task.to_string().contains(only)));
     if tasks.is_empty() {
         return Err(format!("nothing is named {:?}; `cargo xtask soak --list` names all", only.unwrap_or_default()));
@@ -129,7 +137,8 @@ pub fn soak(budget: &str, only: Option<&str>, list: bool) -> Result<(), String> 
     let mut failed = 0;
     for (index, task) in tasks.iter().enumerate() {
         // What one leaves over, those behind it share.
-        let share = end.saturating_duration_since(Instant::now()) / (tasks.len() - index) as u32;
+        let sharing = tasks[index..].iter().filter(|task| !task.runs_once()).count();
+        let share = end.saturating_duration_since(Instant::now()) / sharing.max(1) as u32;
         let outcome = match (task, &ashlar) {
             (Task::Property(property), _) => property.run(Instant::now() + share),
             (Task::Exploration(subject), Some(ashlar)) => {
