@@ -310,6 +310,29 @@ fn enlarging_that_is_cut_off() {
     });
 }
 
+/// Before it is written to or listed.
+#[test]
+fn one_device_too_many() {
+    run(|env| async move {
+        let mut devices: Vec<Device> = (0..64).map(|_| memory(Blocks(12 * 256 + 272))).collect();
+        pool_on(&env, &devices).await;
+        let pool = Pool::open(&env, devices.clone(), Config::default()).await.expect("opened");
+        let another = memory(CAPACITY);
+        let grown = pool.grow(another.clone(), false, || panic!("it is not listed")).await;
+        let said = grown.expect_err("there are 64").to_string();
+        assert!(said.contains("can have 64 devices"), "{said}");
+        pool.close().await.expect("closed");
+        refused(&env, vec![another], Kind::Misuse, &["holds no pool"]).await;
+        // Nor does one of them have room for a part.
+        devices[5] = resized(&devices[5], CAPACITY + Blocks(20 * 256)).await;
+        let pool = Pool::open(&env, devices.clone(), Config::default()).await.expect("opened");
+        let said = pool.enlarge().await.expect_err("there are 64").to_string();
+        assert!(said.contains("parts of enlarged ones"), "{said}");
+        pool.close().await.expect("closed");
+        holds(&env, &devices, 64 * 12).await;
+    });
+}
+
 #[test]
 fn exchanged_devices() {
     run(|env| async move {
