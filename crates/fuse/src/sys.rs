@@ -120,8 +120,13 @@ pub(crate) fn mounted_device(path: &Path) -> io::Result<Option<(String, String)>
     Ok(found)
 }
 
-/// Whether a thread that waits for an answer has a capability. If that cannot be found out, not.
+/// Whether a thread that waits for an answer has a capability. If that cannot be found out, not; nor if it has it in another user
+/// namespace, which anybody can make for himself.
 pub fn has_capability(thread: u32, number: u32) -> bool {
+    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/user")).ok();
+    if namespace("self").is_none_or(|own| namespace(&thread.to_string()) != Some(own)) {
+        return false;
+    }
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
     let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set >> number & 1 != 0)

@@ -155,6 +155,13 @@ fn set_id_bits_go_when_others_change_a_file() {
         assert_eq!(mode(), 0o6777);
         assert!(as_user(7, &punch, &file));
         assert_eq!(mode(), 0o777);
+        // Everybody is root in a user namespace of his own, where that is allowed, and of this file no owner.
+        let root = ["unshare", "--user", "--map-root-user"];
+        if as_user(7, &[&root[..], &["ls"]].concat(), Path::new("/")) {
+            set(0o6777);
+            assert!(as_user(7, &[&root[..], &punch].concat(), &file));
+            assert_eq!(mode(), 0o777);
+        }
         set(0o6777);
         let into = PathBuf::from(format!("of={}", file.display()));
         assert!(as_user(7, &append, &into));
