@@ -18,7 +18,7 @@ const OPEN: IoContext = IoContext::foreground("pool-open");
 /// A ring of superblocks.
 const RING: Blocks = Blocks(RING_SLOTS * SUPERBLOCK_BLOCKS);
 /// A pool needs its reserve and as much again.
-pub(crate) const SEGMENTS_MIN: u64 = 2 * RESERVE_MIN as u64;
+const SEGMENTS_MIN: u64 = 2 * RESERVE_MIN as u64;
 
 /// What a pool has of a device: all of it, or one of its parts.
 #[derive(Clone)]
@@ -42,6 +42,11 @@ impl Member {
     }
 }
 
+/// What a device, or a part of one, has at least.
+pub(crate) fn least_device(segment: Blocks) -> Blocks {
+    Blocks(SUPERBLOCKS.0 + SEGMENTS_MIN * segment.0)
+}
+
 /// A device that is too small or too large for segments of this size is an error.
 pub(crate) fn require_room(device: &Device, segment: Blocks) -> Result<()> {
     let capacity = device.geometry().capacity;
@@ -57,13 +62,12 @@ pub(crate) fn require_room(device: &Device, segment: Blocks) -> Result<()> {
     if segments_on(capacity, segment) >= SEGMENTS_MIN {
         return Ok(());
     }
-    let need = SUPERBLOCKS.0 + SEGMENTS_MIN * segment.0;
     let message = format!(
         "{}: {} is too small: a pool with segments of {} needs at least {} on each device",
         device.name(),
         capacity.to_bytes(),
         segment.to_bytes(),
-        Blocks(need).to_bytes()
+        least_device(segment).to_bytes()
     );
     Err(Error::misuse(message))
 }
@@ -221,40 +225,37 @@ struct Found {
     member: Member,
 }
 
+/// The newest superblock of a device, or of what may be a part of one: `None` if it is none.
+async fn superblock_of(member: &Member) -> Result<Option<Superblock>> {
+    let Some(superblock) = newest_superblock(&member.device).await? else { return Ok(None) };
+    if superblock.part_of != member.part_of {
+        let message = "is a copy of a part of a device that was enlarged; name the device itself";
+        let error = Error::corrupt(format!("{}: {message}", member.device.name()));
+        return if member.part_of.is_some() { Ok(None) } else { Err(error) };
+    }
+    refuse_short(&member.device, superblock.record())?;
+    Ok(Some(superblock))
+}
+
 /// What a device has of a pool, from its first block on; and why what lies behind is no part of it, if that is worth knowing.
 async fn parts_of(device: &Device) -> Result<(Vec<Found>, Option<Error>)> {
-    let capacity = device.geometry().capacity;
-    let mut found: Vec<Found> = Vec::new();
-    let mut member = Member::whole(device.clone());
+    let member = Member::whole(device.clone());
+    let Some(superblock) = superblock_of(&member).await? else { return Ok((Vec::new(), None)) };
+    let (pool, number) = (superblock.pool, superblock.device);
+    let mut behind = Lba(0) + superblock.record().capacity;
+    let mut found = vec![Found { superblock, member }];
+    let part = |from: Lba, count| Member::part(number, device.clone(), from, count);
     loop {
-        let last = found.last().map(|last| &last.superblock);
-        let superblock = match newest_superblock(&member.device).await {
-            Ok(Some(superblock)) => superblock,
-            Ok(None) => return Ok((found, None)),
-            Err(error) if last.is_none() => return Err(error),
+        let rest = Blocks(device.geometry().capacity.0 - behind.0);
+        // What was there before the device became larger may be something else.
+        let superblock = match superblock_of(&part(behind, rest)).await {
+            Ok(Some(superblock)) if superblock.pool == pool => superblock,
+            Ok(_) => return Ok((found, None)),
             Err(error) => return Ok((found, Some(error))),
         };
-        // What was there before the device became larger may be something else.
-        if last.is_some_and(|last| last.pool != superblock.pool) || superblock.part_of != member.part_of {
-            if found.is_empty() {
-                let message = "is a copy of a part of a device that was enlarged; name the device itself";
-                return Err(Error::corrupt(format!("{}: {message}", device.name())));
-            }
-            return Ok((found, None));
-        }
-        match refuse_short(&member.device, superblock.record()) {
-            Err(error) if found.is_empty() => return Err(error),
-            Err(error) => return Ok((found, Some(error))),
-            Ok(()) => {}
-        }
-        let (from, count) = (member.from, superblock.record().capacity);
-        if let Some(part_of) = member.part_of {
-            member = Member::part(part_of, device.clone(), from, count);
-        }
-        let part_of = member.part_of.unwrap_or(superblock.device);
-        found.push(Found { superblock, member });
-        let behind = from + count;
-        member = Member::part(part_of, device.clone(), behind, Blocks(capacity.0 - behind.0));
+        let count = superblock.record().capacity;
+        found.push(Found { superblock, member: part(behind, count) });
+        behind += count;
     }
 }
 
@@ -315,9 +316,15 @@ pub(crate) async fn assemble(devices: Vec<Device>) -> Result<(Superblock, Vec<Me
         };
         // A crash between the writes of one superblock leaves a device one generation behind, not more.
         if superblock.generation + 1 < newest.generation {
+            let is_behind = |later: &Found| later.member.part_of == Some(index);
+            let help = match found.values().any(is_behind) {
+                false => "name the device itself",
+                true => {
+                    "it was enlarged later, and what lies behind was left: give the device the size of the copy, or restore all of it"
+                }
+            };
             let message = format!(
-                "{}: is out of date: it stands at checkpoint {} and the others at {}; it seems to be an old copy: \
-                 name the device itself",
+                "{}: is out of date: it stands at checkpoint {} and the others at {}; it seems to be an old copy: {help}",
                 member.device.name(),
                 superblock.generation,
                 newest.generation

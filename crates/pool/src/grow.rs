@@ -7,7 +7,7 @@
 //! What a device became larger by is a device of its own to the pool, so that segments keep their numbers, and needs no note: opening
 //! looks for superblocks behind what it knows of each device.
 
-use crate::assemble::{Member, SEGMENTS_MIN, newest_superblock, require_room, write_first_superblock};
+use crate::assemble::{Member, least_device, newest_superblock, require_room, write_first_superblock};
 use crate::checkpoint::Chores;
 use crate::format::{DeviceRecord, SEGMENTS_MAX, SUPERBLOCKS, Superblock};
 use crate::{Pool, Rule};
@@ -62,11 +62,12 @@ impl Pool {
         let shared = &self.0;
         let _one = shared.checkpointing.lock().await;
         shared.admit()?;
-        let mut enlarged = Enlarged { least: self.least().to_bytes(), ..Enlarged::default() };
+        let least = least_device(shared.layout.segment);
+        let mut enlarged = Enlarged { least: least.to_bytes(), ..Enlarged::default() };
         let most = SUPERBLOCKS.0 + SEGMENTS_MAX * shared.layout.segment.0;
         for End { number, device, at, count } in self.ends()? {
             let (mut at, mut left) = (at, count);
-            while left >= self.least() {
+            while left >= least {
                 let part = left.min(Blocks(most));
                 self.take(Member::part(number, device.clone(), at, part), || Ok(())).await?;
                 (at, left) = (at + part, left - part);
@@ -82,7 +83,8 @@ impl Pool {
 
     /// Bytes that [`Pool::enlarge`] would take; none if the devices do not tell.
     pub fn unused_ends(&self) -> Size {
-        let ends = self.ends().unwrap_or_default().into_iter().filter(|end| end.count >= self.least());
+        let least = least_device(self.0.layout.segment);
+        let ends = self.ends().unwrap_or_default().into_iter().filter(|end| end.count >= least);
         Size(ends.map(|end| end.count.to_bytes().0).sum())
     }
 
@@ -107,11 +109,6 @@ impl Pool {
             }
         }
         Ok(ends)
-    }
-
-    /// Blocks that a device, or a part of one, has at least.
-    fn least(&self) -> Blocks {
-        Blocks(SUPERBLOCKS.0 + SEGMENTS_MIN * self.0.layout.segment.0)
     }
 
     /// Takes a device, or a part of one, behind the others.

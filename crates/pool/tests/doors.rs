@@ -270,6 +270,12 @@ fn damaged_superblocks_of_enlarged_devices() {
                 .expect("room");
             holds(&env, &[damaged], 32).await;
         }
+        // An old image of the device, with what it became larger by still behind.
+        let old = resized(&larger, CAPACITY + Blocks(14 * 256)).await;
+        let all = device.read(TEST, Lba(0), CAPACITY).await.expect("readable");
+        old.write(TEST, Lba(0), vec![all], Durability::Forced).await.expect("room");
+        refused(&env, vec![old.clone()], Kind::Corrupt, &["out of date", "give the device the size of the copy"]).await;
+        holds(&env, &[resized(&old, CAPACITY).await], 20).await;
         let copy = memory(Blocks(14 * 256));
         let part = larger.read(TEST, behind, Blocks(14 * 256)).await.expect("readable");
         copy.write(TEST, Lba(0), vec![part], Durability::Forced).await.expect("room");
