@@ -576,7 +576,8 @@ mod tests {
     fn a_pool_of_memory_is_made_by_whoever_opens_it() {
         let directory = std::env::temp_dir().join(format!("ashlar-session-{}", std::process::id()));
         config::make_directory(&directory).expect("a temporary directory");
-        let stack = Stack::parse("devices = [\"m\"]\nlayer.m.memory.size = \"64MiB\"").expect("a good stack");
+        let stack =
+            ashlar_layers::Stack::parse("devices = [\"m\"]\nlayer.m.memory.size = \"64MiB\"").expect("a good stack");
         config::write(&directory, &config::PoolConfig::new("lz4", None, stack)).expect("written");
         for _ in 0..2 {
             let session = Session::open(&directory, Bytes::mib(64), 1, false).expect("it is made");
