@@ -4,12 +4,14 @@
 
 use crate::bench::table::align;
 use crate::bench::{catch_signals, check_interrupt, find_program, machine, median, quiet, said};
+use ashlar_survey::chunk::cdc::{Cutter, Params};
 use ashlar_survey::chunk::{Chunking, gear};
 use serde_json::{Value, json};
 use std::fs;
 use std::hint::black_box;
 use std::io::Read;
 use std::num::NonZero;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -85,6 +87,8 @@ struct Rates {
 
 /// Bytes of a set that are held in memory for the ceiling.
 const HELD: u64 = 1 << 30;
+/// Bytes of a file that one processor hashes at a time, so that all have work where a set has few files.
+const PART: u64 = 16 << 20;
 
 struct Bench<'a> {
     ashlar: PathBuf,
@@ -243,14 +247,21 @@ fn cold<T>(work: impl Fn() -> Result<T, String>) -> Result<(f64, T), String> {
 
 /// Content of a set in memory.
 struct Held {
-    files: Vec<(PathBuf, Vec<u8>)>,
+    parts: Vec<Part>,
     chunking: Chunking,
+}
+
+/// A part of a file.
+struct Part {
+    path: PathBuf,
+    at: u64,
+    bytes: Vec<u8>,
 }
 
 impl Held {
     /// The first so many bytes of a set.
     fn read(set: &Path, chunking: Chunking) -> Result<Held, String> {
-        let (mut files, mut room) = (Vec::new(), HELD);
+        let (mut parts, mut room) = (Vec::new(), HELD);
         let mut ahead = vec![set.to_path_buf()];
         while let Some(path) = ahead.pop().filter(|_| room > 0) {
             let fail = |error| format!("{}: {error}", path.display());
@@ -260,23 +271,31 @@ impl Held {
                     ahead.push(entry.map_err(fail)?.path());
                 }
             } else if !kind.is_symlink() {
-                let mut bytes = Vec::new();
-                fs::File::open(&path).and_then(|file| file.take(room).read_to_end(&mut bytes)).map_err(fail)?;
-                room -= bytes.len() as u64;
-                files.push((path, bytes));
+                let file = fs::File::open(&path).map_err(fail)?;
+                let mut at = 0;
+                while room > 0 {
+                    let mut bytes = Vec::new();
+                    (&file).take(room.min(PART)).read_to_end(&mut bytes).map_err(fail)?;
+                    let len = bytes.len() as u64;
+                    parts.push(Part { path: path.clone(), at, bytes });
+                    (at, room) = (at + len, room - len);
+                    if len < PART {
+                        break;
+                    }
+                }
             }
         }
-        Ok(Held { files, chunking })
+        Ok(Held { parts, chunking })
     }
 
     fn bytes(&self) -> u64 {
-        self.files.iter().map(|(_, file)| file.len() as u64).sum()
+        self.parts.iter().map(|part| part.bytes.len() as u64).sum()
     }
 
     /// Seconds for cutting and hashing all of it, by all processors.
     fn seconds(&self) -> f64 {
-        self.by_all(|(_, file), _| {
-            self.hash(file);
+        self.by_all(|part, _| {
+            self.hash(&part.bytes);
             Ok(())
         })
         .expect("nothing is read")
@@ -284,26 +303,23 @@ impl Held {
 
     /// The same of the files, which are opened and read for it.
     fn seconds_of_files(&self) -> Result<f64, String> {
-        self.by_all(|(path, held), buffer| {
-            buffer.resize(buffer.len().max(held.len()), 0);
-            let bytes = &mut buffer[..held.len()];
-            let read = fs::File::open(path).and_then(|mut file| file.read_exact(bytes));
-            read.map_err(|error| format!("{}: {error}", path.display()))?;
+        self.by_all(|part, buffer| {
+            buffer.resize(buffer.len().max(part.bytes.len()), 0);
+            let bytes = &mut buffer[..part.bytes.len()];
+            let read = fs::File::open(&part.path).and_then(|file| file.read_exact_at(bytes, part.at));
+            read.map_err(|error| format!("{}: {error}", part.path.display()))?;
             self.hash(bytes);
             Ok(())
         })
     }
 
-    /// Seconds that it takes all processors to do something with each file. Each of them has a buffer.
-    fn by_all(
-        &self,
-        each: impl Fn(&(PathBuf, Vec<u8>), &mut Vec<u8>) -> Result<(), String> + Sync,
-    ) -> Result<f64, String> {
+    /// Seconds that it takes all processors to do something with each part. Each of them has a buffer.
+    fn by_all(&self, each: impl Fn(&Part, &mut Vec<u8>) -> Result<(), String> + Sync) -> Result<f64, String> {
         let next = AtomicUsize::new(0);
         let work = || -> Result<(), String> {
             let mut buffer = Vec::new();
-            while let Some(file) = self.files.get(next.fetch_add(1, Ordering::Relaxed)) {
-                each(file, &mut buffer)?;
+            while let Some(part) = self.parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                each(part, &mut buffer)?;
             }
             Ok(())
         };
@@ -316,20 +332,28 @@ impl Held {
         Ok(began.elapsed().as_secs_f64())
     }
 
-    fn hash(&self, mut file: &[u8]) {
+    fn hash(&self, part: &[u8]) {
         match self.chunking {
-            Chunking::Fixed(bytes) => file.chunks(bytes as usize).for_each(|block| {
-                black_box(blake3::hash(block));
-            }),
-            Chunking::Cdc(_) => {
-                while !file.is_empty() {
-                    let (piece, rest) = file.split_at(gear::first_piece(file).0);
-                    black_box(blake3::hash(piece));
-                    file = rest;
+            Chunking::Fixed(bytes) => part.chunks(bytes as usize).for_each(hash),
+            Chunking::Cdc(mean) => {
+                let (mut cutter, mut chunks, mut ahead) = (Cutter::new(Params::fast(mean)), part, part);
+                while !ahead.is_empty() {
+                    let (piece, level) = gear::first_piece(ahead);
+                    ahead = &ahead[piece..];
+                    cutter.push(piece as u32, level, |len, _| {
+                        let (chunk, rest) = chunks.split_at(len as usize);
+                        hash(chunk);
+                        chunks = rest;
+                    });
                 }
+                hash(chunks);
             }
         }
     }
+}
+
+fn hash(chunk: &[u8]) {
+    black_box(blake3::hash(chunk));
 }
 
 /// Seconds that a backup of a set takes, to a new repository on the same disk.
