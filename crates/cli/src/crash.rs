@@ -2,6 +2,7 @@
 
 use crate::arguments::Crash;
 use crate::output::{Failure, Output};
+use crate::signals::on_signal;
 use ashlar_pool::Rule;
 use ashlar_prove::crash::{CrashOptions, CrashOutcome, Finding, Io, Kind, OWN, Subject, explore_crash, replay_crash};
 use ashlar_units::Bytes;
@@ -11,8 +12,6 @@ use serde::Serialize;
 use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// Operations of a list that are shown; the JSON document has all.
 const SHOWN_MAX: usize = 12;
@@ -60,10 +59,7 @@ pub fn run(arguments: &Crash, output: &Output) -> Result<ExitCode, Failure> {
     {
         return Ok(code);
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, stop.clone()).map_err(|error| unable(error.to_string()))?;
-    }
+    let stop = on_signal().map_err(|failure| failure.with_code(UNABLE))?;
     if let Some(file) = &arguments.replay {
         let check = arguments.check.as_deref().map(program).transpose()?;
         let verdict = replay_crash(file, check.as_deref(), &stop).map_err(unable)?;

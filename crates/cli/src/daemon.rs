@@ -41,8 +41,8 @@ impl Control {
         Ok(control)
     }
 
-    fn converse(&self, mut stream: UnixStream) {
-        let line = match framing::receive(&stream) {
+    fn converse(&self, request: Result<Request, String>, mut stream: UnixStream) {
+        let line = match request {
             Ok(Request::Down) => {
                 self.waiting.lock().push(stream);
                 self.stop.store(true, Ordering::Release);
@@ -64,7 +64,7 @@ impl Control {
                     Err(failure) => Line::Failure(failure.to_string()),
                 }
             }
-            Err(error) => Line::Failure(format!("the request is unreadable: {error}")),
+            Err(error) => Line::Failure(error),
         };
         send(&mut stream, &line);
     }

@@ -2,14 +2,13 @@
 
 use crate::arguments::Faults;
 use crate::output::{Failure, Output};
+use crate::signals::on_signal;
 use ashlar_prove::typed::{Case, Matrix, Target, Type, TypedOptions, explore_typed};
 use indicatif::{ProgressBar, ProgressStyle};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// It could not be tried.
 const UNABLE: u8 = 2;
@@ -50,10 +49,7 @@ pub fn run(arguments: &Faults, output: &Output) -> Result<ExitCode, Failure> {
         without: arguments.without,
         ..TypedOptions::new(target, arguments.seed.unwrap_or_else(clock))
     };
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, stop.clone()).map_err(|error| unable(error.to_string()))?;
-    }
+    let stop = on_signal().map_err(|failure| failure.with_code(UNABLE))?;
     // A case that panics is a finding like any other; its backtrace would only hide the report.
     std::panic::set_hook(Box::new(|_| {}));
     let bar = if output.json { ProgressBar::hidden() } else { ProgressBar::new_spinner() };

@@ -18,6 +18,9 @@ const ANSWER_LEN_MAX: u64 = 64 << 20;
 /// How long a server waits for a client to say something, or to take an answer.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a server waits when it cannot take who connects.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 /// A client that hears nothing for so long says so, and goes on waiting.
 const SILENCE: Duration = Duration::from_secs(5);
 
@@ -66,21 +69,41 @@ pub fn listen(path: &Path, hint: &str) -> Result<UnixListener, Failure> {
     UnixListener::bind(path).map_err(failed)
 }
 
-/// Has a thread talk with each who connects, as long as `of` is there.
-pub fn serve<T: Send + Sync + 'static>(listener: UnixListener, of: &Arc<T>, converse: fn(&T, UnixStream)) {
+/// Has a thread for each who connects read its request and answer it, as long as `of` is there. A client that says nothing keeps
+/// nobody from ending.
+pub fn serve<T, R>(listener: UnixListener, of: &Arc<T>, answer: fn(&T, Result<R, String>, UnixStream))
+where
+    T: Send + Sync + 'static,
+    R: DeserializeOwned + 'static,
+{
     let weak = Arc::downgrade(of);
     std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let Some(of) = weak.upgrade() else { return };
-            std::thread::spawn(move || converse(&of, stream));
+        for stream in listener.incoming() {
+            if weak.strong_count() == 0 {
+                return;
+            }
+            let weak = weak.clone();
+            let taken = stream.and_then(|stream| {
+                std::thread::Builder::new().spawn(move || {
+                    let request = receive(&stream);
+                    if let Some(of) = weak.upgrade() {
+                        answer(&of, request, stream);
+                    }
+                })
+            });
+            // Out of descriptors or threads, or a client that left before it was taken: others will come.
+            if taken.is_err() {
+                std::thread::sleep(ACCEPT_PAUSE);
+            }
         }
     });
 }
 
-/// The request of a client. One who connects and says nothing, or does not listen, must not keep a server from ending.
-pub fn receive<T: DeserializeOwned>(stream: &UnixStream) -> Result<T, String> {
+/// The request of a client, which has so long to send it and to take each part of the answer.
+fn receive<T: DeserializeOwned>(stream: &UnixStream) -> Result<T, String> {
     let patience = stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
-    patience.map_err(|error| error.to_string()).and_then(|()| read(stream))
+    let request = patience.map_err(|error| error.to_string()).and_then(|()| read(stream));
+    request.map_err(|error| format!("the request is unreadable: {error}"))
 }
 
 /// Sends a line.
@@ -112,9 +135,9 @@ fn first_byte(lines: &mut BufReader<UnixStream>, server: &str, silence: Duration
 /// What to do about a server that says nothing.
 fn silent(server: &str, process: i32, silence: Duration) -> String {
     format!(
-        "{server} (process {process}) has not answered for {} s; Ctrl-C ends this command and leaves it alone; if it \
-         hangs for good, `kill -9 {process}` ends it, and what nobody synced is lost; `ashlar down` then clears what a \
-         pool left mounted",
+        "{server} (process {process}) has not answered for {} s; Ctrl-C ends this command and leaves it alone; \
+         `kill {process}` has it close everything without being asked here; if it hangs for good, `kill -9 {process}` \
+         ends it, and what nobody synced is lost; `ashlar down` then clears what a pool left mounted",
         silence.as_secs()
     )
 }

@@ -31,6 +31,7 @@ mod request;
 mod schedule;
 mod schemas;
 mod session;
+mod signals;
 mod survey;
 mod up;
 mod volume;
@@ -49,6 +50,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    signals::survive_long_files();
     let arguments = schemas::read(survey::arguments::with_json_file(std::env::args_os()));
     let output = Output::new(arguments.json, arguments.json_schema);
     match run(arguments, &output) {

@@ -5,6 +5,7 @@ use crate::crash;
 use crate::faults;
 use crate::output::{Failure, Output};
 use crate::schedule;
+use crate::signals::on_signal;
 use ashlar_prove::{Daemon, Exploration, Seen, explore_daemon, explore_mounted};
 use ashlar_vfs::Engine;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -14,8 +15,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// Operations of a history in a directory.
@@ -190,9 +190,7 @@ fn explore(explored: &Explored, arguments: &ProveLong, output: &Output) -> Resul
     }
     let clock = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let first = arguments.seed.unwrap_or_else(clock);
-    let stop = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGINT, stop.clone())
-        .map_err(|error| Failure::new(error.to_string()).with_code(2))?;
+    let stop = on_signal().map_err(|failure| failure.with_code(2))?;
     // A history that panics is a finding like any other; its backtrace would only hide the report.
     std::panic::set_hook(Box::new(|_| {}));
     let bar = if output.json { ProgressBar::hidden() } else { ProgressBar::new(arguments.budget.as_secs()) };

@@ -2,6 +2,7 @@
 
 use crate::arguments::Schedule;
 use crate::output::{Failure, Output};
+use crate::signals::on_signal;
 use ashlar_prove::schedule::{
     HARNESSES, Replayed, ScheduleOptions, ScheduleOutcome, ScheduleTrace, Scheduler, bug, explore_schedules,
 };
@@ -11,8 +12,6 @@ use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// A violation.
 const FOUND: u8 = 1;
@@ -108,10 +107,7 @@ pub fn run(arguments: &Schedule, output: &Output) -> Result<ExitCode, Failure> {
         return Ok(code);
     }
     let options = options(arguments)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone()).map_err(unable)?;
-    }
+    let stop = on_signal().map_err(|failure| failure.with_code(UNABLE))?;
     quiet_panics();
     let bar = if output.json { ProgressBar::hidden() } else { ProgressBar::new(options.iterations) };
     let style = ProgressStyle::with_template("{bar:40} {pos} of {len} executions, {per_sec}, {elapsed}, {eta} left");

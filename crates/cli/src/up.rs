@@ -8,6 +8,7 @@ use crate::device_files::DeviceFiles;
 use crate::output::{Failure, Output};
 use crate::request::{Done, Request};
 use crate::session::{self, Manner, Session};
+use crate::signals::on_signal;
 use ashlar_env::real::Real;
 use ashlar_env::say;
 use ashlar_layers::Stack;
@@ -17,7 +18,6 @@ use std::io::{BufRead, BufReader, IsTerminal};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -152,10 +152,7 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
     // What a daemon that died left behind would be in the way.
     client::clear_mounts(&directory)?;
     config::forget_mounts(&directory);
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, stop.clone()).map_err(|error| Failure::new(error.to_string()))?;
-    }
+    let stop = on_signal()?;
     let session = Session::open(&directory, up.memory, config::threads(up.threads), false)?;
     let found = if up.existing { session.volume(&up.fs).map(drop) } else { Ok(()) };
     let manner = Manner { engine: up.engine, write_through: up.write_through };

@@ -7,6 +7,7 @@ use crate::config;
 use crate::device_files::{DeviceFiles, device_file};
 use crate::output::{Failure, Output};
 use crate::request::{Answer, Done, Request};
+use crate::signals::on_signal;
 use arguments::{ArrayCommand, At, Create, Work};
 use ashlar_array::{Array, ArrayStatus, Creation, NamedDevice, Options, Pace, Progress, Rebuilt, Scrubbed, inspect};
 use ashlar_block::Result;
@@ -222,10 +223,7 @@ fn on_devices(at: At, request: ArrayRequest, output: &Output) -> Result<Answer, 
         let found = real.block_on(async move { inspect(&devices).await })?;
         return Ok(Answer::Arrays(Arrays(found)));
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone()).map_err(failed)?;
-    }
+    let stop = on_signal()?;
     let bar = bar(output);
     let shown = bar.clone();
     let progress = move |done, all| {

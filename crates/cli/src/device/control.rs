@@ -197,18 +197,7 @@ impl Control {
     pub fn listen(path: &Path, faulty: Arc<Faulty>, real: Arc<Real>, taps: Arc<Taps>) -> Result<Control, Failure> {
         let listener = framing::listen(path, "choose another place with --control PATH")?;
         let shared = Arc::new(Shared { faulty, real, taps });
-        let weak = Arc::downgrade(&shared);
-        std::thread::spawn(move || {
-            for mut stream in listener.incoming().flatten() {
-                let weak = weak.clone();
-                std::thread::spawn(move || {
-                    let request = framing::receive(&stream);
-                    // The device may have ended while the client thought.
-                    let Some(shared) = weak.upgrade() else { return };
-                    shared.converse(request, &mut stream);
-                });
-            }
-        });
+        framing::serve(listener, &shared, Shared::converse);
         Ok(Control { path: path.into(), shared })
     }
 
@@ -224,17 +213,17 @@ impl Control {
 }
 
 impl Shared {
-    fn converse(&self, request: Result<Request, String>, stream: &mut UnixStream) {
+    fn converse(&self, request: Result<Request, String>, mut stream: UnixStream) {
         let answer = match request {
             Ok(Request::Trace) => {
                 let tap = self.taps.open();
-                send(stream, &Line::Answer(Answer::Done(Done { done: "tracing".into() })));
-                return tap.serve(stream);
+                send(&mut stream, &Line::Answer(Answer::Done(Done { done: "tracing".into() })));
+                return tap.serve(&mut stream);
             }
             Ok(request) => self.answer(request).map_err(|error| error.to_string()),
-            Err(error) => Err(format!("the request is unreadable: {error}")),
+            Err(error) => Err(error),
         };
-        send(stream, &answer.map_or_else(Line::Failure, Line::Answer));
+        send(&mut stream, &answer.map_or_else(Line::Failure, Line::Answer));
     }
 
     fn answer(&self, request: Request) -> Result<Answer, ashlar_block::Error> {

@@ -6,6 +6,7 @@ use super::trace::{Taps, TraceFile};
 use crate::arguments::{Exported, Serve};
 use crate::config;
 use crate::output::{Failure, Output};
+use crate::signals::on_signal;
 use ashlar_block::{Checked, Device, Layer};
 use ashlar_devices::{FileDevice, Memory, OpenOptions, Sparse};
 use ashlar_emulated::{Emulated, Traced};
@@ -31,7 +32,7 @@ const TICK: Duration = Duration::from_millis(20);
 pub fn serve(serve: &Serve, output: &Output) -> Result<ExitCode, Failure> {
     output.no_document()?;
     serve.exported.check()?;
-    let stop = super::on_signal()?;
+    let stop = on_signal()?;
     if serve.model.is_some() || serve.model_file.is_some() {
         // The kernel may wake us 50 us late to save power. Threads inherit this one's wish not to. Without it only
         // precision is lost.

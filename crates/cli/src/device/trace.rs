@@ -5,6 +5,7 @@ use super::records::REQUESTS;
 use crate::framing::{self, Line, send};
 use crate::output::{Failure, Output};
 use crate::request::Done;
+use crate::signals::on_signal;
 use ashlar_columns::Writer;
 use ashlar_emulated::{Record, Trace};
 use parking_lot::Mutex;
@@ -166,7 +167,7 @@ pub fn trace(socket: &Path, file: &Path, output: &Output) -> Result<ExitCode, Fa
         return Ok(code);
     }
     let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", file.display()));
-    let stop = super::on_signal()?;
+    let stop = on_signal()?;
     let stream = control::connect(socket)?;
     let ending = stream.try_clone().map_err(failed)?;
     let (_, mut lines): (Answer, _) = framing::ask(stream, "the device", &Request::Trace, &|_, _| {})?;

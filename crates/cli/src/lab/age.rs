@@ -2,8 +2,9 @@
 
 use super::arguments::{AgeArguments, Target};
 use super::{about, failed, layout, now_ns};
-use crate::device::{find, on_signal};
+use crate::device::find;
 use crate::output::{Failure, Output};
+use crate::signals::on_signal;
 use ashlar_lab::age::clock::Writeback;
 use ashlar_lab::age::image::Image;
 use ashlar_lab::age::scale::Scale;

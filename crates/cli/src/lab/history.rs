@@ -2,8 +2,8 @@
 
 use super::arguments::{HistoryArguments, Recipe};
 use super::{about, counter, failed};
-use crate::device::on_signal;
 use crate::output::{Failure, Output};
+use crate::signals::on_signal;
 use ashlar_lab::history::diff::{Found, Guesses, compare};
 use ashlar_lab::history::git::{Commits, commits};
 use ashlar_lab::history::synthetic::{Common, age_target, profile, streams};

@@ -2,8 +2,8 @@
 
 use super::arguments::LayoutArguments;
 use super::{about, counter, now_ns};
-use crate::device::on_signal;
 use crate::output::{Failure, Output};
+use crate::signals::on_signal;
 use ashlar_lab::layout::{Files, Layout, of_snapshot, of_tree};
 use ashlar_lab::snapshot::SnapshotReader;
 use ashlar_report::number;

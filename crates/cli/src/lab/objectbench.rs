@@ -2,8 +2,9 @@
 
 use super::arguments::{ObjectBenchArguments, ObjectStore, ObjectWorkload};
 use super::{about, failed};
-use crate::device::{find, on_signal};
+use crate::device::find;
 use crate::output::{Failure, Output};
+use crate::signals::on_signal;
 use ashlar_lab::age::image::Kind as ImageKind;
 use ashlar_lab::history::synthetic::{Common, Sizes, streams::Streams};
 use ashlar_lab::objects::{Aged, Bench, DiskTime, FilesOptions, Mix, Outcome, RegionsOptions};

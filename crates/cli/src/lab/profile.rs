@@ -2,8 +2,8 @@
 
 use super::arguments::StandArguments;
 use super::failed;
-use crate::device::on_signal;
 use crate::output::{Failure, Output};
+use crate::signals::on_signal;
 use ashlar_lab::partial::Partial;
 use ashlar_lab::profile::profile;
 use ashlar_lab::stand::Stand;

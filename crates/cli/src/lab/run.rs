@@ -3,8 +3,8 @@
 use super::arguments::{RunArguments, Settings};
 use super::workloads::values;
 use super::{about, failed};
-use crate::device::on_signal;
 use crate::output::{Failure, Output};
+use crate::signals::on_signal;
 use ashlar_lab::predict::report::{PAGES_QUANTITY, PAGES_UNIT, QUANTITY, UNIT};
 use ashlar_lab::run::{
     BenchError, BenchOptions, Dropped, Finder, Job, Limits, Needed, OpSummary, Pace, PlayOptions, Repeat, Script,

@@ -2,8 +2,8 @@
 
 use super::arguments::SnapshotArguments;
 use super::{about, counter, now_ns};
-use crate::device::on_signal;
 use crate::output::{Failure, Output};
+use crate::signals::on_signal;
 use ashlar_lab::snapshot::{Closing, Header, Listed, Names, TakeOptions, list, take};
 use ashlar_survey::listing::Troubles;
 use ashlar_units::Bytes;

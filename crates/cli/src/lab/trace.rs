@@ -3,8 +3,8 @@
 use super::about;
 use super::arguments::{TraceArguments, TraceMethod};
 use super::door;
-use crate::device::on_signal;
 use crate::output::{Failure, Output};
+use crate::signals::on_signal;
 use ashlar_lab::trace::bpf::Bpf;
 use ashlar_lab::trace::counts::{Cause, Counts};
 use ashlar_lab::trace::live::{Method, Options, Subject, Traced, recorded, trace};

@@ -3,8 +3,9 @@
 use super::arguments::TuneArguments;
 use super::run::{What, job};
 use super::{about, failed};
-use crate::device::{find, on_signal};
+use crate::device::find;
 use crate::output::{Failure, Output};
+use crate::signals::on_signal;
 use ashlar_lab::age::clock::Writeback;
 use ashlar_lab::age::image::Image;
 use ashlar_lab::age::scale::Scale;

@@ -50,15 +50,14 @@ impl Control {
         let _ = std::fs::remove_file(&self.path);
     }
 
-    fn converse(&self, mut stream: UnixStream) {
+    fn converse(&self, request: Result<Request, String>, mut stream: UnixStream) {
         let to = stream.try_clone().ok().map(Mutex::new);
         let progress = move |done, all| {
             if let Some(to) = &to {
                 send(&mut to.lock(), &Line::<Answer>::Progress(done, all));
             }
         };
-        let answer = framing::receive(&stream).map_err(|error| format!("the request is unreadable: {error}"));
-        let answer = answer.and_then(|request| self.answer(request, progress).map_err(|error| error.to_string()));
+        let answer = request.and_then(|request| self.answer(request, progress).map_err(|error| error.to_string()));
         send(&mut stream, &answer.map_or_else(Line::Failure, Line::Answer));
     }
 

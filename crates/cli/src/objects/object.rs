@@ -151,7 +151,7 @@ pub fn objects(pool: Option<&Path>, command: ObjectsCommand, output: &Output) ->
     if let Some(code) = schema {
         return Ok(code);
     }
-    let stop = crate::device::on_signal()?;
+    let stop = crate::signals::on_signal()?;
     ashlar_env::real::small_pages();
     match command {
         ObjectsCommand::Put { mut to, file, new } => {

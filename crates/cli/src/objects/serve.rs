@@ -89,7 +89,7 @@ pub fn serve(pool: Option<&Path>, serve: &S3Serve, output: &Output) -> Result<Ex
         _ => None,
     };
     let encrypts = tls.is_some();
-    let stop = crate::device::on_signal()?;
+    let stop = crate::signals::on_signal()?;
     let threads = config::threads(serve.threads);
     small_pages();
     let real = Arc::new(Real::start(threads).map_err(|error| Failure::new(error.to_string()))?);

@@ -1,9 +1,9 @@
 //! `ashlar plan estimate chunking`: which chunk size pays.
 
 use super::arguments::Chunking;
-use crate::device::on_signal;
 use crate::ledger;
 use crate::output::{Failure, Output};
+use crate::signals::on_signal;
 use crate::survey::Bar;
 use ashlar_estimate::About;
 use ashlar_ledger::{Inputs, Kind, Prediction};

@@ -5,8 +5,8 @@ mod records;
 mod text;
 pub mod trace;
 
-use crate::device::on_signal;
 use crate::output::{Failure, Output};
+use crate::signals::on_signal;
 use arguments::{ModeArgument, Reading, Survey};
 use ashlar_survey::bucket::Access;
 use ashlar_survey::tally::Mode;
