@@ -4,6 +4,7 @@
 //! future has been dropped.
 
 use super::WORKER;
+use super::calls::CallOps;
 use crate::{BoxFuture, FileOps, Readiness};
 use bytes::Bytes;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
@@ -409,72 +410,87 @@ fn outside() -> io::Error {
     io::Error::other("file operations run on executor threads only: spawn the work")
 }
 
+/// Whether Linux gave an operation up because it could make no thread for it, as where processes are limited. Nothing was done.
+fn had_no_thread(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ECANCELED)
+}
+
+async fn read(file: &Arc<OwnedFd>, offset: u64, len: usize) -> io::Result<Bytes> {
+    let mut done = 0;
+    let buffer = Arc::new(Mutex::new(AlignedBuf::any(len)));
+    while done < len {
+        let op = {
+            let start = buffer.lock().as_mut_ptr();
+            let part = (len - done).min(LEN_MAX) as u32;
+            // SAFETY: done < len, so the pointer stays inside the buffer.
+            let target = unsafe { start.add(done) };
+            let read = opcode::Read::new(types::Fd(file.as_raw_fd()), target, part).offset(offset + done as u64);
+            let owned = Box::new((file.clone(), buffer.clone()));
+            // SAFETY: buffer and file are owned by the operation; nobody touches the buffer until it ends.
+            unsafe { submit(read.build().into(), owned) }.ok_or_else(outside)?
+        };
+        match outcome(op.await)? {
+            0 => break,
+            count => done += count,
+        }
+    }
+    // The operation's share was dropped when its completion was reaped.
+    let buffer = Arc::into_inner(buffer).expect("no operation is in flight").into_inner();
+    Ok(buffer.freeze(done))
+}
+
+async fn write(file: &Arc<OwnedFd>, offset: u64, pieces: &Arc<Vec<Bytes>>) -> io::Result<()> {
+    struct Vectors(Vec<libc::iovec>);
+    // SAFETY: the vectors are only read by the kernel, and point into buffers owned beside them.
+    unsafe impl Send for Vectors {}
+    let total: usize = pieces.iter().map(Bytes::len).sum();
+    let mut done = 0;
+    while done < total {
+        let op = {
+            let mut skip = done;
+            let mut vectors = Vec::new();
+            for piece in pieces.iter() {
+                let from = skip.min(piece.len());
+                skip -= from;
+                if from < piece.len() && vectors.len() < 1024 {
+                    let rest = &piece[from..];
+                    vectors.push(libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() });
+                }
+            }
+            let vectors = Box::new(Vectors(vectors));
+            let (start, count) = (vectors.0.as_ptr(), vectors.0.len() as u32);
+            let write =
+                opcode::Writev::new(types::Fd(file.as_raw_fd()), start, count).offset(offset + done as u64).build();
+            // SAFETY: vectors, pieces and file are owned by the operation at stable addresses.
+            unsafe { submit(write.into(), Box::new((file.clone(), pieces.clone(), vectors))) }.ok_or_else(outside)?
+        };
+        match outcome(op.await)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            count => done += count,
+        }
+    }
+    Ok(())
+}
+
+/// What Linux has no thread for is done by a call, while the worker's other tasks wait.
 impl FileOps for RingOps {
     fn read_at(&self, file: &Arc<OwnedFd>, offset: u64, len: usize) -> BoxFuture<'static, io::Result<Bytes>> {
         let file = file.clone();
         Box::pin(async move {
-            let mut done = 0;
-            let buffer = Arc::new(Mutex::new(AlignedBuf::any(len)));
-            while done < len {
-                let op = {
-                    let start = buffer.lock().as_mut_ptr();
-                    let part = (len - done).min(LEN_MAX) as u32;
-                    // SAFETY: done < len, so the pointer stays inside the buffer.
-                    let target = unsafe { start.add(done) };
-                    let read =
-                        opcode::Read::new(types::Fd(file.as_raw_fd()), target, part).offset(offset + done as u64);
-                    let owned = Box::new((file.clone(), buffer.clone()));
-                    // SAFETY: buffer and file are owned by the operation; nobody touches the buffer until it ends.
-                    unsafe { submit(read.build().into(), owned) }.ok_or_else(outside)?
-                };
-                match outcome(op.await)? {
-                    0 => break,
-                    count => done += count,
-                }
+            match read(&file, offset, len).await {
+                Err(error) if had_no_thread(&error) => CallOps.read_at(&file, offset, len).await,
+                done => done,
             }
-            // The operation's share was dropped when its completion was reaped.
-            let buffer = Arc::into_inner(buffer).expect("no operation is in flight").into_inner();
-            Ok(buffer.freeze(done))
         })
     }
 
     fn write_at(&self, file: &Arc<OwnedFd>, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> {
-        struct Vectors(Vec<libc::iovec>);
-        // SAFETY: the vectors are only read by the kernel, and point into buffers owned beside them.
-        unsafe impl Send for Vectors {}
-        let file = file.clone();
+        let (file, pieces) = (file.clone(), Arc::new(pieces));
         Box::pin(async move {
-            let pieces = Arc::new(pieces);
-            let total: usize = pieces.iter().map(Bytes::len).sum();
-            let mut done = 0;
-            while done < total {
-                let op = {
-                    let mut skip = done;
-                    let mut vectors = Vec::new();
-                    for piece in pieces.iter() {
-                        let from = skip.min(piece.len());
-                        skip -= from;
-                        if from < piece.len() && vectors.len() < 1024 {
-                            let rest = &piece[from..];
-                            vectors
-                                .push(libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() });
-                        }
-                    }
-                    let vectors = Box::new(Vectors(vectors));
-                    let (start, count) = (vectors.0.as_ptr(), vectors.0.len() as u32);
-                    let write = opcode::Writev::new(types::Fd(file.as_raw_fd()), start, count)
-                        .offset(offset + done as u64)
-                        .build();
-                    // SAFETY: vectors, pieces and file are owned by the operation at stable addresses.
-                    unsafe { submit(write.into(), Box::new((file.clone(), pieces.clone(), vectors))) }
-                        .ok_or_else(outside)?
-                };
-                match outcome(op.await)? {
-                    0 => return Err(io::ErrorKind::WriteZero.into()),
-                    count => done += count,
-                }
+            match write(&file, offset, &pieces).await {
+                Err(error) if had_no_thread(&error) => CallOps.write_at(&file, offset, pieces.to_vec()).await,
+                done => done,
             }
-            Ok(())
         })
     }
 
@@ -483,8 +499,11 @@ impl FileOps for RingOps {
         Box::pin(async move {
             let sync = opcode::Fsync::new(types::Fd(file.as_raw_fd())).flags(types::FsyncFlags::DATASYNC).build();
             // SAFETY: the operation has no memory arguments.
-            let op = unsafe { submit(sync.into(), Box::new(file)) }.ok_or_else(outside)?;
-            outcome(op.await).map(drop)
+            let op = unsafe { submit(sync.into(), Box::new(file.clone())) }.ok_or_else(outside)?;
+            match outcome(op.await) {
+                Err(error) if had_no_thread(&error) => CallOps.sync(&file).await,
+                done => done.map(drop),
+            }
         })
     }
 
@@ -493,8 +512,14 @@ impl FileOps for RingOps {
         Box::pin(async move {
             let call = opcode::Fallocate::new(types::Fd(file.as_raw_fd()), len).offset(offset).mode(mode).build();
             // SAFETY: the operation has no memory arguments.
-            let op = unsafe { submit(call.into(), Box::new(file)) }.ok_or_else(outside)?;
-            outcome(op.await).map(drop)
+            let op = unsafe { submit(call.into(), Box::new(file.clone())) }.ok_or_else(outside)?;
+            match outcome(op.await) {
+                Err(error) if had_no_thread(&error) => {
+                    let mode = rustix::fs::FallocateFlags::from_bits_retain(mode.cast_unsigned());
+                    Ok(rustix::fs::fallocate(&file, mode, offset, len)?)
+                }
+                done => done.map(drop),
+            }
         })
     }
 
@@ -528,6 +553,6 @@ impl FileOps for RingOps {
     }
 
     fn at_once(&self) -> &dyn FileOps {
-        &super::calls::CallOps
+        &CallOps
     }
 }

@@ -130,15 +130,46 @@ fn buffers_are_used_again_with_their_own_length() {
 /// Tells a test that it is a process of its own, and what to do there.
 const PART: &str = "ASHLAR_TEST_PART";
 
-/// Runs a test again in another process, which is to end by itself; what became of it. `None`: this is that process.
-fn alone(test: &str, part: &str) -> Option<std::process::ExitStatus> {
+/// Runs a test again in another process. `None`: this is that process.
+fn alone(test: &str, part: &str) -> Option<std::process::Command> {
     if std::env::var(PART).is_ok_and(|own| own == part) {
         return None;
     }
-    let program = std::env::current_exe().expect("it has a name");
-    let name = format!("real::tests::{test}");
-    let mut command = std::process::Command::new(program);
-    Some(command.args([&name, "--exact"]).env(PART, part).output().expect("it runs").status)
+    // Its own path may lead through directories that are closed to others.
+    let mut command = std::process::Command::new("/proc/self/exe");
+    command.args([&format!("real::tests::{test}"), "--exact"]).env(PART, part);
+    Some(command)
+}
+
+/// Root is not limited, so there it is nobody's process.
+#[test]
+fn what_linux_has_no_thread_for_is_done_all_the_same() {
+    use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65534;
+    if let Some(mut command) = alone("what_linux_has_no_thread_for_is_done_all_the_same", "few") {
+        if geteuid().is_root() {
+            command.uid(NOBODY).gid(NOBODY).current_dir("/");
+        }
+        let output = command.output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    let real = Real::start(1).expect("io_uring is available");
+    let env = real.env();
+    let path = std::env::temp_dir().join(format!("ashlar-env-few-{}", std::process::id()));
+    let file = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
+    let file = Arc::new(OwnedFd::from(file.expect("a temporary file")));
+    std::fs::remove_file(&path).expect("just created");
+    setrlimit(Resource::Nproc, Rlimit { current: Some(0), ..getrlimit(Resource::Nproc) }).expect("less is allowed");
+    std::thread::Builder::new().spawn(|| {}).expect_err("there are no threads");
+    real.block_on(async move {
+        let ops = env.file_ops().expect("the real runtime has files");
+        ops.fallocate(&file, 0, 0, 1 << 20).await.expect("room");
+        ops.write_at(&file, 7, vec![Bytes::from_static(b"some"), Bytes::from_static(b"thing")]).await.expect("write");
+        ops.sync(&file).await.expect("sync");
+        assert_eq!(ops.read_at(&file, 7, 9).await.expect("read"), "something");
+    });
 }
 
 /// Otherwise programs that wait for what a task was to do would wait for ever.
@@ -155,7 +186,8 @@ fn a_panic_is_met_by_who_drops_it_or_ends_the_process() {
     for (part, plant) in plants.iter().filter(|(part, _)| parts.as_deref().is_none_or(|own| own == *part)) {
         match alone("a_panic_is_met_by_who_drops_it_or_ends_the_process", part) {
             // By who dropped it, if it had failed before; else by the worker.
-            Some(status) => {
+            Some(mut command) => {
+                let status = command.output().expect("it runs").status;
                 assert!(status.code() == Some(101) || status.signal() == Some(libc::SIGABRT), "{part}: {status}");
             }
             None => {
