@@ -29,16 +29,22 @@ pub struct Control {
 }
 
 impl Control {
-    /// Serves the socket in the pool's directory.
+    /// Serves the socket in the pool's directory. Closes everything if that fails.
     pub fn listen(directory: &Path, session: Session) -> Result<Arc<Control>, Failure> {
-        let path = config::socket(directory);
-        // The devices' locks are held, so a socket that is there belongs to a process that is gone.
-        let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path);
-        let listener = listener.map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
         let control = Arc::new(Control { session, stop: AtomicBool::new(false), waiting: Mutex::default() });
-        framing::serve(listener, &control, Control::converse);
+        if let Err(failure) = control.serve(&config::socket(directory)) {
+            control.close(directory)?;
+            return Err(failure);
+        }
         Ok(control)
+    }
+
+    fn serve(self: &Arc<Control>, path: &Path) -> Result<(), Failure> {
+        // The devices' locks are held, so a socket that is there belongs to a process that is gone.
+        let _ = std::fs::remove_file(path);
+        let listener = UnixListener::bind(path);
+        let listener = listener.map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+        framing::serve(listener, self, Control::converse)
     }
 
     fn converse(&self, request: Result<Request, String>, mut stream: UnixStream) {

@@ -1,6 +1,7 @@
 //! How a command talks to a server over a unix socket: one request per connection, as a line of JSON; lines of JSON back.
 
 use crate::output::Failure;
+use ashlar_env::real::no_thread;
 use ashlar_env::say;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -71,13 +72,17 @@ pub fn listen(path: &Path, hint: &str) -> Result<UnixListener, Failure> {
 
 /// Has a thread for each who connects read its request and answer it, as long as `of` is there. A client that says nothing keeps
 /// nobody from ending.
-pub fn serve<T, R>(listener: UnixListener, of: &Arc<T>, answer: fn(&T, Result<R, String>, UnixStream))
+pub fn serve<T, R>(
+    listener: UnixListener,
+    of: &Arc<T>,
+    answer: fn(&T, Result<R, String>, UnixStream),
+) -> Result<(), Failure>
 where
     T: Send + Sync + 'static,
     R: DeserializeOwned + 'static,
 {
     let weak = Arc::downgrade(of);
-    std::thread::spawn(move || {
+    let thread = std::thread::Builder::new().spawn(move || {
         for stream in listener.incoming() {
             if weak.strong_count() == 0 {
                 return;
@@ -97,6 +102,7 @@ where
             }
         }
     });
+    thread.map(drop).map_err(|error| Failure::new(no_thread(error).to_string()))
 }
 
 /// The request of a client, which has so long to send it and to take each part of the answer.

@@ -197,7 +197,7 @@ impl Control {
     pub fn listen(path: &Path, faulty: Arc<Faulty>, real: Arc<Real>, taps: Arc<Taps>) -> Result<Control, Failure> {
         let listener = framing::listen(path, "choose another place with --control PATH")?;
         let shared = Arc::new(Shared { faulty, real, taps });
-        framing::serve(listener, &shared, Shared::converse);
+        framing::serve(listener, &shared, Shared::converse)?;
         Ok(Control { path: path.into(), shared })
     }
 

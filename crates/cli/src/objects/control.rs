@@ -41,7 +41,7 @@ impl Control {
         let path = config::stores_socket(&ground.directory);
         let listener = framing::listen(&path, "serve another --pool directory")?;
         let control = Arc::new(Control { path, ground, real });
-        framing::serve(listener, &control, Control::converse);
+        framing::serve(listener, &control, Control::converse)?;
         Ok(control)
     }
 

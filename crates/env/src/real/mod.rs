@@ -250,6 +250,12 @@ struct RealShared {
     ops: RingOps,
 }
 
+/// Says what limits threads.
+pub fn no_thread(error: io::Error) -> io::Error {
+    let message = format!("cannot start a thread: {error}; allow more (`ulimit -u`, or the pids of a container)");
+    io::Error::new(error.kind(), message)
+}
+
 impl Real {
     /// Starts `workers` executor threads and as many helpers for blocking work.
     pub fn start(workers: usize) -> io::Result<Real> {
@@ -280,7 +286,8 @@ impl Real {
             let (tell, told) = mpsc::channel();
             started.push(told);
             let name = format!("ashlar-{index}");
-            threads.push(std::thread::Builder::new().name(name).spawn(move || run_worker(worker, &tell))?);
+            let thread = std::thread::Builder::new().name(name).spawn(move || run_worker(worker, &tell));
+            threads.push(thread.map_err(no_thread)?);
         }
         let _ = clock.workers.set(shared_workers.iter().map(Arc::downgrade).collect());
         for told in started {
@@ -288,14 +295,15 @@ impl Real {
         }
         for _ in 0..workers.max(1) {
             let receiver = receiver.clone();
-            std::thread::Builder::new().name("ashlar-work".into()).spawn(move || {
+            let worker = std::thread::Builder::new().name("ashlar-work".into()).spawn(move || {
                 let _or_nobody = OrNobody;
                 loop {
                     let next = receiver.lock().recv();
                     let Ok(work) = next else { return };
                     work();
                 }
-            })?;
+            });
+            worker.map_err(no_thread)?;
         }
         let shared = RealShared {
             clock,
