@@ -3,13 +3,14 @@
 use crate::output::Failure;
 use ashlar_env::real::no_thread;
 use ashlar_env::say;
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Longest request in bytes.
@@ -19,8 +20,8 @@ const ANSWER_LEN_MAX: u64 = 64 << 20;
 /// How long a server waits for a client to say something, or to take an answer.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a server waits when it cannot take who connects.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long a server waits for descriptors and threads.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A client that hears nothing for so long says so, and goes on waiting.
 const SILENCE: Duration = Duration::from_secs(5);
@@ -87,22 +88,36 @@ where
             if weak.strong_count() == 0 {
                 return;
             }
-            let weak = weak.clone();
-            let taken = stream.and_then(|stream| {
-                std::thread::Builder::new().spawn(move || {
-                    let request = receive(&stream);
-                    if let Some(of) = weak.upgrade() {
-                        answer(&of, request, stream);
-                    }
-                })
-            });
-            // Out of descriptors or threads, or a client that left before it was taken: others will come.
-            if taken.is_err() {
-                std::thread::sleep(ACCEPT_PAUSE);
+            match stream {
+                Ok(stream) => converse(&weak, answer, stream),
+                // Out of descriptors, or a client that left before it was taken: others will come.
+                Err(_) => std::thread::sleep(PAUSE),
             }
         }
     });
     thread.map(drop).map_err(|error| Failure::new(no_thread(error).to_string()))
+}
+
+/// Has a thread read a request and answer it. Where there are no threads, it waits for one.
+fn converse<T, R>(of: &Weak<T>, answer: fn(&T, Result<R, String>, UnixStream), stream: UnixStream)
+where
+    T: Send + Sync + 'static,
+    R: DeserializeOwned + 'static,
+{
+    let stream = Arc::new(Mutex::new(Some(stream)));
+    let spawn = || {
+        let (of, stream) = (of.clone(), stream.clone());
+        std::thread::Builder::new().spawn(move || {
+            let Some(stream) = stream.lock().take() else { return };
+            let request = receive(&stream);
+            if let Some(of) = of.upgrade() {
+                answer(&of, request, stream);
+            }
+        })
+    };
+    while spawn().is_err() && of.strong_count() > 0 {
+        std::thread::sleep(PAUSE);
+    }
 }
 
 /// The request of a client, which has so long to send it and to take each part of the answer.
