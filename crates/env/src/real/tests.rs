@@ -9,13 +9,19 @@ fn tasks_timers_and_files_work_together() {
     use_a_file(|ops| ops.at_once());
 }
 
+/// An empty file that is gone with its descriptor.
+fn scratch(name: &str) -> Arc<OwnedFd> {
+    let path = std::env::temp_dir().join(format!("ashlar-env-{name}-{}", std::process::id()));
+    let file = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
+    let file = file.expect("a temporary file");
+    std::fs::remove_file(&path).expect("just created");
+    Arc::new(file.into())
+}
+
 fn use_a_file(choose: fn(&dyn FileOps) -> &dyn FileOps) {
     let real = Real::start(2).expect("io_uring is available");
     let env = real.env();
-    let path = std::env::temp_dir().join(format!("ashlar-env-{}", std::process::id()));
-    let file = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
-    let file = Arc::new(OwnedFd::from(file.expect("a temporary file")));
-    std::fs::remove_file(&path).expect("just created");
+    let file = scratch("together");
     let sum = real.block_on(async move {
         let tasks: Vec<_> = (0..64u64)
             .map(|n| {
@@ -68,10 +74,7 @@ fn a_task_begun_here_runs_here() {
 fn calls_write_and_read_in_steps() {
     let real = Real::start(1).expect("io_uring is available");
     let env = real.env();
-    let path = std::env::temp_dir().join(format!("ashlar-env-steps-{}", std::process::id()));
-    let file = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
-    let file = Arc::new(OwnedFd::from(file.expect("a temporary file")));
-    std::fs::remove_file(&path).expect("just created");
+    let file = scratch("steps");
     real.block_on(async move {
         let ops = env.file_ops().expect("the real runtime has files").at_once();
         let lens = (0..1500).map(|n| n % 7).chain([900_001, 3, 256 << 10, 1]);
@@ -157,10 +160,7 @@ fn what_linux_has_no_thread_for_is_done_all_the_same() {
     }
     let real = Real::start(1).expect("io_uring is available");
     let env = real.env();
-    let path = std::env::temp_dir().join(format!("ashlar-env-few-{}", std::process::id()));
-    let file = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
-    let file = Arc::new(OwnedFd::from(file.expect("a temporary file")));
-    std::fs::remove_file(&path).expect("just created");
+    let file = scratch("few");
     setrlimit(Resource::Nproc, Rlimit { current: Some(0), ..getrlimit(Resource::Nproc) }).expect("less is allowed");
     std::thread::Builder::new().spawn(|| {}).expect_err("there are no threads");
     real.block_on(async move {
