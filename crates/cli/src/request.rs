@@ -135,6 +135,9 @@ pub struct Status {
     pub memory: u64,
     /// Bound on `memory`.
     pub memory_limit: u64,
+    /// Devices are reached through io_uring; if not, threads make the calls, since io_uring is not allowed.
+    #[serde(default = "by_io_uring")]
+    pub io_uring: bool,
     /// Checkpoints since the pool was made.
     pub generation: u64,
     /// Bytes that the cleaner moved since the pool is up.
@@ -162,6 +165,15 @@ pub struct Status {
     pub bytes_written: u64,
     /// Requests by kind.
     pub operations: Vec<Operation>,
+}
+
+/// What it means that there is no io_uring.
+pub const NO_IO_URING: &str = "this system does not allow it (a container's filter of system calls, or kernel.io_uring_disabled), \
+                               so threads do its work, which takes longer";
+
+/// So did daemons that did not say.
+const fn by_io_uring() -> bool {
+    true
 }
 
 /// Messages on their way to the leaves of the index. Bytes are before compression.
@@ -394,6 +406,9 @@ impl fmt::Display for Status {
             writeln!(f, "stopped   no changes since: {stopped}; mend that, then `ashlar down` and `ashlar up`")?;
         }
         writeln!(f, "memory    {} of {}", Bytes(self.memory), Bytes(self.memory_limit))?;
+        if !self.io_uring {
+            writeln!(f, "io_uring  none: {NO_IO_URING}")?;
+        }
         if self.recovered > 0 {
             writeln!(f, "recovered {}, and `ashlar check` looks at all of it", of_parity(self.recovered))?;
         }

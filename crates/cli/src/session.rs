@@ -166,6 +166,11 @@ impl Session {
         Ok(Session { real, directory, memory, pool, mounted, ended, arrays, rebuilds })
     }
 
+    /// Whether devices are reached through io_uring.
+    pub fn has_io_uring(&self) -> bool {
+        self.real.has_io_uring()
+    }
+
     /// Runs pool work on a worker.
     fn run<T: Send + 'static, F>(&self, work: impl FnOnce(Pool) -> F) -> T
     where
@@ -540,6 +545,7 @@ impl Session {
             stopped: self.pool.stopped(),
             memory: status.memory,
             memory_limit: self.memory.0,
+            io_uring: self.real.has_io_uring(),
             generation: status.generation,
             moved: status.moved,
             recovered: self.pool.costs().recovered,

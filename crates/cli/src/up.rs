@@ -6,7 +6,7 @@ use crate::config::{self, Medium, PoolConfig};
 use crate::daemon::Control;
 use crate::device_files::DeviceFiles;
 use crate::output::{Failure, Output};
-use crate::request::{Done, Request};
+use crate::request::{Done, NO_IO_URING, Request};
 use crate::session::{self, Manner, Session};
 use crate::signals::on_signal;
 use ashlar_env::real::Real;
@@ -159,6 +159,9 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
     if let Err(failure) = found.and_then(|()| session.mount(&up.fs, &mount, manner)) {
         session.close()?;
         return Err(failure);
+    }
+    if !session.has_io_uring() {
+        say::error(format_args!("there is no io_uring: {NO_IO_URING}"));
     }
     let control = Control::listen(&directory, session)?;
     if std::env::var_os(DETACHED).is_some() {

@@ -306,18 +306,20 @@ mod tests {
 
     #[test]
     fn a_real_file_conforms() {
-        conforms(scratch("conforms"));
+        conforms(scratch("conforms"), &Real::start(2).expect("it starts"));
+        conforms(scratch("conforms"), &Real::without_io_uring(2).expect("it starts"));
     }
 
     #[test]
     fn a_file_in_memory_conforms() {
         let path = Path::new("/dev/shm").join(scratch("memory").file_name().expect("a name"));
-        assert!(conforms(path), "the file is in memory");
+        for start in [Real::start, Real::without_io_uring] {
+            assert!(conforms(path.clone(), &start(2).expect("it starts")), "the file is in memory");
+        }
     }
 
     /// Whether the file is in memory.
-    fn conforms(path: PathBuf) -> bool {
-        let real = Real::start(2).expect("io_uring is available");
+    fn conforms(path: PathBuf, real: &Real) -> bool {
         let env = real.env();
         let options = OpenOptions { create: Some(Size::mib(1)), ..OpenOptions::default() };
         let device = FileDevice::open(&path, &options, env.clone()).expect("a scratch file");

@@ -92,12 +92,16 @@ impl Mount {
         // workers than processors it would be slower than the device. The kernel's switch is off at boot; whoever may not
         // turn it on is served through the device.
         let over_ring = options.over_io_uring
+            && real.has_io_uring()
             && real.workers() >= sys::processors()
             && std::fs::write("/sys/module/fuse/parameters/enable_uring", "Y").is_ok();
-        let device = sys::open_device().map_err(|error| MountError(format!(
-            "cannot open /dev/fuse: {error}; load the module with `modprobe fuse`, and in a container pass the device \
-             with `--device /dev/fuse --cap-add SYS_ADMIN`"
-        )))?;
+        let device = sys::open_device().map_err(|error| {
+            let help = match error.raw_os_error() {
+                Some(libc::EACCES | libc::EPERM) => "run it as root, or let this user open it (`chmod 666 /dev/fuse`); in a container pass the device with `--device /dev/fuse --cap-add SYS_ADMIN`",
+                _ => "load the module with `modprobe fuse`, and in a container pass the device with `--device /dev/fuse --cap-add SYS_ADMIN`",
+            };
+            MountError(format!("cannot open /dev/fuse: {error}; {help}"))
+        })?;
         let data = format!(
             "fd={},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other,max_read={}",
             device.as_raw_fd(),

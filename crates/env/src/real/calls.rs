@@ -3,7 +3,7 @@
 //! tmpfs cannot say that a call would wait, so a ring gives each to a thread of the kernel, and another switch brings the
 //! answer back; the call itself takes less than either. Large ones go in steps, between which other tasks run.
 
-use super::ring::{AlignedBuf, RingOps};
+use super::ring::AlignedBuf;
 use crate::{BoxFuture, FileOps, Readiness};
 use bytes::Bytes;
 use rustix::io::{pread, pwritev};
@@ -16,7 +16,8 @@ const STEP: usize = 256 << 10;
 /// Pieces of a step.
 const PIECES_MAX: usize = 1024;
 
-pub(super) struct CallOps;
+/// What is not to be done at once, another kind of operations does.
+pub(super) struct CallOps<O>(pub(super) O);
 
 /// The next bytes of `pieces`, `done` of which are behind.
 fn step(pieces: &[Bytes], done: usize) -> Vec<IoSlice<'_>> {
@@ -36,7 +37,7 @@ fn step(pieces: &[Bytes], done: usize) -> Vec<IoSlice<'_>> {
     slices
 }
 
-impl FileOps for CallOps {
+impl<O: FileOps> FileOps for CallOps<O> {
     fn read_at(&self, file: &Arc<OwnedFd>, offset: u64, len: usize) -> BoxFuture<'static, io::Result<Bytes>> {
         let file = file.clone();
         Box::pin(async move {
@@ -83,15 +84,15 @@ impl FileOps for CallOps {
 
     // What may free gigabytes is not done at once.
     fn fallocate(&self, file: &Arc<OwnedFd>, mode: i32, offset: u64, len: u64) -> BoxFuture<'static, io::Result<()>> {
-        RingOps.fallocate(file, mode, offset, len)
+        self.0.fallocate(file, mode, offset, len)
     }
 
     fn data_at(&self, file: &Arc<OwnedFd>, offset: u64) -> io::Result<(bool, u64)> {
-        RingOps.data_at(file, offset)
+        self.0.data_at(file, offset)
     }
 
     fn ready(&self, file: &Arc<OwnedFd>, what: Readiness) -> BoxFuture<'static, io::Result<()>> {
-        RingOps.ready(file, what)
+        self.0.ready(file, what)
     }
 
     fn at_once(&self) -> &dyn FileOps {

@@ -1,16 +1,20 @@
-//! The real runtime: worker threads, each with a run queue, timers and an io_uring in which it parks.
+//! The real runtime: worker threads, each with a run queue, timers and an io_uring in which it parks. Where io_uring is not
+//! allowed, helper threads make the calls, and a worker parks in `poll(2)`.
 //!
 //! A task stays on the worker where it was spawned, so an operation that it starts completes on the same ring and wakes
 //! it without crossing threads. A wake from another thread goes through the worker's inbox and an eventfd, and the
 //! eventfd is written only if the worker is about to park or parked.
 
 mod calls;
+mod place;
 #[allow(unsafe_code)]
 pub mod ring;
+mod threads;
 
 use crate::{BoxFuture, Env, FileOps, Instant, Runtime};
 use parking_lot::Mutex;
-use ring::{Ring, RingOps};
+use place::Place;
+use ring::RingOps;
 use std::cell::RefCell;
 use std::collections::{BinaryHeap, VecDeque};
 use std::future::Future;
@@ -20,6 +24,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
+use threads::{Helpers, ThreadOps};
 
 /// A busy worker looks at its ring after so many polls, or so much time.
 const POLLS_PER_RING_CHECK: usize = 16;
@@ -54,7 +59,7 @@ struct Local {
     queue: VecDeque<Arc<RealTask>>,
     timers: BinaryHeap<Timer>,
     timer_order: u64,
-    ring: Ring,
+    place: Place,
 }
 
 impl Local {
@@ -71,14 +76,14 @@ impl Local {
             return false;
         }
         // What is queued must not wait, as when parking.
-        self.ring.enter();
+        self.place.enter();
         now = clock.now();
         let due = self.timers.peek().map_or(Instant(u64::MAX), |timer| timer.at);
         let mut found = false;
         while now < until() {
-            found = self.ring.has_news() || shared.has_mail() || now >= due;
+            found = self.place.has_news() || shared.has_mail() || now >= due;
             if found {
-                self.ring.enter();
+                self.place.enter();
                 break;
             }
             std::thread::yield_now();
@@ -89,7 +94,7 @@ impl Local {
                 now = clock.now();
                 continue;
             }
-            found = self.ring.has_news();
+            found = self.place.has_news();
             if !found && later.since(now) > WANTED {
                 // Whoever wants the processor keeps it awake.
                 shared.peace_until.store(later.0 + PEACE.as_nanos() as u64, Ordering::Relaxed);
@@ -247,7 +252,8 @@ struct RealShared {
     workers: Vec<Arc<Worker>>,
     next: AtomicUsize,
     blocking: Mutex<mpsc::Sender<Box<dyn FnOnce() + Send>>>,
-    ops: RingOps,
+    has_io_uring: bool,
+    helpers: Arc<Helpers>,
 }
 
 /// Says what limits threads.
@@ -259,11 +265,21 @@ pub fn no_thread(error: io::Error) -> io::Error {
 impl Real {
     /// Starts `workers` executor threads and as many helpers for blocking work.
     pub fn start(workers: usize) -> io::Result<Real> {
+        Real::start_with(workers, true)
+    }
+
+    /// As where io_uring is not allowed.
+    pub fn without_io_uring(workers: usize) -> io::Result<Real> {
+        Real::start_with(workers, false)
+    }
+
+    fn start_with(workers: usize, wants_ring: bool) -> io::Result<Real> {
         let (sender, receiver) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
         let receiver = Arc::new(Mutex::new(receiver));
         let mut threads = Vec::new();
         let mut shared_workers = Vec::new();
         let mut started = Vec::new();
+        let helpers = Arc::new(Helpers::default());
         let clock = Arc::new(Clock {
             began: std::time::Instant::now(),
             awake_until: AtomicU64::new(0),
@@ -286,12 +302,15 @@ impl Real {
             let (tell, told) = mpsc::channel();
             started.push(told);
             let name = format!("ashlar-{index}");
-            let thread = std::thread::Builder::new().name(name).spawn(move || run_worker(worker, &tell));
+            let helpers = helpers.clone();
+            let run = move || run_worker(worker, wants_ring, helpers, &tell);
+            let thread = std::thread::Builder::new().name(name).spawn(run);
             threads.push(thread.map_err(no_thread)?);
         }
         let _ = clock.workers.set(shared_workers.iter().map(Arc::downgrade).collect());
+        let mut has_io_uring = true;
         for told in started {
-            told.recv().map_err(io::Error::other)??;
+            has_io_uring &= told.recv().map_err(io::Error::other)??;
         }
         for _ in 0..workers.max(1) {
             let receiver = receiver.clone();
@@ -310,7 +329,8 @@ impl Real {
             workers: shared_workers,
             next: AtomicUsize::new(0),
             blocking: Mutex::new(sender),
-            ops: RingOps,
+            has_io_uring,
+            helpers,
         };
         Ok(Real { shared: Arc::new(shared), threads })
     }
@@ -318,6 +338,11 @@ impl Real {
     /// The handle that engines are given.
     pub fn env(&self) -> Env {
         Env::new(self.shared.clone())
+    }
+
+    /// Whether the workers have an io_uring each.
+    pub fn has_io_uring(&self) -> bool {
+        self.shared.has_io_uring
     }
 
     /// Number of executor threads.
@@ -395,6 +420,7 @@ impl Drop for Real {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+        self.shared.helpers.end();
     }
 }
 
@@ -416,25 +442,27 @@ impl Drop for OrNobody {
     }
 }
 
-fn run_worker(shared: Arc<Worker>, tell: &mpsc::Sender<io::Result<()>>) {
+/// Tells whether it has a ring, or why it does not run.
+fn run_worker(shared: Arc<Worker>, wants_ring: bool, helpers: Arc<Helpers>, tell: &mpsc::Sender<io::Result<bool>>) {
     let _or_nobody = OrNobody;
-    let ring = match Ring::new(&shared.bell) {
-        Ok(ring) => ring,
+    let place = match Place::new(&shared.bell, wants_ring, helpers) {
+        Ok(place) => place,
         Err(error) => {
             let _ = tell.send(Err(error));
             return;
         }
     };
+    let has_ring = place.is_ring();
     WORKER.with_borrow_mut(|local| {
         *local = Some(Local {
             shared: shared.clone(),
             queue: VecDeque::new(),
             timers: BinaryHeap::new(),
             timer_order: 0,
-            ring,
+            place,
         });
     });
-    let _ = tell.send(Ok(()));
+    let _ = tell.send(Ok(has_ring));
     let with =
         |act: &mut dyn FnMut(&mut Local)| WORKER.with_borrow_mut(|local| act(local.as_mut().expect("set above")));
     let (mut polls, mut entered, mut now) = (0usize, Instant::default(), Instant::default());
@@ -451,7 +479,7 @@ fn run_worker(shared: Arc<Worker>, tell: &mpsc::Sender<io::Result<()>>) {
                 local.timer_order += 1;
                 local.timers.push(Timer { at, order: local.timer_order, waker });
             }
-            woken.extend(local.ring.collect());
+            woken.extend(local.place.collect());
             idle = local.queue.is_empty() && woken.is_empty();
             if idle || polls.is_multiple_of(POLLS_PER_CLOCK_CHECK) {
                 now = shared.clock.now();
@@ -460,8 +488,8 @@ fn run_worker(shared: Arc<Worker>, tell: &mpsc::Sender<io::Result<()>>) {
                 }
                 if !idle && (polls >= POLLS_PER_RING_CHECK || now.since(entered) > TIME_PER_RING_CHECK) {
                     (polls, entered) = (0, now);
-                    local.ring.enter();
-                    woken.extend(local.ring.collect());
+                    local.place.enter();
+                    woken.extend(local.place.collect());
                 }
             }
             task = local.queue.pop_front();
@@ -489,7 +517,7 @@ fn run_worker(shared: Arc<Worker>, tell: &mpsc::Sender<io::Result<()>>) {
         if !shared.has_mail() {
             with(&mut |local| {
                 let wait = local.timers.peek().map(|timer| timer.at.since(shared.clock.now()));
-                local.ring.park(wait.map(|wait| if wait > NEAR { wait - NEAR } else { wait }));
+                local.place.park(wait.map(|wait| if wait > NEAR { wait - NEAR } else { wait }));
             });
         }
         shared.parked.store(false, Ordering::SeqCst);
@@ -577,7 +605,7 @@ impl Runtime for RealShared {
         RandomState::new().hash_one(0u8)
     }
     fn file_ops(&self) -> Option<&dyn FileOps> {
-        Some(&self.ops)
+        Some(if self.has_io_uring { &RingOps } else { &ThreadOps })
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::WORKER;
 use super::calls::CallOps;
+use super::place::Place;
 use crate::{BoxFuture, FileOps, Readiness};
 use bytes::Bytes;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
@@ -59,6 +60,9 @@ impl Bell {
         // SAFETY: the descriptor was just made and nobody else owns it.
         Ok(Bell(Arc::new(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
+    pub(super) fn descriptor(&self) -> Arc<OwnedFd> {
+        self.0.clone()
+    }
     pub(super) fn ring(&self) {
         let one = 1u64;
         // SAFETY: the pointer is to eight readable bytes.
@@ -67,9 +71,17 @@ impl Bell {
 }
 
 #[derive(Default)]
-struct OpState {
+pub(super) struct OpState {
     result: Option<i32>,
     waker: Option<Waker>,
+}
+
+impl OpState {
+    /// Gives the waker of who waits.
+    pub(super) fn complete(&mut self, result: i32) -> Option<Waker> {
+        self.result = Some(result);
+        self.waker.take()
+    }
 }
 
 struct InFlight {
@@ -89,12 +101,7 @@ pub(super) struct Ring {
 
 impl Ring {
     pub(super) fn new(bell: &Bell) -> io::Result<Ring> {
-        let ring = IoUring::builder()
-            .setup_coop_taskrun()
-            .setup_taskrun_flag()
-            .setup_single_issuer()
-            .build(ENTRIES)
-            .map_err(|error| io::Error::new(error.kind(), format!("cannot set up an io_uring: {error}; Ashlar needs Linux 6.1 or newer with io_uring allowed (see /proc/sys/kernel/io_uring_disabled)")))?;
+        let ring = IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().setup_single_issuer().build(ENTRIES)?;
         Ok(Ring {
             ring,
             in_flight: Vec::new(),
@@ -167,9 +174,7 @@ impl Ring {
                 slot => {
                     let Some(flight) = self.in_flight.get_mut(slot as usize).and_then(Option::take) else { continue };
                     self.free.push(slot as usize);
-                    let mut state = flight.state.lock();
-                    state.result = Some(entry.result());
-                    wakers.extend(state.waker.take());
+                    wakers.extend(flight.state.lock().complete(entry.result()));
                 }
             }
         }
@@ -217,7 +222,7 @@ impl Drop for Ring {
 }
 
 /// An operation that was handed to the current worker's ring.
-pub struct Op(Arc<Mutex<OpState>>);
+pub struct Op(pub(super) Arc<Mutex<OpState>>);
 
 impl Future for Op {
     type Output = i32;
@@ -231,12 +236,15 @@ impl Future for Op {
     }
 }
 
-/// Starts an operation on the ring of the current worker. `None` outside a worker thread.
+/// Starts an operation on the ring of the current worker. `None` outside a worker thread, and where workers have no rings.
 ///
 /// # Safety
 /// Everything that the entry points to must be owned by `owned` (at a stable address) or live for ever.
 pub unsafe fn submit(entry: squeue::Entry128, owned: Box<dyn Any + Send>) -> Option<Op> {
-    WORKER.with_borrow_mut(|local| Some(Op(local.as_mut()?.ring.start(entry, owned))))
+    WORKER.with_borrow_mut(|local| match &mut local.as_mut()?.place {
+        Place::Ring(ring) => Some(Op(ring.start(entry, owned))),
+        Place::Polls(_) => None,
+    })
 }
 
 /// A page-aligned buffer that the kernel may fill.
@@ -406,7 +414,7 @@ fn outcome(result: i32) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
 }
 
-fn outside() -> io::Error {
+pub(super) fn outside() -> io::Error {
     io::Error::other("file operations run on executor threads only: spawn the work")
 }
 
@@ -472,13 +480,31 @@ async fn write(file: &Arc<OwnedFd>, offset: u64, pieces: &Arc<Vec<Bytes>>) -> io
     Ok(())
 }
 
+pub(super) fn data_at(file: &OwnedFd, offset: u64) -> io::Result<(bool, u64)> {
+    let seek = |whence| {
+        // SAFETY: the call has no memory arguments.
+        let at = unsafe { libc::lseek(file.as_raw_fd(), offset.cast_signed(), whence) };
+        u64::try_from(at).map_err(|_| io::Error::last_os_error())
+    };
+    match seek(libc::SEEK_DATA) {
+        Ok(data) if data > offset => Ok((false, data)),
+        Ok(_) => Ok((true, seek(libc::SEEK_HOLE)?)),
+        // No data up to the end of the file.
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok((false, u64::MAX)),
+        Err(error) => Err(error),
+    }
+}
+
+/// The calls themselves.
+static CALLS: CallOps<RingOps> = CallOps(RingOps);
+
 /// What Linux has no thread for is done by a call, while the worker's other tasks wait.
 impl FileOps for RingOps {
     fn read_at(&self, file: &Arc<OwnedFd>, offset: u64, len: usize) -> BoxFuture<'static, io::Result<Bytes>> {
         let file = file.clone();
         Box::pin(async move {
             match read(&file, offset, len).await {
-                Err(error) if had_no_thread(&error) => CallOps.read_at(&file, offset, len).await,
+                Err(error) if had_no_thread(&error) => CALLS.read_at(&file, offset, len).await,
                 done => done,
             }
         })
@@ -488,7 +514,7 @@ impl FileOps for RingOps {
         let (file, pieces) = (file.clone(), Arc::new(pieces));
         Box::pin(async move {
             match write(&file, offset, &pieces).await {
-                Err(error) if had_no_thread(&error) => CallOps.write_at(&file, offset, pieces.to_vec()).await,
+                Err(error) if had_no_thread(&error) => CALLS.write_at(&file, offset, pieces.to_vec()).await,
                 done => done,
             }
         })
@@ -501,7 +527,7 @@ impl FileOps for RingOps {
             // SAFETY: the operation has no memory arguments.
             let op = unsafe { submit(sync.into(), Box::new(file.clone())) }.ok_or_else(outside)?;
             match outcome(op.await) {
-                Err(error) if had_no_thread(&error) => CallOps.sync(&file).await,
+                Err(error) if had_no_thread(&error) => CALLS.sync(&file).await,
                 done => done.map(drop),
             }
         })
@@ -524,18 +550,7 @@ impl FileOps for RingOps {
     }
 
     fn data_at(&self, file: &Arc<OwnedFd>, offset: u64) -> io::Result<(bool, u64)> {
-        let seek = |whence| {
-            // SAFETY: the call has no memory arguments.
-            let at = unsafe { libc::lseek(file.as_raw_fd(), offset.cast_signed(), whence) };
-            u64::try_from(at).map_err(|_| io::Error::last_os_error())
-        };
-        match seek(libc::SEEK_DATA) {
-            Ok(data) if data > offset => Ok((false, data)),
-            Ok(_) => Ok((true, seek(libc::SEEK_HOLE)?)),
-            // No data up to the end of the file.
-            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok((false, u64::MAX)),
-            Err(error) => Err(error),
-        }
+        data_at(file, offset)
     }
 
     fn ready(&self, file: &Arc<OwnedFd>, what: Readiness) -> BoxFuture<'static, io::Result<()>> {
@@ -553,6 +568,6 @@ impl FileOps for RingOps {
     }
 
     fn at_once(&self) -> &dyn FileOps {
-        &CallOps
+        &CALLS
     }
 }

@@ -1,12 +1,15 @@
 use super::ring::{AlignedBuf, Spare};
 use super::*;
+use crate::Readiness;
 use bytes::Bytes;
 use std::os::fd::OwnedFd;
 
 #[test]
 fn tasks_timers_and_files_work_together() {
-    use_a_file(|ops| ops);
-    use_a_file(|ops| ops.at_once());
+    for real in [Real::start, Real::without_io_uring] {
+        use_a_file(&real(2).expect("it starts"), |ops| ops);
+        use_a_file(&real(2).expect("it starts"), |ops| ops.at_once());
+    }
 }
 
 /// An empty file that is gone with its descriptor.
@@ -18,8 +21,7 @@ fn scratch(name: &str) -> Arc<OwnedFd> {
     Arc::new(file.into())
 }
 
-fn use_a_file(choose: fn(&dyn FileOps) -> &dyn FileOps) {
-    let real = Real::start(2).expect("io_uring is available");
+fn use_a_file(real: &Real, choose: fn(&dyn FileOps) -> &dyn FileOps) {
     let env = real.env();
     let file = scratch("together");
     let sum = real.block_on(async move {
@@ -45,6 +47,108 @@ fn use_a_file(choose: fn(&dyn FileOps) -> &dyn FileOps) {
         sum
     });
     assert_eq!(sum, 63 * 64 / 2);
+}
+
+/// No io_uring for this thread and those that it starts, from now on.
+#[allow(unsafe_code)]
+fn forbid_io_uring(errno: i32) {
+    let answer = libc::SECCOMP_RET_ERRNO | errno as u32;
+    let does =
+        |code: u32, operand, jump_if_not| libc::sock_filter { code: code as u16, jt: 0, jf: jump_if_not, k: operand };
+    let mut program = [
+        does(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0), // the call's number
+        does(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_io_uring_setup as u32, 1),
+        does(libc::BPF_RET | libc::BPF_K, answer, 0),
+        does(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
+    ];
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the pointers are to a program that outlives the calls.
+    let done = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) == 0
+    };
+    assert!(done, "{}", io::Error::last_os_error());
+}
+
+/// As in a container: Docker says EPERM, Podman ENOSYS.
+#[test]
+fn where_io_uring_is_forbidden_threads_make_the_calls() {
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        let thread = std::thread::spawn(move || {
+            forbid_io_uring(errno);
+            let real = Real::start(2).expect("it does without");
+            assert!(!real.has_io_uring());
+            use_a_file(&real, |ops| ops);
+        });
+        thread.join().expect("all is well");
+    }
+}
+
+/// More operations than threads, of all kinds, and what goes wrong.
+#[test]
+fn threads_do_all_that_rings_do() {
+    for start in [Real::start, Real::without_io_uring] {
+        let real = start(1).expect("it starts");
+        let (env, file) = (real.env(), scratch("kinds"));
+        real.block_on(async move {
+            let ops = || env.file_ops().expect("the real runtime has files");
+            let many = |n: u64| ops().write_at(&file, n << 12, vec![Bytes::from(vec![n as u8; 4096])]);
+            let tasks: Vec<_> = (0..200).map(|n| env.spawn_here(many(n))).collect();
+            for written in tasks {
+                written.await.expect("write");
+            }
+            ops()
+                .fallocate(&file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, 0, 16 << 12)
+                .await
+                .expect("a hole");
+            assert_eq!(ops().data_at(&file, 0).expect("it is asked"), (false, 16 << 12));
+            assert_eq!(ops().data_at(&file, 20 << 12).expect("it is asked"), (true, 200 << 12));
+            let read = |n: u64| ops().read_at(&file, n << 12, 4096);
+            let reads: Vec<_> = (0..201).map(|n| (n, env.spawn_here(read(n)))).collect();
+            for (n, read) in reads {
+                let read = read.await.expect("read");
+                let len = if n < 200 { 4096 } else { 0 };
+                assert!(read == vec![if n < 16 { 0 } else { n as u8 }; len], "block {n}");
+            }
+            let closed = Arc::new(std::fs::File::open("/dev/null").expect("it is there").into());
+            let error = ops().write_at(&closed, 0, vec![Bytes::from_static(b"x")]).await.expect_err("not for writing");
+            assert_eq!(error.raw_os_error(), Some(libc::EBADF));
+        });
+    }
+}
+
+#[test]
+fn a_descriptor_is_ready_for_each_who_waits() {
+    for start in [Real::start, Real::without_io_uring] {
+        let real = start(1).expect("it starts");
+        let env = real.env();
+        real.block_on(async move {
+            let (here, mut there) = std::os::unix::net::UnixStream::pair().expect("sockets");
+            let here = Arc::new(OwnedFd::from(here));
+            let ready = |what| {
+                let (env2, here) = (env.clone(), here.clone());
+                env.spawn(async move { env2.file_ops().expect("files").ready(&here, what).await })
+            };
+            let waiting = [ready(Readiness::Readable), ready(Readiness::Readable)];
+            ready(Readiness::Writable).await.expect("there is room");
+            env.sleep(Duration::from_millis(5)).await;
+            assert!(waiting.iter().all(|one| !one.is_done()), "nothing was written");
+            let mut early = Box::pin(env.file_ops().expect("files").ready(&here, Readiness::Readable));
+            assert!(env.within(Duration::from_millis(5), &mut early).await.is_none());
+            drop(early);
+            // From another thread, while the worker has nothing to do.
+            let late = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(20));
+                io::Write::write_all(&mut there, b"x").expect("it is open");
+                there
+            });
+            for one in waiting {
+                one.await.expect("something was written");
+            }
+            drop(late.join().expect("it ends"));
+            ready(Readiness::Readable).await.expect("nobody is there any more");
+        });
+    }
 }
 
 #[test]

@@ -73,8 +73,11 @@ struct Mounted {
 
 impl Mounted {
     fn new(workers: usize, options: Options) -> Mounted {
+        Mounted::on(Real::start(workers).expect("the executor starts"), options)
+    }
+
+    fn on(real: Real, options: Options) -> Mounted {
         let place = Place::new();
-        let real = Real::start(workers).expect("the executor starts");
         let memory = Arc::new(Memory::new(real.env()));
         let mount = Mount::new(&real, memory.clone(), &place.0, options).expect("mounted");
         Mounted { mount, real, memory, place }
@@ -107,14 +110,18 @@ fn on_first_processor() -> io::Result<()> {
     .map(drop)
 }
 
-/// Runs a body on each transport. The kernel's switch may keep io_uring off; then both are the device.
+/// Runs a body on each transport, and where nothing has io_uring. The kernel's switch may keep it off; then all are the device.
 fn on_each_transport(body: impl Fn(&Mounted, &Path)) {
     if let Some(why) = obstacle() {
         eprintln!("SKIPPED: {why}");
         return;
     }
-    for (workers, over_io_uring) in [(1, false), (2, false), (processors(), true)] {
-        let mounted = Mounted::new(workers, Options { over_io_uring, ..Options::default() });
+    let with = |workers| Real::start(workers).expect("the executor starts");
+    let without = |workers| Real::without_io_uring(workers).expect("the executor starts");
+    for (real, over_io_uring) in
+        [(with(1), false), (with(2), false), (with(processors()), true), (without(processors()), true)]
+    {
+        let mounted = Mounted::on(real, Options { over_io_uring, ..Options::default() });
         body(&mounted, &mounted.place.0);
         mounted.unmount();
         until("the queues do not end", || !mounted.mount.is_served());
