@@ -32,8 +32,8 @@ lints:
 	@cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
 	@cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
 
-# File systems that tests compare with. A test whose tools are missing says so and is passed over.
-TOOLS := mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs
+# File systems that tests compare with, and what mounts for users. A test whose tools are missing says so and is passed over.
+TOOLS := mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs fusermount3:fuse3
 
 tools:
 	@PATH="$$PATH:/usr/sbin:/sbin"; need=; for tool in $(TOOLS); do command -v $${tool%:*} >/dev/null || need="$$need $${tool#*:}"; done; \

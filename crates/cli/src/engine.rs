@@ -50,9 +50,11 @@ pub async fn make(pool: &Pool, name: &str, engine: Engine, inline: Option<Bytes>
         Some(volume) => volume,
         None => pool.create_volume(name).await?,
     };
+    // Its root is of who runs this.
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let made = match engine {
-        Engine::Files => Files::format(&volume, 0, 0).await.map_err(Failure::from),
-        Engine::Betr => Betr::format(&volume, 0, 0, zones).await.map_err(Failure::from),
+        Engine::Files => Files::format(&volume, uid, gid).await.map_err(Failure::from),
+        Engine::Betr => Betr::format(&volume, uid, gid, zones).await.map_err(Failure::from),
     };
     if let Err(failure) = made {
         // If this fails as well, what is left is as after a crash.

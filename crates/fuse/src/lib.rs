@@ -18,6 +18,7 @@ mod decode;
 mod dentries;
 #[cfg(test)]
 mod fuzz;
+mod helper;
 mod holes;
 mod listings;
 mod log;

@@ -5,6 +5,7 @@ use crate::blocks::Outdated;
 use crate::counters::{Counters, Shards};
 use crate::decode::{Message, Operation};
 use crate::dentries::Dentries;
+use crate::helper;
 use crate::listings::Listings;
 use crate::log::{Heard, Log};
 use crate::negotiate::{Agreement, negotiate};
@@ -91,34 +92,11 @@ impl Mount {
         // Over io_uring a request is served on the processor where it was made, which saves waking another one; with fewer
         // workers than processors it would be slower than the device. The kernel's switch is off at boot; whoever may not
         // turn it on is served through the device.
-        let over_ring = options.over_io_uring
-            && real.has_io_uring()
-            && real.workers() >= sys::processors()
-            && std::fs::write("/sys/module/fuse/parameters/enable_uring", "Y").is_ok();
-        let device = sys::open_device().map_err(|error| {
-            let help = match error.raw_os_error() {
-                Some(libc::EACCES | libc::EPERM) => "run it as root, or let this user open it (`chmod 666 /dev/fuse`); in a container pass the device with `--device /dev/fuse --cap-add SYS_ADMIN`",
-                _ => "load the module with `modprobe fuse`, and in a container pass the device with `--device /dev/fuse --cap-add SYS_ADMIN`",
-            };
-            MountError(format!("cannot open /dev/fuse: {error}; {help}"))
-        })?;
-        let data = format!(
-            "fd={},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other,max_read={}",
-            device.as_raw_fd(),
-            options.max_data.0
-        );
-        sys::mount(&options.source, &at, options.read_only, &data).map_err(|error| {
-            let help = match error.raw_os_error() {
-                Some(libc::EPERM | libc::EACCES) => "mounting needs root (or CAP_SYS_ADMIN): run it with sudo",
-                Some(libc::EBUSY) => {
-                    "something is mounted or at work there: `ashlar down` or `umount` it, or choose another place"
-                }
-                _ => "see `dmesg` for what the kernel says",
-            };
-            MountError(format!("cannot mount at {}: {error}; {help}", at.display()))
-        })?;
+        let over_ring =
+            options.over_io_uring && real.has_io_uring() && real.workers() >= sys::processors() && sys::enable_uring();
+        let device = connect(&at, &options)?;
         let undo = |error: io::Error| {
-            let _ = sys::unmount(&at, Users::Fail);
+            let _ = unmount(&at, Users::Fail);
             MountError(format!("the kernel did not complete the mount at {}: {error}", at.display()))
         };
         let agreement = greet(&device, &options, over_ring).map_err(undo)?;
@@ -273,7 +251,7 @@ impl State {
         if !here {
             return Ok(());
         }
-        sys::unmount(&self.at, users).map_err(|error| {
+        unmount(&self.at, users).map_err(|error| {
             let help = if error.raw_os_error() == Some(libc::EBUSY) {
                 "it is in use: close what works there (`fuser -vm` names it)"
             } else {
@@ -318,12 +296,60 @@ fn prune(device: &OwnedFd, inodes: &[Ino]) -> io::Result<()> {
     sys::write(device, &[header.as_bytes(), notice.as_bytes(), inodes.as_bytes()].concat(), &[]).map(drop)
 }
 
+/// Mounts at this place. Gives the descriptor that serves it.
+fn connect(at: &Path, options: &Options) -> Result<OwnedFd, MountError> {
+    let device = sys::open_device().map_err(|error| {
+        const CONTAINER: &str = "in a container pass the device with `--device /dev/fuse --cap-add SYS_ADMIN`";
+        let help = match error.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM) => "run it as root, or let this user open it (`chmod 666 /dev/fuse`)",
+            _ => "load the module with `modprobe fuse`",
+        };
+        MountError(format!("cannot open /dev/fuse: {error}; {help}; {CONTAINER}"))
+    })?;
+    let shared = format!("default_permissions,max_read={}", options.max_data.0);
+    let data = format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other,{shared}", device.as_raw_fd());
+    let Err(error) = sys::mount(&options.source, at, options.read_only, &data) else { return Ok(device) };
+    let help = match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            drop(device);
+            let access = if options.read_only { "ro" } else { "rw" };
+            let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
+            let data = format!("{access},subtype=ashlar,fsname={source},{shared}");
+            // That others may enter is for the administrator to allow.
+            let mounted = helper::mount(at, &format!("allow_other,{data}")).or_else(|_| helper::mount(at, &data));
+            match mounted {
+                Ok(device) => return Ok(device),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    "run it as root (with CAP_SYS_ADMIN), or install fusermount3, which mounts for users (`apt install fuse3`)".into()
+                }
+                Err(error) => format!("neither can fusermount3: {error}"),
+            }
+        }
+        Some(libc::EBUSY) => {
+            "something is mounted or at work there: `ashlar down` or `umount` it, or choose another place".into()
+        }
+        _ => "see `dmesg` for what the kernel says".into(),
+    };
+    Err(MountError(format!("cannot mount at {}: {error}; {help}", at.display())))
+}
+
+/// Unmounts, by `fusermount3` where this process may not.
+fn unmount(at: &Path, users: Users) -> io::Result<()> {
+    match sys::unmount(at, users) {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+            let number = sys::mounted_device(at).ok().flatten();
+            helper::unmount(at, users, number.as_ref().and_then(|(number, _)| Some(number.split_once(':')?.1)))
+        }
+        done => done,
+    }
+}
+
 /// Clears what a dead server left mounted at `at`: its users get errors instead of waiting.
 ///
 /// A server that hangs is cleared too, but over io_uring the kernel may not free a program that waits for it until it is
 /// killed.
 pub fn detach(at: &Path) -> Result<(), MountError> {
-    sys::unmount(at, Users::Fail).map_err(|error| MountError(format!("cannot unmount {}: {error}", at.display())))
+    unmount(at, Users::Fail).map_err(|error| MountError(format!("cannot unmount {}: {error}", at.display())))
 }
 
 /// Whether a file system of ours is mounted at this absolute path.

@@ -27,6 +27,12 @@ pub(crate) fn open_device() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Turns the kernel's switch for requests over io_uring on. Whether it is on.
+pub(crate) fn enable_uring() -> bool {
+    const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+    std::fs::write(SWITCH, "Y").is_ok() || std::fs::read(SWITCH).is_ok_and(|value| value.starts_with(b"Y"))
+}
+
 /// Another descriptor for the mount that `master` serves.
 pub(crate) fn clone_device(master: &OwnedFd) -> io::Result<OwnedFd> {
     let device = open_device()?;
