@@ -1,10 +1,8 @@
 //! Where a file has holes, while the page cache has writes of which the engine knows nothing.
 
 use crate::serve::Kernel;
+use crate::sys;
 use ashlar_vfs::{Errno, Error, FileSystem, Ino, Result, SeekWhat};
-
-/// Pages of the page cache begin at multiples of it.
-const PAGE: u64 = 4096;
 
 /// Answers `SEEK_DATA` or `SEEK_HOLE`. Linux asks without writing back first, so what the engine takes for a hole may be
 /// data: a hole goes into the answer when it was there still after the page cache had dropped its pages of it.
@@ -18,6 +16,8 @@ pub(crate) async fn confirmed_seek<F: FileSystem, K: Kernel>(
     offset: u64,
     what: SeekWhat,
 ) -> Result<u64> {
+    // Pages of the page cache begin at multiples of it.
+    let page = sys::page_len() as u64;
     let mut confirmed = None;
     loop {
         let answer = fs.seek(ino, offset, what).await;
@@ -33,7 +33,7 @@ pub(crate) async fn confirmed_seek<F: FileSystem, K: Kernel>(
             return answer;
         }
         let from = match hole {
-            (from, None) if from % PAGE != 0 && !kernel.has_byte(ino, from).await => from.next_multiple_of(PAGE),
+            (from, None) if from % page != 0 && !kernel.has_byte(ino, from).await => from.next_multiple_of(page),
             (from, _) => from,
         };
         kernel.drop_pages(ino, from, hole.1).await;

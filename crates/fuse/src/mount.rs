@@ -8,7 +8,7 @@ use crate::dentries::Dentries;
 use crate::helper;
 use crate::listings::Listings;
 use crate::log::{Heard, Log};
-use crate::negotiate::{Agreement, negotiate};
+use crate::negotiate::{Agreement, Kernel, negotiate};
 use crate::options::Options;
 use crate::page_cache::PageCache;
 use crate::probe::Probe;
@@ -77,6 +77,8 @@ pub(crate) struct State {
     pub(crate) notices: Arc<OwnedFd>,
     /// A worker looks for requests without sleeping.
     pub(crate) lingering: AtomicBool,
+    /// The kernel did not take an entry for requests over io_uring.
+    pub(crate) refused: AtomicBool,
     /// By processor.
     pub(crate) standing: Vec<Mutex<Standing>>,
     pub(crate) retrievals: Retrievals,
@@ -125,6 +127,7 @@ impl Mount {
             log: Log::default(),
             notices: devices[0].clone(),
             lingering: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
             standing: (0..sys::processors()).map(|_| Mutex::default()).collect(),
             retrievals: Retrievals::default(),
         });
@@ -403,8 +406,8 @@ fn greet(device: &OwnedFd, options: &Options, over_ring: bool) -> io::Result<Agr
         return Err(io::Error::other(message));
     }
     let limit = std::fs::read_to_string("/proc/sys/fs/fuse/max_pages_limit");
-    let limit = limit.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(256);
-    let (out, agreement) = negotiate(&offer, options, limit, over_ring);
+    let pages_max = limit.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(256);
+    let (out, agreement) = negotiate(&offer, options, Kernel { page: sys::page_len(), pages_max, over_ring });
     let mut reply = Reply::default();
     reply.reset();
     reply.put(&out);

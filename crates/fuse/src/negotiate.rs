@@ -9,8 +9,17 @@ use crate::reply::Timeouts;
 const BACKGROUND_MAX: u16 = 128;
 /// From here on the kernel holds back reading ahead.
 const CONGESTION: u16 = 128;
-/// Bytes of a page of memory.
-pub const PAGE_LEN: usize = 4096;
+
+/// What the machine's kernel allows.
+#[derive(Clone, Copy)]
+pub struct Kernel {
+    /// Bytes of a page of memory: 4 KiB, and 16 or 64 KiB on some ARM machines.
+    pub page: usize,
+    /// Pages of a request's data: `fs.fuse.max_pages_limit`.
+    pub pages_max: usize,
+    /// Requests may come over io_uring.
+    pub over_ring: bool,
+}
 
 /// What was agreed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,12 +48,11 @@ impl Agreement {
     }
 }
 
-/// Answers INIT. `pages_limit` is the kernel's `fs.fuse.max_pages_limit`; `over_ring` asks for
-/// io_uring.
+/// Answers INIT.
 ///
 /// Unless files are served past the page cache, opens and closes are not asked for: the kernel keeps an inode's references while a file is open, and that keeps
 /// unlinked files alive. Without OPEN requests `O_TRUNC` comes as a SETATTR.
-pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize, over_ring: bool) -> (InitOut, Agreement) {
+pub fn negotiate(offer: &InitIn, options: &Options, kernel: Kernel) -> (InitOut, Agreement) {
     let offered = u64::from(offer.flags)
         | if offer.flags & init::INIT_EXT as u32 != 0 { u64::from(offer.flags2) << 32 } else { 0 };
     let mut wanted = init::ASYNC_READ
@@ -65,7 +73,7 @@ pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize, over_rin
         | init::INIT_EXT
         | init::DIRECT_IO_ALLOW_MMAP
         | init::ALLOW_IDMAP;
-    if over_ring {
+    if kernel.over_ring {
         wanted |= init::OVER_IO_URING;
     }
     if !options.direct {
@@ -75,11 +83,12 @@ pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize, over_rin
         wanted |= init::WRITEBACK_CACHE;
     }
     let flags = offered & wanted;
-    let pages_wanted = (options.max_data.0 as usize).div_ceil(PAGE_LEN).clamp(1, usize::from(u16::MAX));
-    let pages = if flags & init::MAX_PAGES != 0 { pages_wanted.min(pages_limit.max(1)) } else { pages_wanted.min(32) };
-    let max_data = pages * PAGE_LEN;
+    let pages_wanted = (options.max_data.0 as usize).div_ceil(kernel.page).clamp(1, usize::from(u16::MAX));
+    let pages =
+        if flags & init::MAX_PAGES != 0 { pages_wanted.min(kernel.pages_max.max(1)) } else { pages_wanted.min(32) };
+    let max_data = pages * kernel.page;
     let collects = flags & init::WRITEBACK_CACHE != 0;
-    let write_back_max = (options.max_write_back.0 as usize).max(PAGE_LEN);
+    let write_back_max = (options.max_write_back.0 as usize).max(kernel.page);
     let max_write = if collects { max_data.min(write_back_max) } else { max_data };
     let out = InitOut {
         major: MAJOR,
@@ -110,6 +119,8 @@ pub fn negotiate(offer: &InitIn, options: &Options, pages_limit: usize, over_rin
 mod tests {
     use super::*;
 
+    const USUAL: Kernel = Kernel { page: 4096, pages_max: 256, over_ring: true };
+
     fn offer(flags: u64) -> InitIn {
         InitIn { major: 7, minor: 45, flags: flags as u32, flags2: (flags >> 32) as u32, ..InitIn::default() }
     }
@@ -118,7 +129,7 @@ mod tests {
     fn only_what_is_offered_is_agreed() {
         let options = Options::default();
         for bit in 0..64 {
-            let (out, agreement) = negotiate(&offer(1 << bit | init::INIT_EXT), &options, 256, true);
+            let (out, agreement) = negotiate(&offer(1 << bit | init::INIT_EXT), &options, USUAL);
             assert_eq!(agreement.flags & !(1 << bit | init::INIT_EXT), 0);
             assert_eq!(u64::from(out.flags) | u64::from(out.flags2) << 32, agreement.flags);
         }
@@ -126,7 +137,7 @@ mod tests {
 
     #[test]
     fn locks_splices_truncating_opens_and_choosing_readdirplus_are_declined() {
-        let (_, agreement) = negotiate(&offer(u64::MAX), &Options::default(), 256, true);
+        let (_, agreement) = negotiate(&offer(u64::MAX), &Options::default(), USUAL);
         for bit in [1u64 << 1, 1 << 3, 1 << 10, 1 << 7, 1 << 8, 1 << 9, 1 << 12, 1 << 14] {
             assert_eq!(agreement.flags & bit, 0, "{bit:#x}");
         }
@@ -136,7 +147,7 @@ mod tests {
     fn holes_are_known_only_where_the_page_cache_holds_no_writes() {
         let holes = |read_only, writeback, offered| {
             let options = Options { read_only, writeback, ..Options::default() };
-            negotiate(&offer(offered), &options, 256, true).1.holes
+            negotiate(&offer(offered), &options, USUAL).1.holes
         };
         assert!(!holes(false, true, u64::MAX));
         assert!(holes(true, true, u64::MAX) && holes(false, false, u64::MAX) && holes(false, true, 0));
@@ -144,8 +155,8 @@ mod tests {
 
     #[test]
     fn files_past_the_page_cache_are_opened_one_by_one() {
-        let (_, plain) = negotiate(&offer(u64::MAX), &Options::default(), 256, true);
-        let (_, direct) = negotiate(&offer(u64::MAX), &Options { direct: true, ..Options::default() }, 256, true);
+        let (_, plain) = negotiate(&offer(u64::MAX), &Options::default(), USUAL);
+        let (_, direct) = negotiate(&offer(u64::MAX), &Options { direct: true, ..Options::default() }, USUAL);
         let without_open = init::NO_OPEN_SUPPORT | init::WRITEBACK_CACHE;
         assert_eq!((plain.flags & without_open, plain.opened), (without_open, 0));
         assert_eq!(direct.flags & without_open, 0);
@@ -155,7 +166,7 @@ mod tests {
     #[test]
     fn what_the_page_cache_collects_comes_in_smaller_pieces() {
         let largest = |writeback| {
-            let (out, agreement) = negotiate(&offer(u64::MAX), &Options { writeback, ..Options::default() }, 256, true);
+            let (out, agreement) = negotiate(&offer(u64::MAX), &Options { writeback, ..Options::default() }, USUAL);
             assert_eq!((out.max_pages, out.max_write as usize), (256, agreement.max_write));
             (agreement.max_data, agreement.max_write)
         };
@@ -164,9 +175,19 @@ mod tests {
 
     #[test]
     fn the_kernels_page_limit_holds() {
-        let (out, agreement) = negotiate(&offer(u64::MAX), &Options::default(), 32, false);
-        assert_eq!((out.max_pages, agreement.max_data, agreement.max_write), (32, 32 * PAGE_LEN, 32 * PAGE_LEN));
-        let (out, _) = negotiate(&offer(0), &Options::default(), 256, true);
+        let kernel = Kernel { pages_max: 32, over_ring: false, ..USUAL };
+        let (out, agreement) = negotiate(&offer(u64::MAX), &Options::default(), kernel);
+        assert_eq!((out.max_pages, agreement.max_data, agreement.max_write), (32, 32 * 4096, 32 * 4096));
+        let (out, _) = negotiate(&offer(0), &Options::default(), USUAL);
         assert_eq!(out.max_write, 32 * 4096);
+    }
+
+    /// The kernel wants room for as many of its pages in each entry of a ring.
+    #[test]
+    fn lengths_are_counted_in_the_kernels_pages() {
+        for (page, pages) in [(4 << 10, 256), (16 << 10, 64), (64 << 10, 16)] {
+            let (out, agreement) = negotiate(&offer(u64::MAX), &Options::default(), Kernel { page, ..USUAL });
+            assert_eq!((out.max_pages, agreement.max_data), (pages, 1 << 20));
+        }
     }
 }

@@ -16,7 +16,9 @@ use crate::decode::Message;
 use crate::queue::{LINGER, Queue};
 use crate::reply::Reply;
 use crate::standing::Standing;
+use crate::sys::Users;
 use ashlar_env::ring::{self, AlignedBuf};
+use ashlar_env::say;
 use ashlar_vfs::{FileSystem, Ino};
 use bytes::Bytes;
 use io_uring::{opcode, squeue, types};
@@ -126,16 +128,17 @@ impl Entry {
         Entry { processor, extra, buffers, reply: Reply::default(), number: URING_REGISTER, commit: 0 }
     }
 
-    /// Hands over the reply, if there is one, and waits for the next request. `None`: unmounted, or aborted.
-    async fn fetch(&mut self, device: &Arc<OwnedFd>) -> Option<Arrived> {
+    /// Hands over the reply, if there is one, and waits for the next request. Or the kernel's error: it is unmounted, or aborted.
+    async fn fetch(&mut self, device: &Arc<OwnedFd>) -> Result<Arrived, i32> {
         let operation = {
             let vectors = self.buffers.lock().vectors.as_ptr();
             let entry = command(device, self.number, vectors, self.processor, self.commit);
             // SAFETY: the buffers are owned by the operation, and nobody touches them until it ends.
             unsafe { ring::submit(entry, Box::new((device.clone(), self.buffers.clone()))) }
         };
-        if operation?.await < 0 {
-            return None;
+        let answer = operation.ok_or(libc::EOPNOTSUPP)?.await;
+        if answer < 0 {
+            return Err(-answer);
         }
         let buffers = self.buffers.lock();
         let headers = buffers.headers();
@@ -155,7 +158,7 @@ impl Entry {
             }
         }
         (self.number, self.commit) = (URING_COMMIT_AND_FETCH, headers.ent.commit_id);
-        Some(Arrived { headers, payload })
+        Ok(Arrived { headers, payload })
     }
 
     /// Puts the reply where the kernel finds it.
@@ -238,7 +241,12 @@ impl<F: FileSystem> Queue<F> {
             let request = match arrived.take() {
                 Some(request) => request,
                 None => {
-                    let Some(request) = entry.fetch(&self.device).await else { return };
+                    let is_new = entry.number == URING_REGISTER;
+                    let request = match entry.fetch(&self.device).await {
+                        Ok(request) => request,
+                        Err(errno) if is_new => return self.refused(errno),
+                        Err(_) => return,
+                    };
                     self.spawner.stay_awake(LINGER);
                     if let Some(other) = self.better_place(entry.processor) {
                         return other.go_on(entry, Some(request));
@@ -254,6 +262,18 @@ impl<F: FileSystem> Queue<F> {
             self.fill(message, &payload, &mut entry.reply, Some(entry.processor)).await;
             entry.put_reply(header.unique, headers);
             self.in_service.fetch_sub(weight, Ordering::Relaxed);
+        }
+    }
+
+    /// To be called when the kernel did not take an entry. If that is not since it goes anyway, programs would wait for it for ever.
+    fn refused(&self, errno: i32) {
+        let is_refusal = matches!(errno, libc::EINVAL | libc::EOPNOTSUPP | libc::EPERM | libc::ENOMEM);
+        if is_refusal && !self.state.refused.swap(true, Ordering::Relaxed) {
+            let error = std::io::Error::from_raw_os_error(errno);
+            say::error(format_args!(
+                "ashlar: the kernel takes no queue for requests over io_uring, so nothing is served: {error}"
+            ));
+            let _ = self.state.unmount(Users::Fail);
         }
     }
 

@@ -370,7 +370,8 @@ impl AlignedBuf {
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.data
     }
-    /// Gives the memory back to the system until it is written again; what it holds is zeros then.
+    /// Gives the memory back to the system until it is written again, where pages are as long as [`ALIGN`](Self::ALIGN). What it
+    /// holds is lost.
     pub fn give_back(&mut self) {
         let whole = self.len & !(Self::ALIGN - 1);
         // SAFETY: the pages are private memory that this value owns, and all of each.
