@@ -135,7 +135,7 @@ pub struct Status {
     pub memory: u64,
     /// Bound on `memory`.
     pub memory_limit: u64,
-    /// Devices are reached through io_uring; if not, threads make the calls, since io_uring is not allowed.
+    /// Devices are reached through io_uring; if not, threads make the calls, since io_uring cannot be had.
     #[serde(default = "by_io_uring")]
     pub io_uring: bool,
     /// Checkpoints since the pool was made.
@@ -168,8 +168,8 @@ pub struct Status {
 }
 
 /// What it means that there is no io_uring.
-pub const NO_IO_URING: &str = "this system does not allow it (a container's filter of system calls, or kernel.io_uring_disabled), \
-                               so threads do its work, which takes longer";
+pub const NO_IO_URING: &str = "this system does not allow it (a container's filter of system calls, or kernel.io_uring_disabled) or \
+                               is too old for it, so threads do its work, which takes longer";
 
 /// So did daemons that did not say.
 const fn by_io_uring() -> bool {

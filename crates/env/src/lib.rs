@@ -3,7 +3,7 @@
 //! Nothing below the command line touches the wall clock, threads or random numbers directly; it asks its [`Env`]. There
 //! are two kinds behind one handle:
 //!
-//! * [`real`]: worker threads, each owning an io_uring and parking in it;
+//! * [`real`]: worker threads, each owning an io_uring and parking in it, or in `poll(2)` where io_uring is not allowed;
 //! * [`sim`]: one thread, virtual time in nanoseconds, a seed, and a scheduler whose choices are recorded and can be
 //!   replayed.
 //!

@@ -2,6 +2,8 @@
 
 use crate::BoxFuture;
 use bytes::Bytes;
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -28,7 +30,15 @@ pub trait FileOps: Send + Sync {
     fn fallocate(&self, file: &Arc<OwnedFd>, mode: i32, offset: u64, len: u64) -> BoxFuture<'static, io::Result<()>>;
     /// Whether there is data at `offset`, and where that ends: the next hole, or the next data (or the end of the file).
     /// Asks the file system at once; no data are read.
-    fn data_at(&self, file: &Arc<OwnedFd>, offset: u64) -> io::Result<(bool, u64)>;
+    fn data_at(&self, file: &Arc<OwnedFd>, offset: u64) -> io::Result<(bool, u64)> {
+        match seek(file, SeekFrom::Data(offset)) {
+            Ok(data) if data > offset => Ok((false, data)),
+            Ok(_) => Ok((true, seek(file, SeekFrom::Hole(offset))?)),
+            // No data up to the end of the file.
+            Err(Errno::NXIO) => Ok((false, u64::MAX)),
+            Err(error) => Err(error.into()),
+        }
+    }
     /// Waits until a socket, pipe or device is ready. Whoever wants to read from or write to a non-blocking descriptor
     /// tries, and waits here when told that it would block.
     fn ready(&self, file: &Arc<OwnedFd>, what: Readiness) -> BoxFuture<'static, io::Result<()>>;

@@ -2,7 +2,7 @@
 
 use crate::abi::*;
 use crate::decode::{Message, Operation};
-use crate::negotiate::{Kernel, negotiate};
+use crate::negotiate::{Limits, negotiate};
 use crate::options::Options;
 use ashlar_fuzz::{bounded, config, edits, noise};
 use proptest::prelude::*;
@@ -65,7 +65,7 @@ fn touch(operation: Operation<'_>) -> usize {
         }
         Operation::BatchForget { items } => items.iter().count(),
         Operation::Init(offer) => {
-            negotiate(&offer, &Options::default(), Kernel { page: 4096, pages_max: 256, over_ring: true }).1.max_write
+            negotiate(&offer, &Options::default(), Limits { page: 4096, pages_max: 256, over_ring: true }).1.max_write
         }
         _ => 0,
     }

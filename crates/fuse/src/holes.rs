@@ -1,8 +1,8 @@
 //! Where a file has holes, while the page cache has writes of which the engine knows nothing.
 
 use crate::serve::Kernel;
-use crate::sys;
 use ashlar_vfs::{Errno, Error, FileSystem, Ino, Result, SeekWhat};
+use rustix::param::page_size;
 
 /// Answers `SEEK_DATA` or `SEEK_HOLE`. Linux asks without writing back first, so what the engine takes for a hole may be
 /// data: a hole goes into the answer when it was there still after the page cache had dropped its pages of it.
@@ -17,7 +17,7 @@ pub(crate) async fn confirmed_seek<F: FileSystem, K: Kernel>(
     what: SeekWhat,
 ) -> Result<u64> {
     // Pages of the page cache begin at multiples of it.
-    let page = sys::page_len() as u64;
+    let page = page_size() as u64;
     let mut confirmed = None;
     loop {
         let answer = fs.seek(ino, offset, what).await;

@@ -1,7 +1,7 @@
 //! The kernel's front door: a [`FileSystem`](ashlar_vfs::FileSystem) becomes a mount.
 //!
-//! Each worker of the executor serves a descriptor of its own, cloned from `/dev/fuse`: it waits for requests in its
-//! io_uring, takes one, and serves it in a task on the same worker, so that a request that needs no I/O is answered
+//! Each worker of the executor serves a descriptor of its own, cloned from `/dev/fuse`: it waits for requests,
+//! takes one, and serves it in a task on the same worker, so that a request that needs no I/O is answered
 //! without crossing threads. Requests that wait do not hold up others.
 //!
 //! The protocol is spoken here and not through a library because the libraries bring threads or runtimes of their own,

@@ -8,7 +8,7 @@ use crate::dentries::Dentries;
 use crate::helper;
 use crate::listings::Listings;
 use crate::log::{Heard, Log};
-use crate::negotiate::{Agreement, Kernel, negotiate};
+use crate::negotiate::{Agreement, Limits, negotiate};
 use crate::options::Options;
 use crate::page_cache::PageCache;
 use crate::probe::Probe;
@@ -407,7 +407,8 @@ fn greet(device: &OwnedFd, options: &Options, over_ring: bool) -> io::Result<Agr
     }
     let limit = std::fs::read_to_string("/proc/sys/fs/fuse/max_pages_limit");
     let pages_max = limit.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(256);
-    let (out, agreement) = negotiate(&offer, options, Kernel { page: sys::page_len(), pages_max, over_ring });
+    let (out, agreement) =
+        negotiate(&offer, options, Limits { page: rustix::param::page_size(), pages_max, over_ring });
     let mut reply = Reply::default();
     reply.reset();
     reply.put(&out);

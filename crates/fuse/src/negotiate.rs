@@ -12,7 +12,7 @@ const CONGESTION: u16 = 128;
 
 /// What the machine's kernel allows.
 #[derive(Clone, Copy)]
-pub struct Kernel {
+pub struct Limits {
     /// Bytes of a page of memory: 4 KiB, and 16 or 64 KiB on some ARM machines.
     pub page: usize,
     /// Pages of a request's data: `fs.fuse.max_pages_limit`.
@@ -52,7 +52,7 @@ impl Agreement {
 ///
 /// Unless files are served past the page cache, opens and closes are not asked for: the kernel keeps an inode's references while a file is open, and that keeps
 /// unlinked files alive. Without OPEN requests `O_TRUNC` comes as a SETATTR.
-pub fn negotiate(offer: &InitIn, options: &Options, kernel: Kernel) -> (InitOut, Agreement) {
+pub fn negotiate(offer: &InitIn, options: &Options, limits: Limits) -> (InitOut, Agreement) {
     let offered = u64::from(offer.flags)
         | if offer.flags & init::INIT_EXT as u32 != 0 { u64::from(offer.flags2) << 32 } else { 0 };
     let mut wanted = init::ASYNC_READ
@@ -73,7 +73,7 @@ pub fn negotiate(offer: &InitIn, options: &Options, kernel: Kernel) -> (InitOut,
         | init::INIT_EXT
         | init::DIRECT_IO_ALLOW_MMAP
         | init::ALLOW_IDMAP;
-    if kernel.over_ring {
+    if limits.over_ring {
         wanted |= init::OVER_IO_URING;
     }
     if !options.direct {
@@ -83,12 +83,12 @@ pub fn negotiate(offer: &InitIn, options: &Options, kernel: Kernel) -> (InitOut,
         wanted |= init::WRITEBACK_CACHE;
     }
     let flags = offered & wanted;
-    let pages_wanted = (options.max_data.0 as usize).div_ceil(kernel.page).clamp(1, usize::from(u16::MAX));
+    let pages_wanted = (options.max_data.0 as usize).div_ceil(limits.page).clamp(1, usize::from(u16::MAX));
     let pages =
-        if flags & init::MAX_PAGES != 0 { pages_wanted.min(kernel.pages_max.max(1)) } else { pages_wanted.min(32) };
-    let max_data = pages * kernel.page;
+        if flags & init::MAX_PAGES != 0 { pages_wanted.min(limits.pages_max.max(1)) } else { pages_wanted.min(32) };
+    let max_data = pages * limits.page;
     let collects = flags & init::WRITEBACK_CACHE != 0;
-    let write_back_max = (options.max_write_back.0 as usize).max(kernel.page);
+    let write_back_max = (options.max_write_back.0 as usize).max(limits.page);
     let max_write = if collects { max_data.min(write_back_max) } else { max_data };
     let out = InitOut {
         major: MAJOR,
@@ -119,7 +119,7 @@ pub fn negotiate(offer: &InitIn, options: &Options, kernel: Kernel) -> (InitOut,
 mod tests {
     use super::*;
 
-    const USUAL: Kernel = Kernel { page: 4096, pages_max: 256, over_ring: true };
+    const USUAL: Limits = Limits { page: 4096, pages_max: 256, over_ring: true };
 
     fn offer(flags: u64) -> InitIn {
         InitIn { major: 7, minor: 45, flags: flags as u32, flags2: (flags >> 32) as u32, ..InitIn::default() }
@@ -175,8 +175,8 @@ mod tests {
 
     #[test]
     fn the_kernels_page_limit_holds() {
-        let kernel = Kernel { pages_max: 32, over_ring: false, ..USUAL };
-        let (out, agreement) = negotiate(&offer(u64::MAX), &Options::default(), kernel);
+        let limits = Limits { pages_max: 32, over_ring: false, ..USUAL };
+        let (out, agreement) = negotiate(&offer(u64::MAX), &Options::default(), limits);
         assert_eq!((out.max_pages, agreement.max_data, agreement.max_write), (32, 32 * 4096, 32 * 4096));
         let (out, _) = negotiate(&offer(0), &Options::default(), USUAL);
         assert_eq!(out.max_write, 32 * 4096);
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn lengths_are_counted_in_the_kernels_pages() {
         for (page, pages) in [(4 << 10, 256), (16 << 10, 64), (64 << 10, 16)] {
-            let (out, agreement) = negotiate(&offer(u64::MAX), &Options::default(), Kernel { page, ..USUAL });
+            let (out, agreement) = negotiate(&offer(u64::MAX), &Options::default(), Limits { page, ..USUAL });
             assert_eq!((out.max_pages, agreement.max_data), (pages, 1 << 20));
         }
     }

@@ -100,13 +100,6 @@ pub(crate) fn processors() -> usize {
     usize::try_from(count).unwrap_or(1).max(1)
 }
 
-/// Bytes of a page of memory.
-pub(crate) fn page_len() -> usize {
-    // SAFETY: the call has no memory arguments.
-    let len = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    usize::try_from(len).unwrap_or(4096).max(1)
-}
-
 /// Lets the current thread run on these processors only.
 pub(crate) fn pin_thread(processors: &[usize]) {
     // SAFETY: a zeroed set is an empty one.

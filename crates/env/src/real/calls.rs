@@ -6,6 +6,8 @@
 use super::ring::AlignedBuf;
 use crate::{BoxFuture, FileOps, Readiness};
 use bytes::Bytes;
+use rustix::event::PollFlags;
+use rustix::fs::FallocateFlags;
 use rustix::io::{pread, pwritev};
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -18,6 +20,18 @@ const PIECES_MAX: usize = 1024;
 
 /// What is not to be done at once, another kind of operations does.
 pub(super) struct CallOps<O>(pub(super) O);
+
+pub(super) fn fallocate(file: &OwnedFd, mode: i32, offset: u64, len: u64) -> io::Result<()> {
+    Ok(rustix::fs::fallocate(file, FallocateFlags::from_bits_retain(mode.cast_unsigned()), offset, len)?)
+}
+
+/// What `poll(2)` is to wait for.
+pub(super) fn events(what: Readiness) -> PollFlags {
+    match what {
+        Readiness::Readable => PollFlags::IN | PollFlags::RDHUP,
+        Readiness::Writable => PollFlags::OUT,
+    }
+}
 
 /// The next bytes of `pieces`, `done` of which are behind.
 fn step(pieces: &[Bytes], done: usize) -> Vec<IoSlice<'_>> {
@@ -85,10 +99,6 @@ impl<O: FileOps> FileOps for CallOps<O> {
     // What may free gigabytes is not done at once.
     fn fallocate(&self, file: &Arc<OwnedFd>, mode: i32, offset: u64, len: u64) -> BoxFuture<'static, io::Result<()>> {
         self.0.fallocate(file, mode, offset, len)
-    }
-
-    fn data_at(&self, file: &Arc<OwnedFd>, offset: u64) -> io::Result<(bool, u64)> {
-        self.0.data_at(file, offset)
     }
 
     fn ready(&self, file: &Arc<OwnedFd>, what: Readiness) -> BoxFuture<'static, io::Result<()>> {

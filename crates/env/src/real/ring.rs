@@ -4,7 +4,7 @@
 //! future has been dropped.
 
 use super::WORKER;
-use super::calls::CallOps;
+use super::calls::{self, CallOps};
 use super::place::Place;
 use crate::{BoxFuture, FileOps, Readiness};
 use bytes::Bytes;
@@ -481,21 +481,6 @@ async fn write(file: &Arc<OwnedFd>, offset: u64, pieces: &Arc<Vec<Bytes>>) -> io
     Ok(())
 }
 
-pub(super) fn data_at(file: &OwnedFd, offset: u64) -> io::Result<(bool, u64)> {
-    let seek = |whence| {
-        // SAFETY: the call has no memory arguments.
-        let at = unsafe { libc::lseek(file.as_raw_fd(), offset.cast_signed(), whence) };
-        u64::try_from(at).map_err(|_| io::Error::last_os_error())
-    };
-    match seek(libc::SEEK_DATA) {
-        Ok(data) if data > offset => Ok((false, data)),
-        Ok(_) => Ok((true, seek(libc::SEEK_HOLE)?)),
-        // No data up to the end of the file.
-        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok((false, u64::MAX)),
-        Err(error) => Err(error),
-    }
-}
-
 /// The calls themselves.
 static CALLS: CallOps<RingOps> = CallOps(RingOps);
 
@@ -541,27 +526,16 @@ impl FileOps for RingOps {
             // SAFETY: the operation has no memory arguments.
             let op = unsafe { submit(call.into(), Box::new(file.clone())) }.ok_or_else(outside)?;
             match outcome(op.await) {
-                Err(error) if had_no_thread(&error) => {
-                    let mode = rustix::fs::FallocateFlags::from_bits_retain(mode.cast_unsigned());
-                    Ok(rustix::fs::fallocate(&file, mode, offset, len)?)
-                }
+                Err(error) if had_no_thread(&error) => calls::fallocate(&file, mode, offset, len),
                 done => done.map(drop),
             }
         })
     }
 
-    fn data_at(&self, file: &Arc<OwnedFd>, offset: u64) -> io::Result<(bool, u64)> {
-        data_at(file, offset)
-    }
-
     fn ready(&self, file: &Arc<OwnedFd>, what: Readiness) -> BoxFuture<'static, io::Result<()>> {
         let file = file.clone();
-        let events = match what {
-            Readiness::Readable => libc::POLLIN | libc::POLLRDHUP,
-            Readiness::Writable => libc::POLLOUT,
-        };
         Box::pin(async move {
-            let poll = opcode::PollAdd::new(types::Fd(file.as_raw_fd()), events as u32).build();
+            let poll = opcode::PollAdd::new(types::Fd(file.as_raw_fd()), calls::events(what).bits().into()).build();
             // SAFETY: the operation has no memory arguments.
             let op = unsafe { submit(poll.into(), Box::new(file)) }.ok_or_else(outside)?;
             outcome(op.await).map(drop)

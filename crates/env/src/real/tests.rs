@@ -262,18 +262,21 @@ fn what_linux_has_no_thread_for_is_done_all_the_same() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         return;
     }
-    let real = Real::start(1).expect("io_uring is available");
-    let env = real.env();
-    let file = scratch("few");
+    let reals = [Real::start(1), Real::without_io_uring(1)].map(|real| real.expect("it starts"));
     setrlimit(Resource::Nproc, Rlimit { current: Some(0), ..getrlimit(Resource::Nproc) }).expect("less is allowed");
     std::thread::Builder::new().spawn(|| {}).expect_err("there are no threads");
-    real.block_on(async move {
-        let ops = env.file_ops().expect("the real runtime has files");
-        ops.fallocate(&file, 0, 0, 1 << 20).await.expect("room");
-        ops.write_at(&file, 7, vec![Bytes::from_static(b"some"), Bytes::from_static(b"thing")]).await.expect("write");
-        ops.sync(&file).await.expect("sync");
-        assert_eq!(ops.read_at(&file, 7, 9).await.expect("read"), "something");
-    });
+    for real in &reals {
+        let (env, file) = (real.env(), scratch("few"));
+        real.block_on(async move {
+            let ops = env.file_ops().expect("the real runtime has files");
+            ops.fallocate(&file, 0, 0, 1 << 20).await.expect("room");
+            ops.write_at(&file, 7, vec![Bytes::from_static(b"some"), Bytes::from_static(b"thing")])
+                .await
+                .expect("write");
+            ops.sync(&file).await.expect("sync");
+            assert_eq!(ops.read_at(&file, 7, 9).await.expect("read"), "something");
+        });
+    }
 }
 
 /// Otherwise programs that wait for what a task was to do would wait for ever.

@@ -2,7 +2,7 @@
 //! calls, and a worker parks in `poll(2)`.
 
 use super::WORKER;
-use super::calls::CallOps;
+use super::calls::{self, CallOps};
 use super::place::Place;
 use super::ring::{self, Op, OpState};
 use crate::task::{Task, promise};
@@ -10,7 +10,6 @@ use crate::{BoxFuture, FileOps, Readiness};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::FallocateFlags;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -209,22 +208,14 @@ impl FileOps for ThreadOps {
     }
 
     fn fallocate(&self, file: &Arc<OwnedFd>, mode: i32, offset: u64, len: u64) -> BoxFuture<'static, io::Result<()>> {
-        let (file, mode) = (file.clone(), FallocateFlags::from_bits_retain(mode.cast_unsigned()));
-        Box::pin(by_helper(move || Ok(rustix::fs::fallocate(&file, mode, offset, len)?)))
-    }
-
-    fn data_at(&self, file: &Arc<OwnedFd>, offset: u64) -> io::Result<(bool, u64)> {
-        ring::data_at(file, offset)
+        let file = file.clone();
+        Box::pin(by_helper(move || calls::fallocate(&file, mode, offset, len)))
     }
 
     fn ready(&self, file: &Arc<OwnedFd>, what: Readiness) -> BoxFuture<'static, io::Result<()>> {
         let file = file.clone();
-        let events = match what {
-            Readiness::Readable => PollFlags::IN | PollFlags::RDHUP,
-            Readiness::Writable => PollFlags::OUT,
-        };
         Box::pin(async move {
-            with_polls(|polls| polls.add(file, events))?.await;
+            with_polls(|polls| polls.add(file, calls::events(what)))?.await;
             Ok(())
         })
     }
