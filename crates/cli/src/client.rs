@@ -40,8 +40,12 @@ pub fn ask(directory: &Path, request: Request, output: &Output) -> Result<ExitCo
         shown.set_length(all);
         shown.set_position(done);
     };
-    let answer = match connect(directory)? {
-        Some(stream) => converse(stream, &request, &progress),
+    let answered = match connect(directory)? {
+        Some(stream) => converse(stream, &request, &progress).transpose(),
+        None => None,
+    };
+    let answer = match answered {
+        Some(answer) => answer,
         None => {
             match request {
                 Request::Mount { .. } => {
@@ -84,11 +88,9 @@ pub fn down(directory: &Path, output: &Output) -> Result<ExitCode, Failure> {
         return Ok(code);
     }
     if let Some(stream) = connect(directory)?
-        && let Some((answer, _)) = framing::ask_if_there(stream, "the daemon", &Request::Down, &|_, _| {})?
+        && let Some(Answer::Done(done)) = converse(stream, &Request::Down, &|_, _| {})?
     {
-        if let Answer::Done(done) = answer {
-            output.print(&done);
-        }
+        output.print(&done);
         return Ok(ExitCode::SUCCESS);
     }
     let cleared = clear_mounts(directory)?;
@@ -149,6 +151,8 @@ pub fn listen(directory: &Path, at: &Path) -> Result<(UnixStream, bool, impl Buf
     }
 }
 
-fn converse(stream: UnixStream, request: &Request, progress: &dyn Fn(u64, u64)) -> Result<Answer, Failure> {
-    Ok(framing::ask(stream, "the daemon", request, progress)?.0)
+/// Asks the daemon; `None`: it is gone.
+pub fn converse(stream: UnixStream, request: &Request, progress: &dyn Fn(u64, u64)) -> Result<Option<Answer>, Failure> {
+    let answered = framing::ask_if_there(stream, "the daemon", request, progress)?;
+    Ok(answered.map(|(answer, _)| answer))
 }

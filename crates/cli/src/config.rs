@@ -7,6 +7,7 @@ use ashlar_pool::Compression;
 use ashlar_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -105,6 +106,15 @@ pub fn make_directory(directory: &Path) -> Result<(), Failure> {
     })
 }
 
+/// Waits until nobody else has what this gives, and keeps them from it: those who would start a server of this pool.
+pub fn lock(directory: &Path) -> Result<File, Failure> {
+    read(directory)?;
+    let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", directory.display()));
+    let lock = File::open(directory).map_err(failed)?;
+    lock.lock().map_err(failed)?;
+    Ok(lock)
+}
+
 /// What is said where a pool stands on memory alone.
 pub fn made_anew(directory: &Path) -> String {
     format!("{} stands on memory alone, so the pool is made anew, empty, each time", directory.display())
@@ -155,11 +165,11 @@ pub fn write(directory: &Path, config: &PoolConfig) -> Result<(), Failure> {
 pub fn replace(path: &Path, text: &str) -> Result<(), Failure> {
     let draft = path.with_added_extension("new");
     let replace = || {
-        let mut file = std::fs::File::create(&draft)?;
+        let mut file = File::create(&draft)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&draft, path)?;
-        std::fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+        File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
     };
     replace().map_err(|error: std::io::Error| Failure::new(format!("{}: {error}", path.display())))
 }
@@ -198,7 +208,7 @@ pub fn make_file(path: &Path, size: Option<Bytes>) -> Result<bool, Failure> {
             Err(Failure::new(message))
         }
         (false, Some(size)) => {
-            let file = std::fs::File::create_new(path).map_err(fail)?;
+            let file = File::create_new(path).map_err(fail)?;
             if let Err(error) = file.set_len(size.0) {
                 // It was made just now.
                 let _ = std::fs::remove_file(path);
@@ -211,7 +221,7 @@ pub fn make_file(path: &Path, size: Option<Bytes>) -> Result<bool, Failure> {
 
 /// Where the daemon mounted something, so that what it leaves after a crash can be found.
 pub fn note_mount(directory: &Path, at: &Path) {
-    let file = std::fs::File::options().create(true).append(true).open(directory.join("mounts"));
+    let file = File::options().create(true).append(true).open(directory.join("mounts"));
     // Without the note `ashlar down` cannot clear up after a crash; that is no reason not to mount.
     let _ = file.and_then(|mut file| writeln!(file, "{}", at.display()));
 }

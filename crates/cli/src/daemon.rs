@@ -4,9 +4,9 @@ use crate::config;
 use crate::framing::{self, Line, send};
 use crate::output::Failure;
 use crate::request::{Answer, Done, Request};
-use crate::session::{Closed, Session};
+use crate::session::{self, Closed, Session};
 use ashlar_fuse::Heard;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::io::{self, Read};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -23,15 +23,21 @@ const REQUESTS_OF_A_LINE: usize = 1024;
 pub struct Control {
     pub session: Session,
     /// Somebody asked to stop.
-    pub stop: AtomicBool,
-    /// Told when everything is closed.
+    stop: AtomicBool,
+    /// Held by whoever is answered. True: nobody is any more, for everything is being closed.
+    over: RwLock<bool>,
+    /// Told when everything is closed, which they asked for.
     waiting: Mutex<Vec<UnixStream>>,
+    /// Told so, too, for they came too late.
+    late: Mutex<Vec<UnixStream>>,
 }
 
 impl Control {
     /// Serves the socket in the pool's directory. Closes everything if that fails.
     pub fn listen(directory: &Path, session: Session) -> Result<Arc<Control>, Failure> {
-        let control = Arc::new(Control { session, stop: AtomicBool::new(false), waiting: Mutex::default() });
+        let (stop, over) = (AtomicBool::new(false), RwLock::new(false));
+        let (waiting, late) = (Mutex::default(), Mutex::default());
+        let control = Arc::new(Control { session, stop, over, waiting, late });
         if let Err(failure) = control.serve(&config::socket(directory)) {
             control.close(directory)?;
             return Err(failure);
@@ -59,6 +65,15 @@ impl Control {
                 Err(failure) => Line::Failure(failure.to_string()),
             },
             Ok(request) => {
+                // With nothing mounted it is about to be over, unless somebody mounts something.
+                while !self.session.is_connected() && !*self.over.read() {
+                    std::thread::sleep(session::TICK);
+                }
+                let over = self.over.read();
+                if *over {
+                    self.late.lock().push(stream);
+                    return;
+                }
                 let to = stream.try_clone().ok().map(Mutex::new);
                 let progress = move |done, all| {
                     if let Some(to) = &to {
@@ -101,25 +116,41 @@ impl Control {
         Ok(())
     }
 
-    /// Closes everything, and tells those who asked for it.
-    pub fn close(self: Arc<Control>, directory: &Path) -> Result<Closed, Failure> {
-        let mut control = self;
-        control.session.interrupt();
-        // Conversations end on their own; nobody waits for long ones.
-        let control = loop {
-            match Arc::try_unwrap(control) {
-                Ok(control) => break control,
-                Err(shared) => control = shared,
+    /// Whether everything is to be closed: somebody asked for it, or nothing is mounted any more.
+    pub fn is_over(&self) -> bool {
+        let asked = self.stop.load(Ordering::Acquire);
+        match self.over.try_write() {
+            Some(mut over) => {
+                *over = asked || !self.session.is_served();
+                *over
             }
-            std::thread::sleep(Duration::from_millis(10));
-        };
-        let result = control.session.close();
+            // Somebody is answered, and may be mounting.
+            None => asked,
+        }
+    }
+
+    /// Closes everything, and tells those who asked for it or came too late.
+    pub fn close(self: Arc<Control>, directory: &Path) -> Result<Closed, Failure> {
+        self.session.interrupt();
+        self.stop.store(true, Ordering::Release);
+        *self.over.write() = true; // when those who are answered have been
+        let result = self.session.close();
         let line = match &result {
             Ok(closed) => Line::Answer(Answer::Done(Done { done: closed.to_string() })),
             Err(failure) => Line::Failure(failure.to_string()),
         };
+        let mut control = self;
+        let Control { session, waiting, late, .. } = loop {
+            match Arc::try_unwrap(control) {
+                Ok(control) => break control,
+                Err(shared) => control = shared,
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        drop(session); // and the locks on its devices
         let _ = std::fs::remove_file(config::socket(directory));
-        control.waiting.lock().iter_mut().for_each(|stream| send(stream, &line));
+        waiting.into_inner().iter_mut().for_each(|stream| send(stream, &line));
+        late.into_inner().iter_mut().for_each(|stream| send(stream, &Line::<Answer>::Ended {}));
         result
     }
 }

@@ -33,6 +33,8 @@ pub enum Line<A> {
     Progress(u64, u64),
     Answer(A),
     Failure(String),
+    /// The server was ending when it was asked, and has now. Nothing was done.
+    Ended {},
 }
 
 /// Reads a request: one line of JSON.
@@ -110,8 +112,9 @@ where
         std::thread::Builder::new().spawn(move || {
             let Some(stream) = stream.lock().take() else { return };
             let request = receive(&stream);
-            if let Some(of) = of.upgrade() {
-                answer(&of, request, stream);
+            match of.upgrade() {
+                Some(of) => answer(&of, request, stream),
+                None => send(&mut { stream }, &Line::<()>::Ended {}),
             }
         })
     };
@@ -170,11 +173,11 @@ pub fn ask<R: Serialize, A: DeserializeOwned>(
     request: &R,
     progress: &dyn Fn(u64, u64),
 ) -> Result<(A, BufReader<UnixStream>), Failure> {
-    let gone = || Failure::new(format!("{server} went away before it read what was asked; see its log"));
+    let gone = || Failure::new(format!("{server} was ending when it was asked, and did nothing; see its log"));
     ask_if_there(stream, server, request, progress)?.ok_or_else(gone)
 }
 
-/// The same; `None`: the server ended before it read the request.
+/// The same; `None`: the server ended before it did anything.
 pub fn ask_if_there<R: Serialize, A: DeserializeOwned>(
     mut stream: UnixStream,
     server: &str,
@@ -207,6 +210,7 @@ pub fn ask_if_there<R: Serialize, A: DeserializeOwned>(
             Line::Progress(done, all) => progress(done, all),
             Line::Answer(answer) => return Ok(Some((answer, lines))),
             Line::Failure(message) => return Err(Failure::new(message)),
+            Line::Ended {} => return Ok(None),
         }
     }
 }

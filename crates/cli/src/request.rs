@@ -76,6 +76,33 @@ pub enum Request {
     Down,
 }
 
+impl Request {
+    /// Whether it changes what there is or what is mounted, from when it is read until it is answered.
+    pub fn changes(&self) -> bool {
+        match self {
+            Request::PoolGrow { .. }
+            | Request::FsCreate { .. }
+            | Request::FsRename { .. }
+            | Request::FsDestroy { .. }
+            | Request::SnapshotCreate { .. }
+            | Request::SnapshotDestroy { .. }
+            | Request::SnapshotClone { .. }
+            | Request::Mount { .. }
+            | Request::Check { repair: true } => true,
+            Request::Status
+            | Request::FsStatus { .. }
+            | Request::Check { repair: false }
+            | Request::PoolTrim
+            | Request::FsList
+            | Request::SnapshotList
+            | Request::Remove { .. }
+            | Request::Array { .. } // a rebuild takes long; what else changes waits for its turn itself
+            | Request::Listen { .. }
+            | Request::Down => false,
+        }
+    }
+}
+
 /// A name in a mounted file system.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Place {

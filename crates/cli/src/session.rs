@@ -32,6 +32,10 @@ pub struct Session {
     memory: Bytes,
     pool: Pool,
     mounted: Mutex<Vec<Mounted>>,
+    /// Held by whoever changes what there is and what is mounted: file systems, snapshots, devices. One does at a time.
+    changing: Mutex<()>,
+    /// Held by whoever checks, before `changing` if that is held too.
+    checking: Mutex<()>,
     /// Bytes that were read and written through mounts that are no more.
     ended: Mutex<(u64, u64)>,
     /// Arrays below the pool, by the names of their layers.
@@ -93,6 +97,9 @@ const POOL: u64 = 9;
 const INODES: u64 = 5;
 const REQUESTS: u64 = 2;
 const _: () = assert!(POOL + INODES + REQUESTS == 16, "nothing is given twice");
+
+/// How often is looked whether what was unmounted is not served any more: its threads hear of it one after the other.
+pub const TICK: Duration = Duration::from_millis(2);
 
 /// How long is waited for what only the page cache has.
 const WRITE_BACK_PATIENCE: Duration = Duration::from_secs(10);
@@ -163,7 +170,8 @@ impl Session {
         })?;
         let rebuilds = Mutex::new(arrays.iter().filter_map(|(name, array)| go_on(&env, name, array)).collect());
         let (directory, mounted, ended) = (directory.into(), Mutex::default(), Mutex::default());
-        Ok(Session { real, directory, memory, pool, mounted, ended, arrays, rebuilds })
+        let (changing, checking) = (Mutex::default(), Mutex::default());
+        Ok(Session { real, directory, memory, pool, mounted, changing, checking, ended, arrays, rebuilds })
     }
 
     /// Whether devices are reached through io_uring.
@@ -181,12 +189,15 @@ impl Session {
 
     /// Mounts a file system, which is made if it is missing.
     pub fn mount(&self, name: &str, at: &Path, manner: Manner) -> Result<(), Failure> {
-        refuse_bucket(name)?;
+        let _turn = self.changing.lock();
+        self.mount_in_turn(name, at, manner)
+    }
+
+    /// The same for who has their turn.
+    fn mount_in_turn(&self, name: &str, at: &Path, manner: Manner) -> Result<(), Failure> {
+        self.refuse_mounted(name)?;
         let Manner { engine, write_through } = manner;
         let is_snapshot = name.contains('@');
-        if let Some(other) = self.mounted.lock().iter().find(|mounted| mounted.name == name) {
-            return Err(Failure::new(format!("{name} is mounted at {}", other.mount.at().display())));
-        }
         if !at.exists() {
             std::fs::create_dir_all(at).map_err(|error| {
                 Failure::new(format!(
@@ -225,7 +236,13 @@ impl Session {
         let buffers = share(self.memory, REQUESTS).min(Options::default().buffers);
         let writeback = !write_through;
         let options = Options { source: format!("ashlar:{name}"), read_only, writeback, buffers, ..Options::default() };
-        let mount = files.mount(&self.real, at, options)?;
+        let mount = match files.mount(&self.real, at, options) {
+            Ok(mount) => mount,
+            Err(failure) => {
+                self.real.block_on(async move { files.close().await })?;
+                return Err(failure);
+            }
+        };
         let clearing = Clearing::new(self.real.env(), files.clone(), &mount);
         if !read_only {
             clearing.go_on();
@@ -240,7 +257,12 @@ impl Session {
         self.mounted.lock().iter().any(|mounted| mounted.mount.is_served())
     }
 
-    /// Closes file systems that somebody unmounted by hand.
+    /// Whether anybody can still ask something of one of the mounts.
+    pub fn is_connected(&self) -> bool {
+        self.mounted.lock().iter().any(|mounted| mounted.mount.is_connected())
+    }
+
+    /// Closes file systems that somebody unmounted by hand. For who has their turn: nobody may mount them meanwhile.
     fn reap(&self) -> Result<(), Failure> {
         let ended: Vec<Mounted> = self.mounted.lock().extract_if(.., |mounted| !mounted.mount.is_served()).collect();
         for Mounted { files, mount, clearing, .. } in ended {
@@ -264,7 +286,8 @@ impl Session {
     }
 
     /// Unmounts everything, writes everything and closes the pool.
-    pub fn close(self) -> Result<Closed, Failure> {
+    pub fn close(&self) -> Result<Closed, Failure> {
+        let _turn = self.changing.lock();
         let (mut first_error, mut closed) = (None, Closed::default());
         for mounted in self.mounted.lock().drain(..).rev() {
             let Mounted { files, mount, clearing, .. } = mounted;
@@ -302,7 +325,12 @@ impl Session {
         progress: impl Fn(u64, u64) + Send + Sync + 'static,
     ) -> Result<Answer, Failure> {
         let done = |text: String| Ok(Answer::Done(Done { done: text }));
-        self.reap()?;
+        let _alone = matches!(request, Request::Check { .. }).then(|| self.checking.lock());
+        let turn = if request.changes() { Some(self.changing.lock()) } else { self.changing.try_lock() };
+        if turn.is_some() {
+            self.reap()?;
+        }
+        let _turn = turn.filter(|_| request.changes());
         match request {
             Request::Status => Ok(Answer::Status(Box::new(self.status()))),
             Request::FsStatus { name } => Ok(Answer::Status(Box::new(self.status_of(&name)?))),
@@ -382,7 +410,7 @@ impl Session {
             }
             Request::Mount { name, at, write_through } => {
                 self.volume(&name)?;
-                self.mount(&name, &at, Manner { engine: None, write_through })?;
+                self.mount_in_turn(&name, &at, Manner { engine: None, write_through })?;
                 done(format!("mounted {name} at {}", at.display()))
             }
             Request::Remove { places, wait } => self.remove(&places, wait, progress),
@@ -471,14 +499,19 @@ impl Session {
         page_cache.is_none_or(|page_cache| page_cache.write_back(WRITE_BACK_PATIENCE))
     }
 
+    /// Refuses what is mounted. What somebody has just unmounted is waited for and closed; for who has their turn.
     fn refuse_mounted(&self, name: &str) -> Result<(), Failure> {
         refuse_bucket(name)?;
-        match self.mounted.lock().iter().find(|mounted| mounted.name == name) {
-            Some(mounted) => {
-                let at = mounted.mount.at().display();
-                Err(Failure::new(format!("{name} is mounted at {at}; `ashlar down` first")))
+        loop {
+            self.reap()?;
+            let mounted = self.mounted.lock();
+            let Some(found) = mounted.iter().find(|mounted| mounted.name == name) else { return Ok(()) };
+            if found.mount.is_connected() {
+                let at = found.mount.at().display();
+                return Err(Failure::new(format!("{name} is mounted at {at}; `umount` it there first")));
             }
-            None => Ok(()),
+            drop(mounted);
+            std::thread::sleep(TICK);
         }
     }
 

@@ -6,7 +6,7 @@ use crate::config::{self, Medium, PoolConfig};
 use crate::daemon::Control;
 use crate::device_files::DeviceFiles;
 use crate::output::{Failure, Output};
-use crate::request::{Done, NO_IO_URING, Request};
+use crate::request::{Answer, Done, NO_IO_URING, Request};
 use crate::session::{self, Manner, Session};
 use crate::signals::on_signal;
 use ashlar_env::real::Real;
@@ -85,9 +85,18 @@ pub fn absolute(path: &Path) -> Result<PathBuf, Failure> {
 pub fn mount(pool: Option<&Path>, mount: Mount, output: &Output) -> Result<ExitCode, Failure> {
     let directory = config::pool_directory(pool)?;
     let Mount { name, at, write_through, memory } = mount;
+    if let Some(code) = output.schema::<Done>() {
+        return Ok(code);
+    }
     let at = absolute(&at)?;
-    if output.wants_schema() || client::connect(&directory)?.is_some() {
-        return client::ask(&directory, Request::Mount { name, at, write_through }, output);
+    // Of several who find no server, one starts it, and it answers the others.
+    let _turn = config::lock(&directory)?;
+    if let Some(stream) = client::connect(&directory)?
+        && let Some(Answer::Done(done)) =
+            client::converse(stream, &Request::Mount { name: name.clone(), at: at.clone(), write_through }, &|_, _| {})?
+    {
+        output.print(&done);
+        return Ok(ExitCode::SUCCESS);
     }
     session::check_memory(memory)?;
     config::read(&directory)?;
@@ -126,7 +135,9 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
     }
     session::check_memory(up.memory)?;
     let directory = config::pool_directory(pool)?;
-    if client::connect(&directory)?.is_some() {
+    if let Some(stream) = client::connect(&directory)?
+        && client::converse(stream, &Request::Status, &|_, _| {})?.is_some()
+    {
         return Err(Failure::new(format!("{} is up already; see `ashlar status`", directory.display())));
     }
     if up.existing {
@@ -181,7 +192,7 @@ fn watch(control: &Control, stop: &AtomicBool, output: &Output) {
     let live = !output.json && std::io::stderr().is_terminal();
     let mut shown = Instant::now();
     let mut before = control.session.status();
-    while !stop.load(Ordering::Acquire) && !control.stop.load(Ordering::Acquire) && control.session.is_served() {
+    while !stop.load(Ordering::Acquire) && !control.is_over() {
         std::thread::sleep(Duration::from_millis(20));
         if live && shown.elapsed() >= STATUS_INTERVAL {
             let status = control.session.status();

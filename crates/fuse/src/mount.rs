@@ -208,6 +208,11 @@ impl Mount {
         self.0.queues.load(Ordering::Acquire) > 0
     }
 
+    /// Whether anybody can still ask something. Soon after nobody can, it is not [served](Self::is_served) any more.
+    pub fn is_connected(&self) -> bool {
+        sys::is_connected(&self.0.notices)
+    }
+
     /// Unmounts. With `lazy` a mount that is in use is detached now and ends when its last user leaves.
     pub fn unmount(&self, lazy: bool) -> Result<(), MountError> {
         self.0.unmount(if lazy { Users::GoOn } else { Users::None })

@@ -1,5 +1,6 @@
 //! System calls: the device, mounting, unmounting.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -91,6 +92,13 @@ pub(crate) fn write(device: &OwnedFd, head: &[u8], pieces: &[bytes::Bytes]) -> i
         std::iter::once(vector(head)).chain(pieces.iter().map(|piece| vector(piece))).collect();
     // SAFETY: every vector points to readable bytes that outlive the call.
     check(unsafe { libc::writev(device.as_raw_fd(), vectors.as_ptr(), vectors.len() as i32) } as libc::c_long)
+}
+
+/// Whether the kernel still has the connection to a mount.
+pub(crate) fn is_connected(device: &OwnedFd) -> bool {
+    let mut asked = [PollFd::new(device, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut asked, Some(&now)).is_ok() && !asked[0].revents().contains(PollFlags::ERR)
 }
 
 /// Processors that the machine may have, also those that are off: the kernel keeps a queue for each.

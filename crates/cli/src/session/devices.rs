@@ -83,6 +83,7 @@ impl Session {
         };
         let env = self.real.env();
         if let ArrayRequest::Replace { member, path, force, rate } = request {
+            let turn = self.changing.lock();
             let mut description = config::read(&self.directory)?;
             let name = description.member_name(&layer);
             let new = {
@@ -93,6 +94,7 @@ impl Session {
             let failed = array.status().members.iter().filter(|member| member.state == MemberState::Failed).count();
             description.replace_member(&layer, &name, &array.members_in_use(), failed == 0, &path);
             config::write(&self.directory, &description)?;
+            drop(turn);
             return self.ask_array(Some(&layer), ArrayRequest::Rebuild { rate }, progress);
         }
         let stop = std::sync::atomic::AtomicBool::new(false);
