@@ -1,8 +1,10 @@
 # make run   builds Ashlar, makes a pool in ./ashlar-data if none is there, and mounts it at ./ashlar-mnt until Ctrl-C
 # make test  runs every check
+# make install [PREFIX=/usr/local] [DESTDIR=]  puts the program, its manual pages and completions, and the helpers of mount(8) in place
 
 POOL  ?= ./ashlar-data
 MOUNT ?= ./ashlar-mnt
+PREFIX ?= /usr/local
 
 ASHLAR := $(or $(CARGO_TARGET_DIR),./target)/release/ashlar
 # Mounting and installing need root.
@@ -11,7 +13,7 @@ SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 # Where rustup or the distribution put cargo.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: run test compiler lints tools fuse
+.PHONY: run test install uninstall compiler lints tools fuse
 
 run: compiler fuse
 	cargo build --release --locked -p ashlar
@@ -22,6 +24,28 @@ test: compiler lints tools
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo test --workspace --locked
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+
+# Into a directory of one's own nobody need be root.
+AS_ROOT := $(if $(DESTDIR),,$(SUDO))
+SHARE := $(DESTDIR)$(PREFIX)/share
+INSTALLED := $(DESTDIR)$(PREFIX)/bin/ashlar
+HELPERS := $(DESTDIR)/sbin/mount.fuse.ashlar $(DESTDIR)/sbin/umount.fuse.ashlar
+COMPLETIONS := $(SHARE)/bash-completion/completions/ashlar $(SHARE)/zsh/site-functions/_ashlar \
+	$(SHARE)/fish/vendor_completions.d/ashlar.fish
+
+install: compiler
+	cargo build --release --locked -p ashlar
+	$(AS_ROOT) install -D -m 755 $(ASHLAR) $(INSTALLED)
+	$(AS_ROOT) mkdir -p $(SHARE)/man/man1 $(dir $(COMPLETIONS)) $(DESTDIR)/sbin
+	$(AS_ROOT) $(ASHLAR) man $(SHARE)/man/man1
+	$(ASHLAR) completions bash | $(AS_ROOT) tee $(word 1,$(COMPLETIONS)) >/dev/null
+	$(ASHLAR) completions zsh | $(AS_ROOT) tee $(word 2,$(COMPLETIONS)) >/dev/null
+	$(ASHLAR) completions fish | $(AS_ROOT) tee $(word 3,$(COMPLETIONS)) >/dev/null
+	$(AS_ROOT) ln -sf $(PREFIX)/bin/ashlar $(word 1,$(HELPERS))
+	$(AS_ROOT) ln -sf $(PREFIX)/bin/ashlar $(word 2,$(HELPERS))
+
+uninstall:
+	$(AS_ROOT) rm -f $(INSTALLED) $(HELPERS) $(COMPLETIONS) $(SHARE)/man/man1/ashlar.1 $(SHARE)/man/man1/ashlar-*.1
 
 # A C compiler builds zstd; everything else comes with Rust.
 compiler:

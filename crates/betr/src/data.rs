@@ -116,7 +116,7 @@ impl Betr {
         let record = {
             let mut state = inode.state();
             state.record.check_file()?;
-            if !self.options.read_only {
+            if !self.options.read_only && !self.options.no_access_times {
                 state.access(self.now());
             }
             state.record.clone()

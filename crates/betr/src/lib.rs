@@ -97,6 +97,8 @@ ashlar_env::rules! {
 pub struct Options {
     /// Change nothing; for snapshots.
     pub read_only: bool,
+    /// Reading changes no access times.
+    pub no_access_times: bool,
     /// Bits of the name hash that count; fewer than 55 provoke collisions, for tests.
     pub hash_bits: u32,
     /// With more inodes in memory the door is asked to give some back. Each takes [`INODE_MEMORY`].
@@ -110,7 +112,14 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         let part_len_max = ashlar_pool::OPERATIONS_BYTES_MAX / 2;
-        Options { read_only: false, hash_bits: 55, inodes_max: 1 << 20, part_len_max, without: None }
+        Options {
+            read_only: false,
+            no_access_times: false,
+            hash_bits: 55,
+            inodes_max: 1 << 20,
+            part_len_max,
+            without: None,
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::output::Failure;
 pub use crate::plan::arguments::PlanCommand;
 pub use crate::volume::arguments::VolumeCommand;
 use ashlar_faults::Fault;
+use ashlar_fuse::Flags;
 use ashlar_nbd::Address;
 use ashlar_units::Bytes;
 use ashlar_vfs::Engine;
@@ -211,6 +212,12 @@ pub struct Up {
     /// nothing (with betr; see docs/betr.md), all others cost more.
     #[arg(long)]
     pub write_through: bool,
+    /// As for mount(8): ro, nosuid, nodev, noexec, noatime, sync; or their contraries.
+    #[arg(short = 'o', long, default_value = "", hide_default_value = true)]
+    pub options: Flags,
+    /// What `df` and /proc/mounts call it.
+    #[arg(long, hide = true)]
+    pub source: Option<String>,
     /// Make no file system: the one to mount must be there.
     #[arg(long)]
     pub existing: bool,
@@ -238,9 +245,18 @@ pub struct Mount {
     /// As for `up`.
     #[arg(long)]
     pub write_through: bool,
+    /// As for mount(8): ro, nosuid, nodev, noexec, noatime, sync; or their contraries.
+    #[arg(short = 'o', long, default_value = "", hide_default_value = true)]
+    pub options: Flags,
+    /// What `df` and /proc/mounts call it.
+    #[arg(long, hide = true)]
+    pub source: Option<String>,
     /// Memory for caches and unwritten data, if the pool is not up.
     #[arg(long, default_value = "512MiB")]
     pub memory: Bytes,
+    /// Threads that serve, if the pool is not up. Default: one per processor, at most 64.
+    #[arg(long)]
+    pub threads: Option<usize>,
 }
 
 #[derive(Args)]

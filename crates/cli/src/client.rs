@@ -5,6 +5,7 @@ use crate::framing;
 use crate::output::{Failure, Output};
 use crate::request::{Answer, CheckReport, Done, Request, Status, TrimReport, Volumes};
 use crate::session::Session;
+use ashlar_fuse::Users;
 use ashlar_units::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{self, BufRead};
@@ -106,7 +107,7 @@ pub fn down(directory: &Path, output: &Output) -> Result<ExitCode, Failure> {
 pub fn clear_mounts(directory: &Path) -> Result<Vec<String>, Failure> {
     let mut cleared = Vec::new();
     for at in config::read_mounts(directory).iter().filter(|at| ashlar_fuse::is_mounted(at)) {
-        match ashlar_fuse::detach(at) {
+        match ashlar_fuse::unmount(at, Users::Fail) {
             Ok(()) => cleared.push(at.display().to_string()),
             // Somebody else may have been faster.
             Err(error) if ashlar_fuse::is_mounted(at) => {

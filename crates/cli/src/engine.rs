@@ -105,17 +105,18 @@ pub async fn expect(volume: &Volume, name: &str, wanted: Option<Engine>) -> Resu
 }
 
 impl Opened {
-    /// Opens what is on a volume. `inodes`: the memory for inodes.
-    pub async fn open(volume: Volume, read_only: bool, inodes: Bytes) -> Result<Opened, Failure> {
+    /// Opens what is on a volume. `access_times`: reading changes them; `inodes`: the memory for inodes.
+    pub async fn open(volume: Volume, read_only: bool, access_times: bool, inodes: Bytes) -> Result<Opened, Failure> {
+        let no_access_times = !access_times;
         let env = volume.pool().env().clone();
         let most = |each: Bytes| (inodes.0 / each.0) as usize;
         if Betr::made(&volume).await? {
             let inodes_max = most(ashlar_betr::INODE_MEMORY);
-            let options = ashlar_betr::Options { read_only, inodes_max, ..Default::default() };
+            let options = ashlar_betr::Options { read_only, no_access_times, inodes_max, ..Default::default() };
             return Ok(Opened::Betr(Arc::new(WriteBehind::new(env, Betr::open(volume, options).await?))));
         }
         let inodes_max = most(ashlar_files::INODE_MEMORY);
-        let options = ashlar_files::Options { read_only, inodes_max, ..Default::default() };
+        let options = ashlar_files::Options { read_only, no_access_times, inodes_max, ..Default::default() };
         Ok(Opened::Files(Arc::new(WriteBehind::new(env, Files::open(volume, options).await?))))
     }
 

@@ -5,7 +5,7 @@ use crate::arguments::DeviceArgument;
 use crate::config::{PoolConfig, compression, parse};
 use crate::device::{ControlRequest, control_command};
 use crate::framing::{self, Line};
-use crate::request::{Answer, Request};
+use crate::request::{Answer, How, Request};
 use crate::volume::arguments::ArrayArgument;
 use ashlar_fuzz::{bounded, config, damaged, hostile, noise};
 use ashlar_layers::Stack;
@@ -31,7 +31,11 @@ fn request() -> impl Strategy<Value = Request> {
         Just(Request::PoolTrim),
         name().prop_map(|name| Request::SnapshotDestroy { name }),
         (name(), name()).prop_map(|(name, to)| Request::SnapshotClone { name, to }),
-        (name(), name()).prop_map(|(name, at)| Request::Mount { name, at: PathBuf::from(at), write_through: true }),
+        (name(), name()).prop_map(|(name, at)| Request::Mount {
+            name,
+            at: PathBuf::from(at),
+            how: How { write_through: true, ..How::default() }
+        }),
         Just(Request::Down),
     ]
 }

@@ -21,6 +21,7 @@ mod fuzz;
 mod lab;
 mod ledger;
 mod list;
+mod mounting;
 mod objects;
 mod output;
 mod plan;
@@ -38,7 +39,7 @@ mod volume;
 
 use crate::arguments::{Arguments, Command, DeviceCommand, FsCommand, PoolCommand, S3Command, SnapshotCommand};
 use crate::output::{Failure, Output};
-use crate::request::Request;
+use crate::request::{How, Request};
 use clap::CommandFactory;
 use std::path::Path;
 use std::process::ExitCode;
@@ -51,6 +52,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     signals::survive_long_files();
+    if let Some(helper) = mounting::Helper::called() {
+        return helper.run();
+    }
     let arguments = schemas::read(survey::arguments::with_json_file(std::env::args_os()));
     let output = Output::new(arguments.json, arguments.json_schema);
     match run(arguments, &output) {
@@ -104,9 +108,7 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
             SnapshotCommand::Mount { name, .. } if !name.contains('@') && !output.wants_schema() => {
                 return Err(session::no_snapshot_name(&name));
             }
-            SnapshotCommand::Mount { name, at } => {
-                Request::Mount { name, at: up::absolute(&at)?, write_through: false }
-            }
+            SnapshotCommand::Mount { name, at } => Request::Mount { name, at: up::absolute(&at)?, how: How::default() },
         }),
         Command::Volume(command) => volume::run(pool.as_deref(), command, output),
         Command::Bucket(command) => objects::bucket(pool.as_deref(), command, output),

@@ -1,6 +1,7 @@
 //! What commands ask of a pool, and the answers; the same whether a daemon serves the pool or the command opens it.
 
 use crate::array::{ArrayRequest, Arrays, Looked, Refilled};
+use ashlar_fuse::Flags;
 use ashlar_units::Bytes;
 use ashlar_vfs::Engine;
 use schemars::JsonSchema;
@@ -56,7 +57,7 @@ pub enum Request {
         name: String,
         at: PathBuf,
         #[serde(default)]
-        write_through: bool,
+        how: How,
     },
     /// Remove files and whole trees of mounted file systems.
     Remove {
@@ -101,6 +102,16 @@ impl Request {
             | Request::Down => false,
         }
     }
+}
+
+/// How something is mounted that is there.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+pub struct How {
+    /// The page cache collects no writes.
+    pub write_through: bool,
+    pub flags: Flags,
+    /// What `df` calls it, if not `ashlar:NAME`.
+    pub source: Option<String>,
 }
 
 /// A name in a mounted file system.

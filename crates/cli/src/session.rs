@@ -9,7 +9,7 @@ use crate::config;
 use crate::engine::{self, Opened};
 use crate::output::Failure;
 use crate::remove::Clearing;
-use crate::request::{Answer, Done, Floor, Index, Operation, Place, Request, Status, TrimReport, Volume, Zones};
+use crate::request::{Answer, Done, Floor, How, Index, Operation, Place, Request, Status, TrimReport, Volume, Zones};
 use ashlar_array::Array;
 use ashlar_env::real::Real;
 use ashlar_env::{Env, Task, say};
@@ -42,15 +42,6 @@ pub struct Session {
     arrays: Arrays,
     /// Rebuilds that go on from an earlier time.
     rebuilds: Mutex<Vec<Task<()>>>,
-}
-
-/// How to mount.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Manner {
-    /// The engine that the file system must be of, and is made with.
-    pub engine: Option<Engine>,
-    /// The page cache collects no writes.
-    pub write_through: bool,
 }
 
 /// A mounted file system or snapshot.
@@ -187,16 +178,16 @@ impl Session {
         self.real.block_on(work(self.pool.clone()))
     }
 
-    /// Mounts a file system, which is made if it is missing.
-    pub fn mount(&self, name: &str, at: &Path, manner: Manner) -> Result<(), Failure> {
+    /// Mounts a file system, which must be of this engine, or is made if it is missing.
+    pub fn mount(&self, name: &str, at: &Path, engine: Option<Engine>, how: How) -> Result<(), Failure> {
         let _turn = self.changing.lock();
-        self.mount_in_turn(name, at, manner)
+        self.mount_in_turn(name, at, engine, how)
     }
 
     /// The same for who has their turn.
-    fn mount_in_turn(&self, name: &str, at: &Path, manner: Manner) -> Result<(), Failure> {
+    fn mount_in_turn(&self, name: &str, at: &Path, engine: Option<Engine>, how: How) -> Result<(), Failure> {
         self.refuse_mounted(name)?;
-        let Manner { engine, write_through } = manner;
+        let How { write_through, flags, source } = how;
         let is_snapshot = name.contains('@');
         if !at.exists() {
             std::fs::create_dir_all(at).map_err(|error| {
@@ -220,7 +211,8 @@ impl Session {
             };
             engine::expect_readable(&volume, &wanted).await?;
             engine::expect(&volume, &wanted, engine).await?;
-            Opened::open(volume, is_snapshot, share(memory, INODES)).await
+            let access_times = !flags.no_access_times();
+            Opened::open(volume, is_snapshot, access_times, share(memory, INODES)).await
         });
         let files = files.map_err(|failure| {
             failure
@@ -235,7 +227,8 @@ impl Session {
         let read_only = is_snapshot || damage.is_some();
         let buffers = share(self.memory, REQUESTS).min(Options::default().buffers);
         let writeback = !write_through;
-        let options = Options { source: format!("ashlar:{name}"), read_only, writeback, buffers, ..Options::default() };
+        let source = source.unwrap_or_else(|| format!("ashlar:{name}"));
+        let options = Options { source, read_only, flags, writeback, buffers, ..Options::default() };
         let mount = match files.mount(&self.real, at, options) {
             Ok(mount) => mount,
             Err(failure) => {
@@ -408,9 +401,9 @@ impl Session {
                 self.run(|pool| async move { pool.clone_snapshot(&name, &to).await.map(drop) })?;
                 done(text)
             }
-            Request::Mount { name, at, write_through } => {
+            Request::Mount { name, at, how } => {
                 self.volume(&name)?;
-                self.mount_in_turn(&name, &at, Manner { engine: None, write_through })?;
+                self.mount_in_turn(&name, &at, None, how)?;
                 done(format!("mounted {name} at {}", at.display()))
             }
             Request::Remove { places, wait } => self.remove(&places, wait, progress),

@@ -6,8 +6,8 @@ use crate::config::{self, Medium, PoolConfig};
 use crate::daemon::Control;
 use crate::device_files::DeviceFiles;
 use crate::output::{Failure, Output};
-use crate::request::{Answer, Done, NO_IO_URING, Request};
-use crate::session::{self, Manner, Session};
+use crate::request::{Answer, Done, How, NO_IO_URING, Request};
+use crate::session::{self, Session};
 use crate::signals::on_signal;
 use ashlar_env::real::Real;
 use ashlar_env::say;
@@ -81,37 +81,43 @@ pub fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }
 
-/// `ashlar mount`: by the daemon that serves the pool, or by one that is started for it.
+/// `ashlar mount`.
 pub fn mount(pool: Option<&Path>, mount: Mount, output: &Output) -> Result<ExitCode, Failure> {
-    let directory = config::pool_directory(pool)?;
-    let Mount { name, at, write_through, memory } = mount;
     if let Some(code) = output.schema::<Done>() {
         return Ok(code);
     }
+    output.print(&mount_by_any(&config::pool_directory(pool)?, mount)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Mounts something by the daemon that serves the pool, or by one that is started for it.
+pub fn mount_by_any(directory: &Path, mount: Mount) -> Result<Done, Failure> {
+    let Mount { name, at, write_through, options, source, memory, threads } = mount;
     let at = absolute(&at)?;
+    let how = How { write_through, flags: options, source: source.clone() };
+    let request = Request::Mount { name: name.clone(), at: at.clone(), how };
     // Of several who find no server, one starts it, and it answers the others.
-    let _turn = config::lock(&directory)?;
-    if let Some(stream) = client::connect(&directory)?
-        && let Some(Answer::Done(done)) =
-            client::converse(stream, &Request::Mount { name: name.clone(), at: at.clone(), write_through }, &|_, _| {})?
+    let _turn = config::lock(directory)?;
+    if let Some(stream) = client::connect(directory)?
+        && let Some(Answer::Done(done)) = client::converse(stream, &request, &|_, _| {})?
     {
-        output.print(&done);
-        return Ok(ExitCode::SUCCESS);
+        return Ok(done);
     }
     session::check_memory(memory)?;
-    config::read(&directory)?;
     let up = Up {
         mount: None,
         fs: name,
         engine: None,
         write_through,
+        options,
+        source,
         existing: true,
         detach: true,
         memory,
         size: Bytes(0), // of a new pool
-        threads: None,
+        threads,
     };
-    detach(&directory, &at, &up, output)
+    detach(directory, &at, &up)
 }
 
 fn make(directory: &Path, stack: Stack, settings: (&str, Option<Medium>), force: bool) -> Result<(), Failure> {
@@ -151,7 +157,8 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
         if config::exists(&directory) && config::read(&directory)?.stack().forgets() {
             output.say(config::made_anew(&directory));
         }
-        return detach(&directory, &mount, up, output);
+        output.print(&detach(&directory, &mount, up)?);
+        return Ok(ExitCode::SUCCESS);
     }
     if !config::exists(&directory) {
         config::make_directory(&directory)?;
@@ -166,8 +173,8 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
     let stop = on_signal()?;
     let session = Session::open(&directory, up.memory, config::threads(up.threads), false)?;
     let found = if up.existing { session.volume(&up.fs).map(drop) } else { Ok(()) };
-    let manner = Manner { engine: up.engine, write_through: up.write_through };
-    if let Err(failure) = found.and_then(|()| session.mount(&up.fs, &mount, manner)) {
+    let how = How { write_through: up.write_through, flags: up.options, source: up.source.clone() };
+    if let Err(failure) = found.and_then(|()| session.mount(&up.fs, &mount, up.engine, how)) {
         session.close()?;
         return Err(failure);
     }
@@ -229,7 +236,7 @@ fn last_words(log: &str) -> &str {
 const DETACHED: &str = "ASHLAR_DETACHED";
 
 /// Starts a process that stays, and waits until its mount serves.
-fn detach(directory: &Path, mount: &Path, up: &Up, output: &Output) -> Result<ExitCode, Failure> {
+fn detach(directory: &Path, mount: &Path, up: &Up) -> Result<Done, Failure> {
     config::make_directory(directory)?;
     let log = config::log(directory);
     let file = std::fs::File::create(&log).map_err(|error| Failure::new(format!("{}: {error}", log.display())))?;
@@ -237,6 +244,10 @@ fn detach(directory: &Path, mount: &Path, up: &Up, output: &Output) -> Result<Ex
     let mut command = Command::new(program);
     command.arg("up").arg("--pool").arg(directory).arg("--mount").arg(mount).arg("--fs").arg(&up.fs);
     command.arg("--memory").arg(up.memory.0.to_string()).arg("--size").arg(up.size.0.to_string());
+    command.arg("--options").arg(up.options.to_string());
+    if let Some(source) = &up.source {
+        command.arg("--source").arg(source);
+    }
     if up.existing {
         command.arg("--existing");
     }
@@ -249,6 +260,8 @@ fn detach(directory: &Path, mount: &Path, up: &Up, output: &Output) -> Result<Ex
     if let Some(threads) = up.threads {
         command.arg("--threads").arg(threads.to_string());
     }
+    // Wherever it was started, that file system can be unmounted.
+    command.current_dir("/");
     command.env(DETACHED, "1").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file).process_group(0);
     let mut child = command.spawn().map_err(|error| Failure::new(format!("cannot start the daemon: {error}")))?;
     let mut line = String::new();
@@ -259,8 +272,7 @@ fn detach(directory: &Path, mount: &Path, up: &Up, output: &Output) -> Result<Ex
         let _ = child.wait();
         return Err(Failure::new(last_words(&std::fs::read_to_string(&log).unwrap_or_default())));
     }
-    output.print(&Done { done: format!("{} is mounted at {}; `ashlar down` unmounts it", up.fs, mount.display()) });
-    Ok(ExitCode::SUCCESS)
+    Ok(Done { done: format!("{} is mounted at {}; `ashlar down` unmounts it", up.fs, mount.display()) })
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ impl Files {
         let (size, base, range) = {
             let mut state = inode.state();
             state.record.check_file()?;
-            if !self.options.read_only {
+            if !self.options.read_only && !self.options.no_access_times {
                 state.access(self.now());
             }
             (state.record.size, base_of(&state.record), state.record.contents.blocks_max())

@@ -60,6 +60,8 @@ const DEPTH_MAX: usize = 4096;
 pub struct Options {
     /// Change nothing; for snapshots.
     pub read_only: bool,
+    /// Reading changes no access times.
+    pub no_access_times: bool,
     /// Bits of the name hash that count; fewer than 55 provoke collisions, for tests.
     pub hash_bits: u32,
     /// With more inodes in memory the door is asked to give some back. Each takes [`INODE_MEMORY`].
@@ -68,7 +70,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { read_only: false, hash_bits: 55, inodes_max: 1 << 20 }
+        Options { read_only: false, no_access_times: false, hash_bits: 55, inodes_max: 1 << 20 }
     }
 }
 

@@ -16,6 +16,7 @@ mod buffers;
 mod counters;
 mod decode;
 mod dentries;
+mod flags;
 #[cfg(test)]
 mod fuzz;
 mod helper;
@@ -43,8 +44,10 @@ mod sys;
 
 pub use counters::{Counters, OperationCounters};
 pub use dentries::Dentries;
+pub use flags::{Flags, UnknownFlag};
 pub use log::{Heard, Logged, What};
-pub use mount::{Listener, Mount, MountError, detach, is_mounted};
+pub use mount::{Listener, Mount, MountError, is_mounted, remount, unmount};
 pub use options::Options;
 pub use page_cache::PageCache;
 pub use report::{Damage, OnDamage};
+pub use sys::Users;

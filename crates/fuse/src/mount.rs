@@ -5,6 +5,7 @@ use crate::blocks::Outdated;
 use crate::counters::{Counters, Shards};
 use crate::decode::{Message, Operation};
 use crate::dentries::Dentries;
+use crate::flags::Flags;
 use crate::helper;
 use crate::listings::Listings;
 use crate::log::{Heard, Log};
@@ -259,14 +260,7 @@ impl State {
         if !here {
             return Ok(());
         }
-        unmount(&self.at, users).map_err(|error| {
-            let help = if error.raw_os_error() == Some(libc::EBUSY) {
-                "it is in use: close what works there (`fuser -vm` names it)"
-            } else {
-                "`umount -l` may help"
-            };
-            MountError(format!("cannot unmount {}: {error}; {help}", self.at.display()))
-        })
+        unmount(&self.at, users)
     }
 }
 
@@ -316,13 +310,17 @@ fn connect(at: &Path, options: &Options) -> Result<OwnedFd, MountError> {
     })?;
     let shared = format!("default_permissions,max_read={}", options.max_data.0);
     let data = format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other,{shared}", device.as_raw_fd());
-    let Err(error) = sys::mount(&options.source, at, options.read_only, &data) else { return Ok(device) };
+    let mut flags = options.flags;
+    if options.read_only {
+        flags.take("ro");
+    }
+    let Err(error) = sys::mount(&options.source, at, flags, &data) else { return Ok(device) };
     let help = match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {
             drop(device);
-            let access = if options.read_only { "ro" } else { "rw" };
             let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
-            let data = format!("{access},subtype=ashlar,fsname={source},{shared}");
+            let flags = Some(flags.to_string()).filter(|flags| !flags.is_empty()).unwrap_or_else(|| "rw".into());
+            let data = format!("{flags},subtype=ashlar,fsname={source},{shared}");
             // That others may enter is for the administrator to allow.
             let mounted = helper::mount(at, &format!("allow_other,{data}")).or_else(|_| helper::mount(at, &data));
             match mounted {
@@ -341,8 +339,8 @@ fn connect(at: &Path, options: &Options) -> Result<OwnedFd, MountError> {
     Err(MountError(format!("cannot mount at {}: {error}; {help}", at.display())))
 }
 
-/// Unmounts, by `fusermount3` where this process may not.
-fn unmount(at: &Path, users: Users) -> io::Result<()> {
+/// By `fusermount3` where this process may not.
+fn unmount_by_any(at: &Path, users: Users) -> io::Result<()> {
     match sys::unmount(at, users) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
             let number = sys::mounted_device(at).ok().flatten();
@@ -352,12 +350,21 @@ fn unmount(at: &Path, users: Users) -> io::Result<()> {
     }
 }
 
-/// Clears what a dead server left mounted at `at`: its users get errors instead of waiting.
-///
-/// A server that hangs is cleared too, but over io_uring the kernel may not free a program that waits for it until it is
-/// killed.
-pub fn detach(at: &Path) -> Result<(), MountError> {
-    unmount(at, Users::Fail).map_err(|error| MountError(format!("cannot unmount {}: {error}", at.display())))
+/// Unmounts whatever file system is mounted at `at`. With [`Users::Fail`] this clears what a dead server left, or one that hangs;
+/// but over io_uring the kernel may not free a program that waits for it until it is killed.
+pub fn unmount(at: &Path, users: Users) -> Result<(), MountError> {
+    unmount_by_any(at, users).map_err(|error| {
+        let help = match error.raw_os_error() {
+            Some(libc::EBUSY) => "it is in use: close what works there (`fuser -vm` names it)",
+            _ => "`umount -l` may help",
+        };
+        MountError(format!("cannot unmount {}: {error}; {help}", at.display()))
+    })
+}
+
+/// Changes the flags of what is mounted at `at`. Whether access times are written stays as it was.
+pub fn remount(at: &Path, flags: Flags) -> Result<(), MountError> {
+    sys::remount(at, flags).map_err(|error| MountError(format!("cannot remount {}: {error}", at.display())))
 }
 
 /// Whether a file system of ours is mounted at this absolute path.

@@ -1,5 +1,6 @@
 //! How to mount.
 
+use crate::flags::Flags;
 use crate::report::OnDamage;
 use ashlar_units::Bytes;
 use std::sync::Arc;
@@ -10,8 +11,10 @@ use std::time::Duration;
 pub struct Options {
     /// What `df` and `/proc/mounts` show as the source.
     pub source: String,
-    /// No writing.
+    /// Nothing can be written, and that for good.
     pub read_only: bool,
+    /// What mounts may be besides.
+    pub flags: Flags,
     /// The page cache collects writes and sends them in large pieces. Off, every `write` is a request: slower, but a
     /// crash of this process loses nothing that `write` returned for.
     pub writeback: bool,
@@ -42,6 +45,7 @@ impl Default for Options {
         Options {
             source: "ashlar".into(),
             read_only: false,
+            flags: Flags::default(),
             writeback: true,
             direct: false,
             timeout: Duration::from_secs(10 * 365 * 86_400),

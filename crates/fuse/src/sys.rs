@@ -1,11 +1,13 @@
 //! System calls: the device, mounting, unmounting.
 
+use crate::flags::Flags;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::ptr;
 
 /// `FUSE_DEV_IOC_CLONE`: makes another descriptor serve the same mount.
 const CLONE: libc::c_ulong = 0x8004_e500;
@@ -44,19 +46,27 @@ pub(crate) fn clone_device(master: &OwnedFd) -> io::Result<OwnedFd> {
 }
 
 /// Mounts `device` at `at`.
-pub(crate) fn mount(source: &str, at: &Path, read_only: bool, data: &str) -> io::Result<()> {
+pub(crate) fn mount(source: &str, at: &Path, flags: Flags, data: &str) -> io::Result<()> {
     let (source, at) = (CString::new(source).map_err(io::Error::other)?, text(at)?);
     let data = CString::new(data).map_err(io::Error::other)?;
-    let flags = if read_only { libc::MS_RDONLY } else { 0 };
     // SAFETY: all pointers are to strings that end.
     let result =
-        unsafe { libc::mount(source.as_ptr(), at.as_ptr(), c"fuse.ashlar".as_ptr(), flags, data.as_ptr().cast()) };
+        unsafe { libc::mount(source.as_ptr(), at.as_ptr(), c"fuse.ashlar".as_ptr(), flags.0, data.as_ptr().cast()) };
+    check(result.into()).map(drop)
+}
+
+/// Changes the flags of the mount at `at`.
+pub(crate) fn remount(at: &Path, flags: Flags) -> io::Result<()> {
+    let at = text(at)?;
+    let flags = flags.0 | libc::MS_REMOUNT;
+    // SAFETY: the pointer is to a string that ends, and the others may be null.
+    let result = unsafe { libc::mount(ptr::null(), at.as_ptr(), ptr::null(), flags, ptr::null()) };
     check(result.into()).map(drop)
 }
 
 /// What becomes of the users of a mount that goes.
-#[derive(Clone, Copy)]
-pub(crate) enum Users {
+#[derive(Clone, Copy, Debug)]
+pub enum Users {
     /// There must be none.
     None,
     /// They go on until the last one leaves; nobody new comes.

@@ -253,7 +253,7 @@ fn mount(path: &Path, read_only: bool, real: &Real, device: &Arc<ByteDevice>) ->
     let dead = std::fs::metadata(directory).is_err_and(|error| error.kind() == std::io::ErrorKind::NotConnected);
     if dead && ashlar_fuse::is_mounted(directory) {
         // A server that died left it.
-        ashlar_fuse::detach(directory).map_err(|error| Failure::new(error.to_string()))?;
+        ashlar_fuse::unmount(directory, ashlar_fuse::Users::Fail).map_err(|error| Failure::new(error.to_string()))?;
     }
     let made = !directory.exists();
     if made {

@@ -122,7 +122,7 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if is_mounted(&self.place.0) {
-            let _ = detach(&self.place.0);
+            let _ = unmount(&self.place.0, Users::Fail);
         }
     }
 }
@@ -155,7 +155,7 @@ fn what_a_dead_server_left_is_cleared() {
         let real = Real::start(1).unwrap();
         let refused = Mount::new(&real, Arc::new(Memory::new(real.env())), &server.place.0, Options::default());
         assert!(refused.err().expect("it must fail").to_string().contains("ashlar down"));
-        detach(&server.place.0).unwrap();
+        unmount(&server.place.0, Users::Fail).unwrap();
         assert!(!is_mounted(&server.place.0));
         assert_eq!(fs::read_dir(&server.place.0).unwrap().count(), 0);
     }
@@ -173,7 +173,7 @@ fn programs_that_wait_for_a_stopped_server_are_freed() {
         let waits = std::thread::spawn(move || fs::metadata(path).map(drop));
         std::thread::sleep(Duration::from_millis(100));
         assert!(!waits.is_finished());
-        detach(&server.place.0).unwrap();
+        unmount(&server.place.0, Users::Fail).unwrap();
         if over_io_uring {
             // The request lies in the stopped thread's ring, from where only that thread, or its end, takes it.
             server.child.kill().unwrap();

@@ -10,7 +10,7 @@ mod owners;
 mod speed;
 
 use ashlar_env::real::Real;
-use ashlar_fuse::{Mount, Options, detach, is_mounted};
+use ashlar_fuse::{Mount, Options, Users, is_mounted, unmount};
 use ashlar_fuzz::incompressible;
 use ashlar_units::Bytes;
 use memory::Memory;
