@@ -41,12 +41,16 @@ pub fn ask(directory: &Path, request: Request, output: &Output) -> Result<ExitCo
         shown.set_length(all);
         shown.set_position(done);
     };
-    let answered = match connect(directory)? {
-        Some(stream) => converse(stream, &request, &progress).transpose(),
-        None => None,
-    };
+    let mut answered = ask_server(directory, &request, &progress)?;
+    let mut turn = None;
+    if answered.is_none() {
+        config::read(directory)?;
+        turn = Some(config::turn(directory)?);
+        // Whose turn it was before may have started one.
+        answered = ask_server(directory, &request, &progress)?;
+    }
     let answer = match answered {
-        Some(answer) => answer,
+        Some(answer) => Ok(answer),
         None => {
             match request {
                 Request::Mount { .. } => {
@@ -65,6 +69,7 @@ pub fn ask(directory: &Path, request: Request, output: &Output) -> Result<ExitCo
             answer
         }
     };
+    drop(turn);
     bar.finish_and_clear();
     let answer = answer?;
     let found =
@@ -81,6 +86,14 @@ pub fn ask(directory: &Path, request: Request, output: &Output) -> Result<ExitCo
         Answer::Listening { .. } => {}
     }
     Ok(ExitCode::from(u8::from(found)))
+}
+
+/// The answer of the daemon; `None`: there is none.
+fn ask_server(directory: &Path, request: &Request, progress: &dyn Fn(u64, u64)) -> Result<Option<Answer>, Failure> {
+    match connect(directory)? {
+        Some(stream) => converse(stream, request, progress),
+        None => Ok(None),
+    }
 }
 
 /// Stops the daemon; without one, clears what a dead one left mounted.

@@ -2,16 +2,22 @@
 //! detached daemon.
 
 use crate::output::Failure;
+use ashlar_env::say;
 use ashlar_layers::{FileSpec, Spec, Stack};
 use ashlar_pool::Compression;
 use ashlar_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 const FILE: &str = "pool.toml";
+
+/// For how long a command that waits for others says nothing.
+const SILENCE: Duration = Duration::from_secs(5);
+const TICK: Duration = Duration::from_millis(5);
 
 /// What devices are made of.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq, clap::ValueEnum)]
@@ -106,13 +112,27 @@ pub fn make_directory(directory: &Path) -> Result<(), Failure> {
     })
 }
 
-/// Waits until nobody else has what this gives, and keeps them from it: those who would start a server of this pool.
-pub fn lock(directory: &Path) -> Result<File, Failure> {
-    read(directory)?;
+/// Waits for the turn of this command, which is over when what this gives is dropped: of those who start a server of this pool, or do
+/// without one, each waits for the others. Says so if it takes long.
+pub fn turn(directory: &Path) -> Result<File, Failure> {
     let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", directory.display()));
-    let lock = File::open(directory).map_err(failed)?;
-    lock.lock().map_err(failed)?;
-    Ok(lock)
+    let turn = File::open(directory).map_err(failed)?;
+    let began = Instant::now();
+    while let Err(error) = turn.try_lock() {
+        match error {
+            TryLockError::WouldBlock if began.elapsed() < SILENCE => std::thread::sleep(TICK),
+            TryLockError::WouldBlock => {
+                let directory = directory.display();
+                say::error(format_args!(
+                    "ashlar: waiting for another command that has the pool in {directory} open; Ctrl-C ends this one"
+                ));
+                turn.lock().map_err(failed)?;
+                break;
+            }
+            TryLockError::Error(error) => return Err(failed(error)),
+        }
+    }
+    Ok(turn)
 }
 
 /// What is said where a pool stands on memory alone.

@@ -96,8 +96,9 @@ pub fn mount_by_any(directory: &Path, mount: Mount) -> Result<Done, Failure> {
     let at = absolute(&at)?;
     let how = How { write_through, flags: options, source: source.clone() };
     let request = Request::Mount { name: name.clone(), at: at.clone(), how };
+    config::read(directory)?;
     // Of several who find no server, one starts it, and it answers the others.
-    let _turn = config::lock(directory)?;
+    let _turn = config::turn(directory)?;
     if let Some(stream) = client::connect(directory)?
         && let Some(Answer::Done(done)) = client::converse(stream, &request, &|_, _| {})?
     {
@@ -141,13 +142,21 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
     }
     session::check_memory(up.memory)?;
     let directory = config::pool_directory(pool)?;
+    if up.existing {
+        config::read(&directory)?;
+    }
+    let is_detached = std::env::var_os(DETACHED).is_some();
+    // Until it serves; who detached it has their turn already.
+    let turn = if is_detached {
+        None
+    } else {
+        config::make_directory(&directory)?;
+        Some(config::turn(&directory)?)
+    };
     if let Some(stream) = client::connect(&directory)?
         && client::converse(stream, &Request::Status, &|_, _| {})?.is_some()
     {
         return Err(Failure::new(format!("{} is up already; see `ashlar status`", directory.display())));
-    }
-    if up.existing {
-        config::read(&directory)?;
     }
     let mount = match &up.mount {
         Some(mount) => absolute(mount)?,
@@ -161,7 +170,6 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
         return Ok(ExitCode::SUCCESS);
     }
     if !config::exists(&directory) {
-        config::make_directory(&directory)?;
         output.say(format_args!("making a pool of {} in {}", up.size, directory.display()));
         let device = PathBuf::from("device-0.img");
         config::make_file(&directory.join(&device), Some(up.size))?;
@@ -182,7 +190,8 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
         say::error(format_args!("there is no io_uring: {NO_IO_URING}"));
     }
     let control = Control::listen(&directory, session)?;
-    if std::env::var_os(DETACHED).is_some() {
+    drop(turn);
+    if is_detached {
         say::output(READY);
     } else {
         output.say(format_args!("{} is mounted at {}; Ctrl-C unmounts it", up.fs, mount.display()));
@@ -237,9 +246,12 @@ const DETACHED: &str = "ASHLAR_DETACHED";
 
 /// Starts a process that stays, and waits until its mount serves.
 fn detach(directory: &Path, mount: &Path, up: &Up) -> Result<Done, Failure> {
-    config::make_directory(directory)?;
     let log = config::log(directory);
-    let file = std::fs::File::create(&log).map_err(|error| Failure::new(format!("{}: {error}", log.display())))?;
+    // A server that ended may not have said its last word.
+    let file = std::fs::File::options().create(true).append(true).open(&log);
+    let file = file
+        .and_then(|file| file.set_len(0).map(|()| file))
+        .map_err(|error| Failure::new(format!("{}: {error}", log.display())))?;
     let program = std::env::current_exe().map_err(|error| Failure::new(error.to_string()))?;
     let mut command = Command::new(program);
     command.arg("up").arg("--pool").arg(directory).arg("--mount").arg(mount).arg("--fs").arg(&up.fs);

@@ -4,12 +4,17 @@ use ashlar_prove::Daemon;
 use ashlar_vfs::Engine;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard};
 
 const ROUNDS: usize = 5;
 const CLIENTS: usize = 4;
 
-fn house(name: &str) -> Daemon {
-    Daemon::new(Path::new(env!("CARGO_BIN_EXE_ashlar")), Engine::Files, name).expect("a directory")
+/// A program that another test starts has, until it runs, the files that are open here, and nobody could unmount theirs.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn house(name: &str) -> (MutexGuard<'static, ()>, Daemon) {
+    let alone = ALONE.lock().unwrap_or_else(|failed| failed.into_inner());
+    (alone, Daemon::new(Path::new(env!("CARGO_BIN_EXE_ashlar")), Engine::Files, name).expect("a directory"))
 }
 
 fn place(daemon: &Daemon, name: &str) -> PathBuf {
@@ -31,7 +36,8 @@ fn succeeded(outputs: &[Output]) -> usize {
 }
 
 fn unmount(at: &Path) {
-    assert!(Command::new("umount").arg(at).status().expect("umount runs").success());
+    let output = Command::new("umount").arg(at).output().expect("umount runs");
+    assert!(output.status.success(), "{output:?}");
 }
 
 /// Mounted at two places, a file system would be changed by two engines that know nothing of each other.
@@ -40,7 +46,7 @@ fn a_file_system_is_mounted_at_one_place() {
     if Daemon::is_skipped() {
         return;
     }
-    let daemon = house("one-place");
+    let (_alone, daemon) = house("one-place");
     daemon.up().unwrap_or_else(|error| panic!("{error}"));
     for round in 0..ROUNDS {
         // One makes it, and others would find what is being made.
@@ -67,7 +73,7 @@ fn all_devices_that_are_added_belong_to_the_pool() {
     if Daemon::is_skipped() {
         return;
     }
-    let daemon = house("devices");
+    let (_alone, daemon) = house("devices");
     daemon.up().unwrap_or_else(|error| panic!("{error}"));
     let device = |client| format!("{},size=256MiB", place(&daemon, &format!("more-{client}.img")).display());
     let grown = at_once((0..CLIENTS).map(|client| daemon.command(&["pool", "grow", "--device", &device(client)])));
@@ -83,7 +89,7 @@ fn checks_wait_for_each_other() {
     if Daemon::is_skipped() {
         return;
     }
-    let daemon = house("checks");
+    let (_alone, daemon) = house("checks");
     daemon.up().unwrap_or_else(|error| panic!("{error}"));
     std::fs::write(daemon.mount().join("a file"), vec![7; 1 << 20]).expect("there is room");
     for _ in 0..ROUNDS {
@@ -93,13 +99,43 @@ fn checks_wait_for_each_other() {
     daemon.down().unwrap_or_else(|error| panic!("{error}"));
 }
 
+/// Without a server each opens the pool itself, one after the other; a server that starts waits, too.
+#[test]
+fn who_does_without_a_server_waits_for_the_others() {
+    if Daemon::is_skipped() {
+        return;
+    }
+    let (_alone, daemon) = house("turns");
+    daemon.up().unwrap_or_else(|error| panic!("{error}"));
+    daemon.down().unwrap_or_else(|error| panic!("{error}"));
+    for round in 0..ROUNDS {
+        let (snapshot, bucket) = (format!("main@{round}"), format!("bucket-{round}"));
+        let mount = daemon.mount();
+        let commands = [
+            vec!["status"],
+            vec!["snapshot", "create", &snapshot],
+            vec!["check"],
+            vec!["fs", "list"],
+            vec!["bucket", "create", &bucket, "--engine", "pool"],
+            vec!["up", "--detach", "--mount", mount.to_str().expect("text")],
+        ];
+        let last = if round % 2 == 0 { commands.len() } else { commands.len() - 1 };
+        let mut done = at_once(commands[..last].iter().map(|command| daemon.command(command)));
+        // Buckets are not made while a server has the pool.
+        let bucket = done.remove(4);
+        assert!(bucket.status.success() || round % 2 == 0, "round {round}: {bucket:?}");
+        assert_eq!(succeeded(&done), done.len(), "round {round}: {done:?}");
+        daemon.down().unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
 /// With its last mount a server ends. Who comes then waits until it has, and starts another one.
 #[test]
 fn what_was_just_unmounted_is_mounted_again() {
     if Daemon::is_skipped() {
         return;
     }
-    let daemon = house("again");
+    let (_alone, daemon) = house("again");
     daemon.up().unwrap_or_else(|error| panic!("{error}"));
     let (file, text) = (daemon.mount().join("a file"), daemon.mount().to_str().expect("text").to_string());
     for round in 0..4 * ROUNDS {

@@ -70,6 +70,7 @@ where
     F: Future<Output = Result<T, Failure>> + Send + 'static,
 {
     let directory = config::pool_directory(pool)?;
+    let _turn = if directory.is_dir() { Some(config::turn(&directory)?) } else { None };
     let real = Real::start(config::threads(None)).map_err(|error| Failure::new(error.to_string()))?;
     let ground = Arc::new(Ground::new(real.env(), directory, MEMORY));
     let outcome = real.block_on(work(ground.clone()));
