@@ -94,7 +94,10 @@ async fn audit(pool: &Pool, torn: &HashSet<String>, report: &mut CheckReport) ->
             continue;
         }
         let snapshot = match info.kind {
-            VolumeKind::Live { .. } => pool.create_snapshot(&info.name, AUDITED).await?,
+            VolumeKind::Live { .. } => match pool.create_snapshot(&info.name, AUDITED).await {
+                Err(_) if pool.volume(&info.name).is_none() => continue, // destroyed meanwhile
+                made => made?,
+            },
             VolumeKind::Snapshot { .. } => match pool.volume(&info.name) {
                 Some(snapshot) => snapshot,
                 None => continue, // destroyed meanwhile

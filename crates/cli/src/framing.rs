@@ -11,7 +11,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest request in bytes.
 const REQUEST_LEN_MAX: u64 = 64 << 10;
@@ -25,6 +25,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// A client that hears nothing for so long says so, and goes on waiting.
 const SILENCE: Duration = Duration::from_secs(5);
+
+/// How often a client that waits looks whether the server is still there.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A line from a server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -143,17 +146,27 @@ pub fn send<T: Serialize>(stream: &mut UnixStream, line: &T) {
 }
 
 /// Waits for the next byte, which stays there; `None` is the end. Says once if `silence` lasts so long.
+///
+/// The end is also that of a server that was killed, whose connections stay for as long as a thread of it waits in the kernel.
 fn first_byte(lines: &mut BufReader<UnixStream>, server: &str, silence: Duration) -> io::Result<Option<u8>> {
-    lines.get_ref().set_read_timeout(Some(silence))?;
-    let heard = lines.fill_buf().map(|bytes| bytes.first().copied());
-    lines.get_ref().set_read_timeout(None)?;
-    match heard {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            say::error(format_args!("ashlar: {}", silent(server, server_of(lines.get_ref())?, silence)));
-            Ok(lines.fill_buf()?.first().copied())
+    let began = Instant::now();
+    let (process, mut is_said) = (server_of(lines.get_ref())?, false);
+    lines.get_ref().set_read_timeout(Some(silence.min(LOOK)))?;
+    let heard = loop {
+        match lines.fill_buf().map(|bytes| bytes.first().copied()) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            heard => break heard,
         }
-        heard => heard,
-    }
+        if ashlar_env::host::has_ended(process) {
+            break Ok(None);
+        }
+        if !is_said && began.elapsed() >= silence {
+            is_said = true;
+            say::error(format_args!("ashlar: {}", silent(server, process, silence)));
+        }
+    };
+    lines.get_ref().set_read_timeout(None)?;
+    heard
 }
 
 /// What to do about a server that says nothing.
@@ -197,14 +210,13 @@ pub fn ask_if_there<R: Serialize, A: DeserializeOwned>(
             Err(error) if is_closed(&error) => return Ok(None),
             first => first.map_err(lost)?,
         };
+        let gone = || Failure::new(format!("{server} went away before it answered; see its log"));
         // What begins otherwise is another protocol, which may never end a line.
-        if first.is_some_and(|first| first != b'{') {
+        if first.ok_or_else(gone)? != b'{' {
             return Err(Failure::new(format!("{server} does not talk as ashlar does; name its control socket")));
         }
         let mut line = String::new();
-        if (&mut lines).take(ANSWER_LEN_MAX).read_line(&mut line).map_err(lost)? == 0 {
-            return Err(Failure::new(format!("{server} went away before it answered; see its log")));
-        }
+        (&mut lines).take(ANSWER_LEN_MAX).read_line(&mut line).map_err(lost)?;
         let line = serde_json::from_str(&line);
         match line.map_err(|error| Failure::new(format!("the answer of {server} is unreadable: {error}")))? {
             Line::Progress(done, all) => progress(done, all),

@@ -108,7 +108,7 @@ fn run(arguments: Arguments, output: &Output) -> Result<ExitCode, Failure> {
             SnapshotCommand::Mount { name, .. } if !name.contains('@') && !output.wants_schema() => {
                 return Err(session::no_snapshot_name(&name));
             }
-            SnapshotCommand::Mount { name, at } => Request::Mount { name, at: up::absolute(&at)?, how: How::default() },
+            SnapshotCommand::Mount { name, at } => Request::Mount { name, at: up::place(&at)?, how: How::default() },
         }),
         Command::Volume(command) => volume::run(pool.as_deref(), command, output),
         Command::Bucket(command) => objects::bucket(pool.as_deref(), command, output),

@@ -189,7 +189,7 @@ impl Session {
         self.refuse_mounted(name)?;
         let How { write_through, flags, source } = how;
         let is_snapshot = name.contains('@');
-        if !at.exists() {
+        if ashlar_fuse::mounted(at).is_none() && matches!(at.try_exists(), Ok(false)) {
             std::fs::create_dir_all(at).map_err(|error| {
                 Failure::new(format!(
                     "cannot make the mount point {}: {error}; name a directory that is there",

@@ -81,6 +81,13 @@ pub fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }
 
+/// A place to mount at, by which it is known to the kernel. It is not looked at itself: something may be mounted there already.
+pub fn place(at: &Path) -> Result<PathBuf, Failure> {
+    let at = absolute(at)?;
+    let above = at.parent().and_then(|above| above.canonicalize().ok());
+    Ok(above.zip(at.file_name()).map_or_else(|| at.clone(), |(above, name)| above.join(name)))
+}
+
 /// `ashlar mount`.
 pub fn mount(pool: Option<&Path>, mount: Mount, output: &Output) -> Result<ExitCode, Failure> {
     if let Some(code) = output.schema::<Done>() {
@@ -93,7 +100,7 @@ pub fn mount(pool: Option<&Path>, mount: Mount, output: &Output) -> Result<ExitC
 /// Mounts something by the daemon that serves the pool, or by one that is started for it.
 pub fn mount_by_any(directory: &Path, mount: Mount) -> Result<Done, Failure> {
     let Mount { name, at, write_through, options, source, memory, threads } = mount;
-    let at = absolute(&at)?;
+    let at = place(&at)?;
     let how = How { write_through, flags: options, source: source.clone() };
     let request = Request::Mount { name: name.clone(), at: at.clone(), how };
     config::read(directory)?;
@@ -159,8 +166,8 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
         return Err(Failure::new(format!("{} is up already; see `ashlar status`", directory.display())));
     }
     let mount = match &up.mount {
-        Some(mount) => absolute(mount)?,
-        None => directory.join("mnt"),
+        Some(mount) => place(mount)?,
+        None => place(&directory.join("mnt"))?,
     };
     if up.detach {
         if config::exists(&directory) && config::read(&directory)?.stack().forgets() {

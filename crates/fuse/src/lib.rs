@@ -46,7 +46,7 @@ pub use counters::{Counters, OperationCounters};
 pub use dentries::Dentries;
 pub use flags::{Flags, UnknownFlag};
 pub use log::{Heard, Logged, What};
-pub use mount::{Listener, Mount, MountError, is_mounted, remount, unmount};
+pub use mount::{Listener, Mount, MountError, is_mounted, mounted, remount, unmount};
 pub use options::Options;
 pub use page_cache::PageCache;
 pub use report::{Damage, OnDamage};

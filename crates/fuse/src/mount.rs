@@ -369,12 +369,26 @@ pub fn remount(at: &Path, flags: Flags) -> Result<(), MountError> {
 
 /// Whether a file system of ours is mounted at this absolute path.
 pub fn is_mounted(at: &Path) -> bool {
-    sys::mounted_device(at).ok().flatten().is_some_and(|(_, kind)| kind == "fuse.ashlar")
+    mounted(at).is_some_and(|kind| kind == "fuse.ashlar")
+}
+
+/// The type of the file system that is mounted at this absolute path, which is not looked at: that would ask its server, which may be
+/// gone, or this one.
+pub fn mounted(at: &Path) -> Option<String> {
+    sys::mounted_device(at).ok().flatten().map(|(_, kind)| kind)
 }
 
 /// Checks the place and gives its absolute path.
 fn mount_point(at: &Path) -> Result<PathBuf, MountError> {
     let refuse = |why: String| Err(MountError(format!("cannot mount at {}: {why}", at.display())));
+    let taken = |at: &Path| {
+        let kind = mounted(at)?;
+        let help = "unmount it (or clear with `ashlar down` what a server left that died), or choose another place";
+        Some(refuse(format!("a file system ({kind}) is mounted there already; {help}")))
+    };
+    if let Some(refused) = taken(at) {
+        return refused;
+    }
     match std::fs::metadata(at) {
         Ok(data) if !data.is_dir() => return refuse("it is not a directory; name an empty directory".into()),
         Ok(_) => {}
@@ -387,8 +401,8 @@ fn mount_point(at: &Path) -> Result<PathBuf, MountError> {
         Err(error) => return refuse(error.to_string()),
     }
     let absolute = std::fs::canonicalize(at).map_err(|error| MountError(format!("{}: {error}", at.display())))?;
-    if let Ok(Some((_, kind))) = sys::mounted_device(&absolute) {
-        return refuse(format!("a file system ({kind}) is mounted there already; unmount it or choose another place"));
+    if let Some(refused) = taken(&absolute) {
+        return refused;
     }
     match std::fs::read_dir(&absolute).map(|mut entries| entries.next().is_some()) {
         Ok(true) => refuse("it is not empty, and a mount would hide what is in it; name an empty directory".into()),
