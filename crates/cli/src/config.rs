@@ -239,11 +239,18 @@ pub fn make_file(path: &Path, size: Option<Bytes>) -> Result<bool, Failure> {
     }
 }
 
-/// Where the daemon mounted something, so that what it leaves after a crash can be found.
+/// Where the daemon is about to mount something, so that what it leaves after a crash can be found.
 pub fn note_mount(directory: &Path, at: &Path) {
     let file = File::options().create(true).append(true).open(directory.join("mounts"));
     // Without the note `ashlar down` cannot clear up after a crash; that is no reason not to mount.
     let _ = file.and_then(|mut file| writeln!(file, "{}", at.display()));
+}
+
+/// Nothing of this pool is mounted there any more, and what is mounted there later is not its to clear.
+pub fn forget_mount(directory: &Path, at: &Path) {
+    let left = read_mounts(directory).into_iter().filter(|noted| noted != at);
+    let text: String = left.map(|noted| format!("{}\n", noted.display())).collect();
+    let _ = replace(&directory.join("mounts"), &text);
 }
 
 /// See [`note_mount`].

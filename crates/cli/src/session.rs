@@ -229,9 +229,17 @@ impl Session {
         let writeback = !write_through;
         let source = source.unwrap_or_else(|| format!("ashlar:{name}"));
         let options = Options { source, read_only, flags, writeback, buffers, ..Options::default() };
+        // A server that dies as soon as it is mounted leaves it; but what is mounted already is somebody else's.
+        let is_free = ashlar_fuse::mounted(at).is_none();
+        if is_free {
+            config::note_mount(&self.directory, at);
+        }
         let mount = match files.mount(&self.real, at, options) {
             Ok(mount) => mount,
             Err(failure) => {
+                if is_free {
+                    config::forget_mount(&self.directory, at);
+                }
                 self.real.block_on(async move { files.close().await })?;
                 return Err(failure);
             }
@@ -241,7 +249,6 @@ impl Session {
             clearing.go_on();
         }
         self.mounted.lock().push(Mounted { name: name.into(), mount, files, clearing });
-        config::note_mount(&self.directory, at);
         Ok(())
     }
 
@@ -264,6 +271,7 @@ impl Session {
                 let mut ended = self.ended.lock();
                 *ended = (ended.0 + counters.bytes_read, ended.1 + counters.bytes_written);
             }
+            config::forget_mount(&self.directory, mount.at());
             drop(mount);
             self.real.block_on(async move {
                 clearing.stop().await;
