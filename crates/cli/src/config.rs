@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -112,11 +113,16 @@ pub fn make_directory(directory: &Path) -> Result<(), Failure> {
     })
 }
 
+/// A file to lock. Nobody else may open it, and so keep those waiting who lock it.
+pub fn lock_file(path: &Path) -> std::io::Result<File> {
+    File::options().create(true).truncate(false).write(true).mode(0o600).open(path)
+}
+
 /// Waits for the turn of this command, which is over when what this gives is dropped: of those who start a server of this pool, or do
 /// without one, each waits for the others. Says so if it takes long.
 pub fn turn(directory: &Path) -> Result<File, Failure> {
     let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", directory.display()));
-    let turn = File::open(directory).map_err(failed)?;
+    let turn = lock_file(&directory.join("turn.lock")).map_err(failed)?;
     let began = Instant::now();
     while let Err(error) = turn.try_lock() {
         match error {

@@ -29,7 +29,7 @@ impl<T: Serialize + Default> ListFile<T> {
         let fail = |error: std::io::Error| Failure::new(format!("{}: {error}", directory.display()));
         std::fs::create_dir_all(directory).map_err(fail)?;
         let path = directory.join(self.name);
-        let lock = std::fs::File::create(path.with_added_extension("lock")).map_err(fail)?;
+        let lock = config::lock_file(&path.with_added_extension("lock")).map_err(fail)?;
         lock.lock().map_err(fail)?;
         let mut list = self.read(directory)?;
         let outcome = change(&mut list)?;
