@@ -216,6 +216,8 @@ impl UmountHelper {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ashlar_fuzz::config;
+    use proptest::prelude::*;
 
     #[test]
     fn words_are_ours_the_kernels_or_somebody_elses() {
@@ -231,6 +233,14 @@ mod tests {
         assert!(read("frob=1", true).is_ok());
         assert!(read("memory=much", true).unwrap_err().starts_with("memory=much: "));
         assert!(read("threads=-1", false).unwrap_err().starts_with("threads=-1: "));
+    }
+
+    proptest! {
+        #![proptest_config(config(256))]
+        #[test]
+        fn any_words_are_read_or_refused(text in "([a-z-]{0,9}(=.{0,9})?,?){0,9}", sloppy: bool) {
+            let _ = Words::read(text.split(','), sloppy);
+        }
     }
 
     #[test]

@@ -96,6 +96,10 @@ mod tests {
         assert_eq!((flags.to_string().as_str(), flags.read_only(), flags.no_access_times()), ("ro,nodev", true, false));
         assert_eq!(flags.to_string().parse(), Ok(flags));
         assert_eq!("rw,async".parse(), Ok(Flags::default()));
+        for chosen in 0..1_u32 << FLAGS.len() {
+            let words: Vec<_> = (0..FLAGS.len()).filter(|at| chosen >> at & 1 != 0).map(|at| FLAGS[at].0).collect();
+            assert_eq!(words.join(",").parse::<Flags>().unwrap().to_string(), words.join(","));
+        }
         let unknown = "ro,no-such".parse::<Flags>().unwrap_err().to_string();
         assert!(unknown.starts_with("\"no-such\" is no flag") && unknown.contains("noexec, exec"), "{unknown}");
     }

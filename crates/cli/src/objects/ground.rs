@@ -3,7 +3,7 @@
 use super::catalogue;
 use super::engines::{Spec, engine, open_bucket};
 use crate::output::Failure;
-use crate::{client, session};
+use crate::{client, config, session};
 use ashlar_env::Env;
 use ashlar_objects::Store;
 use ashlar_pool::Pool;
@@ -19,14 +19,16 @@ pub struct Ground {
     pub directory: PathBuf,
     /// Memory of a pool.
     memory: Bytes,
+    /// It is a command's, whose turn it is until it ends, or a server's, which waits for its turn to open the pool.
+    in_turn: bool,
     pool: tokio::sync::Mutex<Option<Pool>>,
     /// Region stores that were opened, by the canonical path of their device.
     regions: Mutex<BTreeMap<PathBuf, WeakRegions>>,
 }
 
 impl Ground {
-    pub fn new(env: Env, directory: PathBuf, memory: Bytes) -> Ground {
-        Ground { env, directory, memory, pool: tokio::sync::Mutex::default(), regions: Mutex::default() }
+    pub fn new(env: Env, directory: PathBuf, memory: Bytes, in_turn: bool) -> Ground {
+        Ground { env, directory, memory, in_turn, pool: tokio::sync::Mutex::default(), regions: Mutex::default() }
     }
 
     /// Notes a region store that is open now.
@@ -47,6 +49,12 @@ impl Ground {
         if let Some(pool) = &*open {
             return Ok(pool.clone());
         }
+        config::read(&self.directory)?;
+        let directory = self.directory.clone();
+        let _turn = match self.in_turn {
+            true => None,
+            false => Some(self.env.unblock(move || config::turn(&directory)).await?),
+        };
         if client::connect(&self.directory)?.is_some() {
             let message = "the pool is up, and only one process at a time may use it; `ashlar down` first";
             return Err(Failure::new(format!("{}: {message}", self.directory.display())));

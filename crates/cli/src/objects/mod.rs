@@ -72,7 +72,7 @@ where
     let directory = config::pool_directory(pool)?;
     let _turn = if directory.is_dir() { Some(config::turn(&directory)?) } else { None };
     let real = Real::start(config::threads(None)).map_err(|error| Failure::new(error.to_string()))?;
-    let ground = Arc::new(Ground::new(real.env(), directory, MEMORY));
+    let ground = Arc::new(Ground::new(real.env(), directory, MEMORY, true));
     let outcome = real.block_on(work(ground.clone()));
     let closed = real.block_on(async move { ground.close().await });
     let outcome = outcome?;

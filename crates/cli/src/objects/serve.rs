@@ -93,7 +93,7 @@ pub fn serve(pool: Option<&Path>, serve: &S3Serve, output: &Output) -> Result<Ex
     let threads = config::threads(serve.threads);
     small_pages();
     let real = Arc::new(Real::start(threads).map_err(|error| Failure::new(error.to_string()))?);
-    let ground = Arc::new(Ground::new(real.env(), directory, serve.memory));
+    let ground = Arc::new(Ground::new(real.env(), directory, serve.memory, false));
     let open = credentials.is_none();
     let options = Options {
         credentials: credentials.unwrap_or_default(),
