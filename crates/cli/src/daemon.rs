@@ -148,6 +148,9 @@ impl Control {
             std::thread::sleep(Duration::from_millis(1));
         };
         drop(session); // and the locks on its devices
+        if result.is_ok() {
+            config::forget_mounts(directory); // before another server notes its own
+        }
         let _ = std::fs::remove_file(config::socket(directory));
         waiting.into_inner().iter_mut().for_each(|stream| send(stream, &line));
         late.into_inner().iter_mut().for_each(|stream| send(stream, &Line::<Answer>::Ended {}));

@@ -12,9 +12,15 @@ const CLIENTS: usize = 4;
 /// A program that another test starts has, until it runs, the files that are open here, and nobody could unmount theirs.
 static ALONE: Mutex<()> = Mutex::new(());
 
-fn house(name: &str) -> (MutexGuard<'static, ()>, Daemon) {
+/// A pool that is up; `None`: it cannot be here.
+fn house(name: &str) -> Option<(MutexGuard<'static, ()>, Daemon)> {
+    if Daemon::is_skipped() {
+        return None;
+    }
     let alone = ALONE.lock().unwrap_or_else(|failed| failed.into_inner());
-    (alone, Daemon::new(Path::new(env!("CARGO_BIN_EXE_ashlar")), Engine::Files, name).expect("a directory"))
+    let daemon = Daemon::new(Path::new(env!("CARGO_BIN_EXE_ashlar")), Engine::Files, name).expect("a directory");
+    daemon.up().unwrap_or_else(|error| panic!("{error}"));
+    Some((alone, daemon))
 }
 
 fn place(daemon: &Daemon, name: &str) -> PathBuf {
@@ -43,11 +49,7 @@ fn unmount(at: &Path) {
 /// Mounted at two places, a file system would be changed by two engines that know nothing of each other.
 #[test]
 fn a_file_system_is_mounted_at_one_place() {
-    if Daemon::is_skipped() {
-        return;
-    }
-    let (_alone, daemon) = house("one-place");
-    daemon.up().unwrap_or_else(|error| panic!("{error}"));
+    let Some((_alone, daemon)) = house("one-place") else { return };
     for round in 0..ROUNDS {
         // One makes it, and others would find what is being made.
         let name = format!("fs-{round}");
@@ -70,11 +72,7 @@ fn a_file_system_is_mounted_at_one_place() {
 
 #[test]
 fn all_devices_that_are_added_belong_to_the_pool() {
-    if Daemon::is_skipped() {
-        return;
-    }
-    let (_alone, daemon) = house("devices");
-    daemon.up().unwrap_or_else(|error| panic!("{error}"));
+    let Some((_alone, daemon)) = house("devices") else { return };
     let device = |client| format!("{},size=256MiB", place(&daemon, &format!("more-{client}.img")).display());
     let grown = at_once((0..CLIENTS).map(|client| daemon.command(&["pool", "grow", "--device", &device(client)])));
     assert_eq!(succeeded(&grown), CLIENTS, "{grown:?}");
@@ -86,11 +84,7 @@ fn all_devices_that_are_added_belong_to_the_pool() {
 
 #[test]
 fn checks_wait_for_each_other() {
-    if Daemon::is_skipped() {
-        return;
-    }
-    let (_alone, daemon) = house("checks");
-    daemon.up().unwrap_or_else(|error| panic!("{error}"));
+    let Some((_alone, daemon)) = house("checks") else { return };
     std::fs::write(daemon.mount().join("a file"), vec![7; 1 << 20]).expect("there is room");
     for _ in 0..ROUNDS {
         let checked = at_once((0..CLIENTS).map(|_| daemon.command(&["check"])));
@@ -102,11 +96,7 @@ fn checks_wait_for_each_other() {
 /// Without a server each opens the pool itself, one after the other; a server that starts waits, too.
 #[test]
 fn who_does_without_a_server_waits_for_the_others() {
-    if Daemon::is_skipped() {
-        return;
-    }
-    let (_alone, daemon) = house("turns");
-    daemon.up().unwrap_or_else(|error| panic!("{error}"));
+    let Some((_alone, daemon)) = house("turns") else { return };
     daemon.down().unwrap_or_else(|error| panic!("{error}"));
     for round in 0..ROUNDS {
         let (snapshot, bucket) = (format!("main@{round}"), format!("bucket-{round}"));
@@ -132,14 +122,13 @@ fn who_does_without_a_server_waits_for_the_others() {
 /// With its last mount a server ends. Who comes then waits until it has, and starts another one.
 #[test]
 fn what_was_just_unmounted_is_mounted_again() {
-    if Daemon::is_skipped() {
-        return;
-    }
-    let (_alone, daemon) = house("again");
-    daemon.up().unwrap_or_else(|error| panic!("{error}"));
+    let Some((_alone, daemon)) = house("again") else { return };
     let (file, text) = (daemon.mount().join("a file"), daemon.mount().to_str().expect("text").to_string());
+    let noted = place(&daemon, "pool").join("mounts");
     for round in 0..4 * ROUNDS {
         std::fs::write(&file, round.to_string()).expect("it is mounted");
+        // What a server that ended had noted is gone, and not what this one did: `down` clears that if it is killed.
+        assert_eq!(std::fs::read_to_string(&noted).expect("a note"), format!("{text}\n"), "round {round}");
         unmount(&daemon.mount());
         // So that it is asked at all moments of its end.
         std::thread::sleep(std::time::Duration::from_millis(round as u64 * 2));
