@@ -7,6 +7,7 @@ pub use crate::ledger::arguments::LedgerArguments;
 pub use crate::objects::arguments::{BucketCommand, ObjectsCommand, S3Command};
 use crate::output::Failure;
 pub use crate::plan::arguments::PlanCommand;
+use crate::request::How;
 pub use crate::volume::arguments::VolumeCommand;
 use ashlar_faults::Fault;
 use ashlar_fuse::Flags;
@@ -208,6 +209,22 @@ pub struct Up {
     /// How a file system that is made keeps files; one that is there must be of it. Default: whatever is there, else files.
     #[arg(long, value_name = ENGINES)]
     pub engine: Option<Engine>,
+    #[command(flatten)]
+    pub serving: Serving,
+    /// Make no file system: the one to mount must be there.
+    #[arg(long)]
+    pub existing: bool,
+    /// Return when the mount serves, and leave it running.
+    #[arg(long)]
+    pub detach: bool,
+    /// Size of the file that is made for a new pool.
+    #[arg(long, default_value = "20GiB")]
+    pub size: Bytes,
+}
+
+/// How a file system is mounted, and of what a server is started for it.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct Serving {
     /// Hand every write on at once, instead of collecting writes in the page cache. Random writes of less than a page then read
     /// nothing (with betr; see docs/betr.md), all others cost more.
     #[arg(long)]
@@ -218,21 +235,19 @@ pub struct Up {
     /// What `df` and /proc/mounts call it.
     #[arg(long, hide = true)]
     pub source: Option<String>,
-    /// Make no file system: the one to mount must be there.
-    #[arg(long)]
-    pub existing: bool,
-    /// Return when the mount serves, and leave it running.
-    #[arg(long)]
-    pub detach: bool,
-    /// Memory for caches and unwritten data.
+    /// Memory for caches and unwritten data of a server that is started.
     #[arg(long, default_value = "512MiB")]
     pub memory: Bytes,
-    /// Size of the file that is made for a new pool.
-    #[arg(long, default_value = "20GiB")]
-    pub size: Bytes,
-    /// Threads that serve. Default: one per processor, at most 64.
+    /// Threads of a server that is started. Default: one per processor, at most 64.
     #[arg(long)]
     pub threads: Option<usize>,
+}
+
+impl Serving {
+    /// What is asked of a server that is there.
+    pub fn how(&self) -> How {
+        How { write_through: self.write_through, flags: self.options, source: self.source.clone() }
+    }
 }
 
 #[derive(Args)]
@@ -242,21 +257,8 @@ pub struct Mount {
     /// Where; made if missing.
     #[arg(value_name = "DIR")]
     pub at: PathBuf,
-    /// As for `up`.
-    #[arg(long)]
-    pub write_through: bool,
-    /// As for mount(8): ro, nosuid, nodev, noexec, noatime, sync; or their contraries.
-    #[arg(short = 'o', long, default_value = "", hide_default_value = true)]
-    pub options: Flags,
-    /// What `df` and /proc/mounts call it.
-    #[arg(long, hide = true)]
-    pub source: Option<String>,
-    /// Memory for caches and unwritten data, if the pool is not up.
-    #[arg(long, default_value = "512MiB")]
-    pub memory: Bytes,
-    /// Threads that serve, if the pool is not up. Default: one per processor, at most 64.
-    #[arg(long)]
-    pub threads: Option<usize>,
+    #[command(flatten)]
+    pub serving: Serving,
 }
 
 #[derive(Args)]

@@ -105,9 +105,13 @@ pub async fn expect(volume: &Volume, name: &str, wanted: Option<Engine>) -> Resu
 }
 
 impl Opened {
-    /// Opens what is on a volume. `access_times`: reading changes them; `inodes`: the memory for inodes.
-    pub async fn open(volume: Volume, read_only: bool, access_times: bool, inodes: Bytes) -> Result<Opened, Failure> {
-        let no_access_times = !access_times;
+    /// Opens what is on a volume. `no_access_times`: reading changes none; `inodes`: the memory for inodes.
+    pub async fn open(
+        volume: Volume,
+        read_only: bool,
+        no_access_times: bool,
+        inodes: Bytes,
+    ) -> Result<Opened, Failure> {
         let env = volume.pool().env().clone();
         let most = |each: Bytes| (inodes.0 / each.0) as usize;
         if Betr::made(&volume).await? {

@@ -2,7 +2,7 @@
 //!
 //! The program is one when it is called `mount.fuse.ashlar` or `umount.fuse.ashlar`, as a link in /sbin.
 
-use crate::arguments::Mount;
+use crate::arguments::{Mount, Serving};
 use crate::client;
 use crate::request::Request;
 use crate::up;
@@ -61,7 +61,7 @@ struct UmountHelper {
     ignored: Ignored,
 }
 
-/// What mount(8) and umount(8) pass on besides.
+/// What mount(8) and umount(8) pass on besides, and is passed over.
 #[derive(clap::Args)]
 struct Ignored {
     /// No entry in /etc/mtab.
@@ -70,7 +70,7 @@ struct Ignored {
     /// Say more.
     #[arg(short)]
     verbose: bool,
-    /// Mount read-only what cannot be unmounted.
+    /// Passed over: nothing becomes read-only because it cannot be unmounted.
     #[arg(short)]
     r: bool,
     /// A namespace.
@@ -85,33 +85,27 @@ struct Ignored {
 #[derive(Debug, PartialEq)]
 struct Words {
     fs: String,
-    memory: Bytes,
-    threads: Option<usize>,
-    write_through: bool,
     remount: bool,
-    flags: Flags,
+    serving: Serving,
 }
 
 impl Words {
     fn read<'a>(words: impl IntoIterator<Item = &'a str>, sloppy: bool) -> Result<Words, String> {
-        let mut read = Words {
-            fs: "main".into(),
-            memory: Bytes::mib(512),
-            threads: None,
-            write_through: false,
-            remount: false,
-            flags: Flags::default(),
-        };
+        let (options, memory) = (Flags::default(), Bytes::mib(512));
+        let serving = Serving { write_through: false, options, source: None, memory, threads: None };
+        let mut read = Words { fs: "main".into(), remount: false, serving };
         for word in words {
             match word.split_once('=') {
                 Some(("fs", name)) => read.fs = name.into(),
-                Some(("memory", size)) => read.memory = size.parse().map_err(|error| format!("{word}: {error}"))?,
-                Some(("threads", number)) => {
-                    read.threads = Some(number.parse().map_err(|error| format!("{word}: {error}"))?);
+                Some(("memory", size)) => {
+                    read.serving.memory = size.parse().map_err(|error| format!("{word}: {error}"))?;
                 }
-                None if word == "write-through" => read.write_through = true,
+                Some(("threads", number)) => {
+                    read.serving.threads = Some(number.parse().map_err(|error| format!("{word}: {error}"))?);
+                }
+                None if word == "write-through" => read.serving.write_through = true,
                 None if word == "remount" => read.remount = true,
-                None if word.is_empty() || OTHERS.contains(&word) || read.flags.take(word) => {}
+                None if word.is_empty() || OTHERS.contains(&word) || read.serving.options.take(word) => {}
                 _ if sloppy || OTHERS_BEGIN.iter().any(|begin| word.starts_with(begin)) => {}
                 _ => {
                     let flags = word.parse::<Flags>().err().map(|error| error.to_string()).unwrap_or_default();
@@ -147,7 +141,10 @@ impl Helper {
             Helper::Umount => parse::<UmountHelper>("umount.fuse.ashlar").and_then(UmountHelper::run),
         };
         done.unwrap_or_else(|(text, code)| {
-            say::error(text);
+            match code {
+                0 => say::output(text), // what was asked for with --help
+                _ => say::error(text),
+            }
             ExitCode::from(code)
         })
     }
@@ -162,8 +159,8 @@ fn failed(failure: impl fmt::Display) -> Wrong {
 
 fn parse<T: Parser + FromArgMatches + CommandFactory>(name: &'static str) -> Result<T, Wrong> {
     let command = T::command().name(name).version(env!("CARGO_PKG_VERSION"));
-    let matches = command.try_get_matches().map_err(|error| (error.to_string(), USAGE))?;
-    T::from_arg_matches(&matches).map_err(|error| (error.to_string(), USAGE))
+    let wrong = |error: clap::Error| (error.to_string(), if error.use_stderr() { USAGE } else { 0 });
+    T::from_arg_matches(&command.try_get_matches().map_err(wrong)?).map_err(wrong)
 }
 
 impl MountHelper {
@@ -174,19 +171,12 @@ impl MountHelper {
             return Ok(ExitCode::SUCCESS);
         }
         if words.remount {
-            ashlar_fuse::remount(&self.at, words.flags).map_err(failed)?;
+            ashlar_fuse::remount(&self.at, words.serving.options).map_err(failed)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let mount = Mount {
-            name: words.fs,
-            at: self.at,
-            write_through: words.write_through,
-            options: words.flags,
-            // By this mount(8) knows what is mounted already of what fstab lists.
-            source: Some(self.pool.display().to_string()),
-            memory: words.memory,
-            threads: words.threads,
-        };
+        // By the source mount(8) knows what is mounted already of what fstab lists.
+        let serving = Serving { source: Some(self.pool.display().to_string()), ..words.serving };
+        let mount = Mount { name: words.fs, at: self.at, serving };
         let directory = up::absolute(&self.pool);
         directory.and_then(|directory| up::mount_by_any(&directory, mount)).map_err(failed)?;
         Ok(ExitCode::SUCCESS)
@@ -223,11 +213,14 @@ mod tests {
     fn words_are_ours_the_kernels_or_somebody_elses() {
         let read = |text: &str, sloppy| Words::read(text.split(','), sloppy);
         let plain = read("defaults,nofail,_netdev,x-systemd.automount,comment=a,rw", false).unwrap();
-        assert_eq!((plain.fs.as_str(), plain.memory, plain.flags), ("main", Bytes::mib(512), Flags::default()));
+        assert_eq!(
+            (plain.fs.as_str(), plain.serving.memory, plain.serving.options),
+            ("main", Bytes::mib(512), Flags::default())
+        );
         let all = read("ro,fs=a@b,memory=1GiB,threads=3,write-through,remount,nodev", false).unwrap();
-        let flags = "ro,nodev".parse().unwrap();
-        let (fs, memory, threads) = ("a@b".into(), Bytes::mib(1024), Some(3));
-        assert_eq!(all, Words { fs, memory, threads, write_through: true, remount: true, flags });
+        let (options, memory, threads) = ("ro,nodev".parse().unwrap(), Bytes::mib(1024), Some(3));
+        let serving = Serving { write_through: true, options, source: None, memory, threads };
+        assert_eq!(all, Words { fs: "a@b".into(), remount: true, serving });
         let unknown = read("fs=a,frob=1", false).unwrap_err();
         assert!(unknown.starts_with("\"frob=1\" is no flag") && unknown.contains("memory=SIZE"), "{unknown}");
         assert!(read("frob=1", true).is_ok());

@@ -211,8 +211,7 @@ impl Session {
             };
             engine::expect_readable(&volume, &wanted).await?;
             engine::expect(&volume, &wanted, engine).await?;
-            let access_times = !flags.no_access_times();
-            Opened::open(volume, is_snapshot, access_times, share(memory, INODES)).await
+            Opened::open(volume, is_snapshot, flags.no_access_times(), share(memory, INODES)).await
         });
         let files = files.map_err(|failure| {
             failure

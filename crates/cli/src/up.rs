@@ -6,7 +6,7 @@ use crate::config::{self, Medium, PoolConfig};
 use crate::daemon::Control;
 use crate::device_files::DeviceFiles;
 use crate::output::{Failure, Output};
-use crate::request::{Answer, Done, How, NO_IO_URING, Request};
+use crate::request::{Answer, Done, NO_IO_URING, Request};
 use crate::session::{self, Session};
 use crate::signals::on_signal;
 use ashlar_env::real::Real;
@@ -99,10 +99,9 @@ pub fn mount(pool: Option<&Path>, mount: Mount, output: &Output) -> Result<ExitC
 
 /// Mounts something by the daemon that serves the pool, or by one that is started for it.
 pub fn mount_by_any(directory: &Path, mount: Mount) -> Result<Done, Failure> {
-    let Mount { name, at, write_through, options, source, memory, threads } = mount;
+    let Mount { name, at, serving } = mount;
     let at = place(&at)?;
-    let how = How { write_through, flags: options, source: source.clone() };
-    let request = Request::Mount { name: name.clone(), at: at.clone(), how };
+    let request = Request::Mount { name: name.clone(), at: at.clone(), how: serving.how() };
     config::read(directory)?;
     // Of several who find no server, one starts it, and it answers the others.
     let _turn = config::turn(directory)?;
@@ -111,19 +110,15 @@ pub fn mount_by_any(directory: &Path, mount: Mount) -> Result<Done, Failure> {
     {
         return Ok(done);
     }
-    session::check_memory(memory)?;
+    session::check_memory(serving.memory)?;
     let up = Up {
         mount: None,
         fs: name,
         engine: None,
-        write_through,
-        options,
-        source,
+        serving,
         existing: true,
         detach: true,
-        memory,
         size: Bytes(0), // of a new pool
-        threads,
     };
     detach(directory, &at, &up)
 }
@@ -147,7 +142,7 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
     if let Some(code) = output.schema::<Done>() {
         return Ok(code);
     }
-    session::check_memory(up.memory)?;
+    session::check_memory(up.serving.memory)?;
     let directory = config::pool_directory(pool)?;
     if up.existing {
         config::read(&directory)?;
@@ -186,10 +181,9 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
     client::clear_mounts(&directory)?;
     config::forget_mounts(&directory);
     let stop = on_signal()?;
-    let session = Session::open(&directory, up.memory, config::threads(up.threads), false)?;
+    let session = Session::open(&directory, up.serving.memory, config::threads(up.serving.threads), false)?;
     let found = if up.existing { session.volume(&up.fs).map(drop) } else { Ok(()) };
-    let how = How { write_through: up.write_through, flags: up.options, source: up.source.clone() };
-    if let Err(failure) = found.and_then(|()| session.mount(&up.fs, &mount, up.engine, how)) {
+    if let Err(failure) = found.and_then(|()| session.mount(&up.fs, &mount, up.engine, up.serving.how())) {
         session.close()?;
         return Err(failure);
     }
@@ -205,7 +199,6 @@ pub fn up(pool: Option<&Path>, up: &Up, output: &Output) -> Result<ExitCode, Fai
     }
     watch(&control, &stop, output);
     let closed = control.close(&directory)?;
-    config::forget_mounts(&directory);
     output.say(closed);
     Ok(ExitCode::SUCCESS)
 }
@@ -262,21 +255,21 @@ fn detach(directory: &Path, mount: &Path, up: &Up) -> Result<Done, Failure> {
     let program = std::env::current_exe().map_err(|error| Failure::new(error.to_string()))?;
     let mut command = Command::new(program);
     command.arg("up").arg("--pool").arg(directory).arg("--mount").arg(mount).arg("--fs").arg(&up.fs);
-    command.arg("--memory").arg(up.memory.0.to_string()).arg("--size").arg(up.size.0.to_string());
-    command.arg("--options").arg(up.options.to_string());
-    if let Some(source) = &up.source {
+    command.arg("--memory").arg(up.serving.memory.0.to_string()).arg("--size").arg(up.size.0.to_string());
+    command.arg("--options").arg(up.serving.options.to_string());
+    if let Some(source) = &up.serving.source {
         command.arg("--source").arg(source);
     }
     if up.existing {
         command.arg("--existing");
     }
-    if up.write_through {
+    if up.serving.write_through {
         command.arg("--write-through");
     }
     if let Some(engine) = up.engine {
         command.arg("--engine").arg(engine.name());
     }
-    if let Some(threads) = up.threads {
+    if let Some(threads) = up.serving.threads {
         command.arg("--threads").arg(threads.to_string());
     }
     // Wherever it was started, that file system can be unmounted.
