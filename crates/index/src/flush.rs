@@ -235,10 +235,8 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
 
     /// New nodes of `level` for points with nothing below them.
     async fn sprout(&mut self, points: Points, level: u8, low: &[u8]) -> Result<Vec<Child>> {
-        let mut entries = Vec::with_capacity(points.len());
-        for (key, message) in points {
-            self.settle(key, message, &mut entries);
-        }
+        // They settle where they are.
+        let entries = points.into_iter().filter_map(|(key, message)| self.settled(key, message)).collect();
         let mut children = self.write_leaves(entries, low).await?;
         for level in 1..=level {
             if children.is_empty() {
@@ -249,10 +247,10 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         Ok(children)
     }
 
-    fn settle(&self, key: Key, message: Message, entries: &mut Vec<(Key, Message)>) {
-        if let Some(value) = message.value(&key, &**self.semantics) {
-            entries.push((key, Message::Put(value)));
-        }
+    /// What a leaf has of a message: the value, if there is one.
+    fn settled(&self, key: Key, message: Message) -> Option<(Key, Message)> {
+        let value = message.value(&key, &**self.semantics)?;
+        Some((key, Message::Put(value)))
     }
 
     /// Applies `batch` to the node at `ptr`, whose range is `low..high`; gives the nodes of the same level that stand in
@@ -285,7 +283,7 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
         for index in 0..node.len() {
             let key = node.key(index);
             while let Some((key, message)) = newer.next_if(|(new, _)| new.as_slice() < key) {
-                self.settle(key, message, &mut entries);
+                entries.extend(self.settled(key, message));
             }
             let mut message = node.message(index);
             if batch.deleted.contains(key) {
@@ -295,10 +293,10 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
             if let Some((_, newer)) = newer.next_if(|(new, _)| new.as_slice() == key) {
                 message = message.then(key, newer, &**self.semantics, &mut self.lost);
             }
-            self.settle(Key::from_slice(key), message, &mut entries);
+            entries.extend(self.settled(Key::from_slice(key), message));
         }
         for (key, message) in newer {
-            self.settle(key, message, &mut entries);
+            entries.extend(self.settled(key, message));
         }
         self.replaced.push(ptr);
         self.write_leaves(entries, low).await
@@ -362,6 +360,9 @@ impl<S: Semantics, N: NodeStore> Flusher<'_, S, N> {
 
     /// The node's buffer under the arriving batch.
     fn merge(&mut self, node: &Node, batch: Batch) -> Batch {
+        if node.len() == 0 && node.deleted.is_empty() {
+            return batch;
+        }
         let mut points = Points::with_capacity(node.len() + batch.points.len());
         let mut newer = batch.points.into_iter().peekable();
         for index in 0..node.len() {
