@@ -43,7 +43,7 @@ impl FileSystem for Betr {
         self.look_up(parent, name).await
     }
     fn surplus(&self) -> Vec<Ino> {
-        self.table.all.surplus(self.options.inodes_max)
+        self.table.all.surplus(self.inodes.most(self.table.all.len()))
     }
     fn roomy(&self, len: u64) -> bool {
         self.admit_change().is_ok() && self.volume.pool().has_room(len)

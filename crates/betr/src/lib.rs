@@ -93,7 +93,7 @@ ashlar_env::rules! {
 }
 
 /// How an open file system behaves.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Change nothing; for snapshots.
     pub read_only: bool,
@@ -101,8 +101,8 @@ pub struct Options {
     pub no_access_times: bool,
     /// Bits of the name hash that count; fewer than 55 provoke collisions, for tests.
     pub hash_bits: u32,
-    /// With more inodes in memory the door is asked to give some back. Each takes [`INODE_MEMORY`].
-    pub inodes_max: usize,
+    /// Memory for inodes, which others may share. With more of them the door is asked to give some back; each takes [`INODE_MEMORY`].
+    pub inodes: ashlar_inodes::Room,
     /// Bytes of one transaction of a move, at most; less makes moves take several, for tests.
     pub part_len_max: usize,
     /// A rule to break.
@@ -116,7 +116,7 @@ impl Default for Options {
             read_only: false,
             no_access_times: false,
             hash_bits: 55,
-            inodes_max: 1 << 20,
+            inodes: ashlar_inodes::Room::new(Size(INODE_MEMORY.0 << 20)),
             part_len_max,
             without: None,
         }
@@ -133,6 +133,8 @@ pub struct Betr {
     ways: bool,
     hash_seed: u64,
     table: Table,
+    /// Where the table has its memory.
+    inodes: ashlar_inodes::Share,
     /// Where everything is: held for writing while places change, for reading by all others.
     shape: tokio::sync::RwLock<()>,
     /// Of inodes, zones and ranges.

@@ -4,7 +4,7 @@ use crate::inode::{Own, Spot, State, Table};
 use crate::keys::{self, Place};
 use crate::record::{Entry, Record};
 use crate::seen::Seen;
-use crate::{Betr, Options, Zones};
+use crate::{Betr, INODE_MEMORY, Options, Zones};
 use ashlar_block::Kind;
 use ashlar_env::Env;
 use ashlar_inodes::{NUMBER_LOT, Numbers, WRITE_BACK_INTERVAL, number_value, read_number};
@@ -145,11 +145,11 @@ impl Betr {
         };
         let mut betr = Betr {
             env: volume.pool().env().clone(),
-            options,
             zones,
             ways,
             hash_seed,
             table: Table::default(),
+            inodes: options.inodes.join(INODE_MEMORY),
             shape: tokio::sync::RwLock::default(),
             numbers: Numbers::new(keys::NEXT_NUMBER, next, keys::NUMBER_MAX),
             orphans: Mutex::default(),
@@ -162,11 +162,12 @@ impl Betr {
             merges: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             damage,
+            options,
             volume,
         };
         let own = Own::at(Spot::Root(keys::ROOT_ZONE, None));
         betr.table.all.insert(State::new(root, own, betr.pool().newest()));
-        if !options.read_only
+        if !betr.options.read_only
             && let Err(error) = betr.forget_unfinished().await
         {
             // What was being built is nobody's, but a new name could meet it.

@@ -472,7 +472,7 @@ mod tests {
                 let volume = pool.create_volume("v").await.expect("a volume");
                 Betr::format(&volume, 0, 0, Zones::default()).await.expect("formatted");
                 let options = Options { part_len_max: 1, ..Options::default() };
-                let mut betr = Betr::open(volume.clone(), options).await.expect("a file system");
+                let mut betr = Betr::open(volume.clone(), options.clone()).await.expect("a file system");
                 for (name, byte) in [(b"a", 1), (b"b", 2)] {
                     let node = NewNode {
                         kind: FileKind::File,
@@ -496,7 +496,7 @@ mod tests {
                 assert!(moving.build(&mut last, &built).await.expect("built"), "in several transactions");
                 if crash {
                     drop((from, root));
-                    betr = Betr::open(volume, options).await.expect("a file system");
+                    betr = Betr::open(volume, options.clone()).await.expect("a file system");
                 } else {
                     betr.forget_built(&built).await.expect("forgotten");
                 }

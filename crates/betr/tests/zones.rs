@@ -37,7 +37,8 @@ impl House {
     }
     async fn open(&self) -> (Pool, Arc<Betr>) {
         let pool = self.pool().await;
-        let betr = Betr::open(pool.volume("v").expect("the volume"), self.options).await.expect("a file system");
+        let betr =
+            Betr::open(pool.volume("v").expect("the volume"), self.options.clone()).await.expect("a file system");
         (pool, betr)
     }
     fn cut(&mut self) {

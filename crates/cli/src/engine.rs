@@ -5,6 +5,7 @@ use ashlar_betr::{Betr, Zones};
 use ashlar_env::real::Real;
 use ashlar_files::{Files, WriteBehind};
 use ashlar_fuse::{Mount, Options};
+use ashlar_inodes::Room;
 use ashlar_pool::{Pool, Volume};
 use ashlar_units::{Blocks, Bytes, Lba};
 use ashlar_vfs::clear::{self, Kept, Progress, Taken};
@@ -105,22 +106,14 @@ pub async fn expect(volume: &Volume, name: &str, wanted: Option<Engine>) -> Resu
 }
 
 impl Opened {
-    /// Opens what is on a volume. `no_access_times`: reading changes none; `inodes`: the memory for inodes.
-    pub async fn open(
-        volume: Volume,
-        read_only: bool,
-        no_access_times: bool,
-        inodes: Bytes,
-    ) -> Result<Opened, Failure> {
+    /// Opens what is on a volume. `no_access_times`: reading changes none; `inodes`: where inodes have their memory.
+    pub async fn open(volume: Volume, read_only: bool, no_access_times: bool, inodes: Room) -> Result<Opened, Failure> {
         let env = volume.pool().env().clone();
-        let most = |each: Bytes| (inodes.0 / each.0) as usize;
         if Betr::made(&volume).await? {
-            let inodes_max = most(ashlar_betr::INODE_MEMORY);
-            let options = ashlar_betr::Options { read_only, no_access_times, inodes_max, ..Default::default() };
+            let options = ashlar_betr::Options { read_only, no_access_times, inodes, ..Default::default() };
             return Ok(Opened::Betr(Arc::new(WriteBehind::new(env, Betr::open(volume, options).await?))));
         }
-        let inodes_max = most(ashlar_files::INODE_MEMORY);
-        let options = ashlar_files::Options { read_only, no_access_times, inodes_max, ..Default::default() };
+        let options = ashlar_files::Options { read_only, no_access_times, inodes, ..Default::default() };
         Ok(Opened::Files(Arc::new(WriteBehind::new(env, Files::open(volume, options).await?))))
     }
 

@@ -14,6 +14,7 @@ use ashlar_array::Array;
 use ashlar_env::real::Real;
 use ashlar_env::{Env, Task, say};
 use ashlar_fuse::{Listener, Mount, Options};
+use ashlar_inodes::Room;
 use ashlar_objects_pool::is_bucket;
 use ashlar_pool::{Config, Creation, Pool, VolumeKind};
 use ashlar_units::Bytes;
@@ -30,6 +31,8 @@ pub struct Session {
     pub real: Real,
     directory: PathBuf,
     memory: Bytes,
+    /// For the inodes of all that is mounted.
+    inodes: Room,
     pool: Pool,
     mounted: Mutex<Vec<Mounted>>,
     /// Held by whoever changes what there is and what is mounted: file systems, snapshots, devices. One does at a time.
@@ -162,7 +165,8 @@ impl Session {
         let rebuilds = Mutex::new(arrays.iter().filter_map(|(name, array)| go_on(&env, name, array)).collect());
         let (directory, mounted, ended) = (directory.into(), Mutex::default(), Mutex::default());
         let (changing, checking) = (Mutex::default(), Mutex::default());
-        Ok(Session { real, directory, memory, pool, mounted, changing, checking, ended, arrays, rebuilds })
+        let inodes = Room::new(share(memory, INODES));
+        Ok(Session { real, directory, memory, inodes, pool, mounted, changing, checking, ended, arrays, rebuilds })
     }
 
     /// Whether devices are reached through io_uring.
@@ -197,7 +201,7 @@ impl Session {
                 ))
             })?;
         }
-        let (wanted, memory) = (name.to_string(), self.memory);
+        let (wanted, inodes) = (name.to_string(), self.inodes.clone());
         let files = self.run(|pool| async move {
             let unfinished = engine::unfinished(&pool, &wanted).await?.is_some();
             let volume = match pool.volume(&wanted).filter(|_| !unfinished) {
@@ -211,7 +215,7 @@ impl Session {
             };
             engine::expect_readable(&volume, &wanted).await?;
             engine::expect(&volume, &wanted, engine).await?;
-            Opened::open(volume, is_snapshot, flags.no_access_times(), share(memory, INODES)).await
+            Opened::open(volume, is_snapshot, flags.no_access_times(), inodes).await
         });
         let files = files.map_err(|failure| {
             failure
@@ -224,10 +228,10 @@ impl Session {
             ));
         }
         let read_only = is_snapshot || damage.is_some();
-        let buffers = share(self.memory, REQUESTS).min(Options::default().buffers);
         let writeback = !write_through;
         let source = source.unwrap_or_else(|| format!("ashlar:{name}"));
-        let options = Options { source, read_only, flags, writeback, buffers, ..Options::default() };
+        let options =
+            Options { source, read_only, flags, writeback, buffers: self.free_buffers(), ..Options::default() };
         // A server that dies as soon as it is mounted leaves it; but what is mounted already is somebody else's.
         let is_free = ashlar_fuse::mounted(at).is_none();
         if is_free {
@@ -249,6 +253,13 @@ impl Session {
         }
         self.mounted.lock().push(Mounted { name: name.into(), mount, files, clearing });
         Ok(())
+    }
+
+    /// Memory for the requests of one mount more. It leaves a quarter of what there is to those that come later.
+    fn free_buffers(&self) -> Bytes {
+        let all = share(self.memory, REQUESTS).min(Options::default().buffers);
+        let taken: u64 = self.mounted.lock().iter().map(|mounted| mounted.mount.buffers().0).sum();
+        Bytes(all.0.saturating_sub(taken) / 4 * 3)
     }
 
     /// Whether the kernel still uses one of the mounts.

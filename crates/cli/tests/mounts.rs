@@ -107,3 +107,43 @@ fn a_file_system_gets_devices_of_its_own_and_is_mounted_beside_others() {
     let status = house.done(&["status", "pictures"]);
     assert_eq!((&status["pid"], status["index"]["memory"].as_u64()), (&Value::Null, Some(0)), "{status}");
 }
+
+/// The memory of a server is for all that it has mounted: one mount more does not take as much again.
+#[test]
+fn many_mounts_share_the_memory_of_one_server() {
+    if Daemon::is_skipped() {
+        return;
+    }
+    const MOUNTS: u8 = 24;
+    const MEMORY_KB: u64 = 512 << 10;
+    let program = Path::new(env!("CARGO_BIN_EXE_ashlar"));
+    let house = House(Daemon::new(program, Engine::Files, "many").expect("a temporary directory"));
+    let device = format!("{},size=2GiB", house.place("disk.img").display());
+    let places: Vec<PathBuf> = (0..MOUNTS).map(|index| house.place(&format!("place{index}"))).collect();
+    for (index, place) in places.iter().enumerate() {
+        let name = format!("fs{index}");
+        let device: &[&str] = if index == 0 { &["--device", &device] } else { &[] };
+        house.done(&[&["fs", "create", &name], device].concat());
+        house.done(&["mount", &name, place.to_str().expect("text"), "--memory", "512MiB"]);
+    }
+    // Large requests at all of them at once.
+    let content = |index: u8| vec![index; 8 << 20];
+    std::thread::scope(|scope| {
+        for (index, place) in (0..).zip(&places) {
+            scope.spawn(move || {
+                let large = place.join("large");
+                std::fs::write(&large, content(index)).expect("written");
+                let file = std::fs::File::open(&large).expect("opened");
+                file.sync_all().expect("synced");
+                rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("dropped");
+                assert!(std::fs::read(&large).expect("read") == content(index), "{large:?} is as it was written");
+            });
+        }
+    });
+    let server = house.done(&["status"])["pid"].as_u64().expect("a number");
+    let status = std::fs::read_to_string(format!("/proc/{server}/status")).expect("it runs");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
+    let peak: u64 = peak.expect("the kernel tells it");
+    house.done(&["down"]);
+    assert!(peak <= MEMORY_KB, "{peak} kB of {MEMORY_KB}");
+}

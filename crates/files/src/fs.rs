@@ -14,7 +14,7 @@ impl FileSystem for Files {
         self.look_up(parent, name).await
     }
     fn surplus(&self) -> Vec<Ino> {
-        self.table.surplus(self.options.inodes_max)
+        self.table.surplus(self.inodes.most(self.table.len()))
     }
     fn roomy(&self, len: u64) -> bool {
         self.admit_change().is_ok() && self.volume.pool().has_room(len)

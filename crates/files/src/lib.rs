@@ -56,7 +56,7 @@ pub const INODE_MEMORY: ashlar_units::Bytes = ashlar_units::Bytes(544);
 const DEPTH_MAX: usize = 4096;
 
 /// How an open file system behaves.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Change nothing; for snapshots.
     pub read_only: bool,
@@ -64,13 +64,14 @@ pub struct Options {
     pub no_access_times: bool,
     /// Bits of the name hash that count; fewer than 55 provoke collisions, for tests.
     pub hash_bits: u32,
-    /// With more inodes in memory the door is asked to give some back. Each takes [`INODE_MEMORY`].
-    pub inodes_max: usize,
+    /// Memory for inodes, which others may share. With more of them the door is asked to give some back; each takes [`INODE_MEMORY`].
+    pub inodes: ashlar_inodes::Room,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { read_only: false, no_access_times: false, hash_bits: 55, inodes_max: 1 << 20 }
+        let inodes = ashlar_inodes::Room::new(ashlar_units::Bytes(INODE_MEMORY.0 << 20));
+        Options { read_only: false, no_access_times: false, hash_bits: 55, inodes }
     }
 }
 
@@ -81,6 +82,8 @@ pub struct Files {
     options: Options,
     hash_seed: u64,
     table: Table,
+    /// Where the table has its memory.
+    inodes: ashlar_inodes::Share,
     /// Of those who go through a tree.
     ahead: ashlar_inodes::Ahead<Ino>,
     /// Directories that were made a short while ago.
@@ -133,7 +136,7 @@ impl Files {
         let next_slot = next_slot.ok_or_else(|| keys::damaged("a counter is out of range"))?;
         let files = Arc::new(Files {
             env: volume.pool().env().clone(),
-            options,
+            inodes: options.inodes.join(INODE_MEMORY),
             hash_seed,
             table: Table::default(),
             ahead: ashlar_inodes::Ahead::new(volume.ahead_memory()),
@@ -143,9 +146,10 @@ impl Files {
             moving: tokio::sync::Mutex::default(),
             closed: AtomicBool::new(false),
             damage,
+            options,
             volume,
         });
-        if !options.read_only {
+        if !files.options.read_only {
             // What cannot be read keeps its space, and is looked at again next time.
             for done in [files.forget_unfinished_slots().await, files.reap_orphans().await] {
                 match done {

@@ -13,8 +13,8 @@ use std::sync::Arc;
 const START: usize = AlignedBuf::ALIGN - WRITE_HEADERS_LEN;
 /// Requests up to this length are copied out, and their buffer is used again at once.
 const COPY_MAX: usize = 16 << 10;
-/// Free buffers that are kept.
-const KEPT_MAX: usize = 16;
+/// Free buffers that a worker keeps; what is beyond is anybody's.
+const KEPT_MAX: usize = 1;
 
 /// Buffers of one worker.
 pub(crate) struct Buffers {
@@ -52,7 +52,7 @@ impl Buffers {
     /// Lets `fill` write a request into a buffer, and gives the bytes.
     pub(crate) fn take(&self, fill: impl FnOnce(&mut [u8]) -> std::io::Result<usize>) -> std::io::Result<Bytes> {
         let buffer = self.free.lock().pop();
-        let mut buffer = buffer.unwrap_or_else(|| AlignedBuf::zeroed(self.len));
+        let mut buffer = buffer.unwrap_or_else(|| AlignedBuf::any(self.len));
         let filled = fill(&mut buffer.as_mut()[START..]);
         let bytes = match &filled {
             Ok(len) if *len > COPY_MAX => {

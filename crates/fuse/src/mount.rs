@@ -18,10 +18,12 @@ use crate::refusals::Refusals;
 use crate::reply::Reply;
 use crate::report::Limiter;
 use crate::retrievals::Retrievals;
+use crate::ring;
 use crate::standing::Standing;
 use crate::sys::{self, Users};
 use ashlar_env::Env;
 use ashlar_env::real::Real;
+use ashlar_units::Bytes;
 use ashlar_vfs::{FileSystem, Ino};
 use parking_lot::Mutex;
 use std::fmt;
@@ -97,6 +99,11 @@ impl Mount {
         // turn it on is served through the device.
         let over_ring =
             options.over_io_uring && real.has_io_uring() && real.workers() >= sys::processors() && sys::enable_uring();
+        let mut options = options;
+        if over_ring {
+            let most = ring::data_max(options.buffers.0 as usize, sys::processors());
+            options.max_data.0 = options.max_data.0.min(most as u64);
+        }
         let device = connect(&at, &options)?;
         let undo = |error: io::Error| {
             let _ = unmount(&at, Users::Fail);
@@ -159,6 +166,14 @@ impl Mount {
     /// Where it is mounted.
     pub fn at(&self) -> &Path {
         &self.0.at
+    }
+
+    /// Memory that its requests may take: over io_uring so much for each processor's entries, of which it has 32 of
+    /// [`Options::max_data`] if [`Options::buffers`] allow that, at least eight down to 64 KiB, and at least two. Through the device
+    /// requests have no memory of their own.
+    pub fn buffers(&self) -> Bytes {
+        let ring = self.0.agreement.uring().then(|| self.0.entries() * sys::processors() * self.0.agreement.max_data);
+        Bytes(ring.unwrap_or(0) as u64)
     }
 
     /// What was served so far.
@@ -254,6 +269,11 @@ impl Drop for Mount {
 }
 
 impl State {
+    /// Entries of each processor.
+    pub(crate) fn entries(&self) -> usize {
+        ring::entries(self.options.buffers.0 as usize, sys::processors(), self.agreement.max_data)
+    }
+
     pub(crate) fn unmount(&self, users: Users) -> Result<(), MountError> {
         // It may be gone, detached by somebody else, and the place used again.
         let here = sys::mounted_device(&self.at).ok().flatten().is_some_and(|(number, _)| number == self.device);

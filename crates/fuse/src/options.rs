@@ -31,7 +31,8 @@ pub struct Options {
     /// Largest write request where the page cache collects writes. It sends very many at once, and requests that a program waits for
     /// go behind those: on a slow device they should be small, while reading ahead goes best in large ones.
     pub max_write_back: Bytes,
-    /// Memory for requests over io_uring, shared by all processors, each of which has two to 32 requests of the largest size.
+    /// Memory for requests over io_uring, shared by all processors. With little, requests are smaller than [`max_data`](Self::max_data):
+    /// see [`Mount::buffers`](crate::Mount::buffers).
     pub buffers: Bytes,
     /// How far the kernel reads ahead of a sequential reader, at most; no more than a 512th of the machine's memory, since
     /// each reader takes twice as much of it.

@@ -33,6 +33,21 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Requests in service at once, for each processor: as many as programs commonly submit from one, but few where there are
 /// many processors, since each takes a buffer for the largest write.
 const ENTRIES: RangeInclusive<usize> = 2..=32;
+/// Where there is little memory, requests are smaller before they are fewer than this, for each processor.
+const ENTRIES_OF_LARGE: usize = 8;
+/// No request's data need be smaller.
+const DATA_MIN: usize = 64 << 10;
+
+/// Largest data of a request, if there is so much memory for all, in bytes.
+pub(crate) fn data_max(buffers: usize, processors: usize) -> usize {
+    let each = (buffers / processors / ENTRIES_OF_LARGE).max(DATA_MIN);
+    1 << each.ilog2()
+}
+
+/// Entries of each processor, if there is so much memory for all.
+pub(crate) fn entries(buffers: usize, processors: usize, max_data: usize) -> usize {
+    (buffers / processors / max_data).clamp(*ENTRIES.start(), *ENTRIES.end())
+}
 /// With so many requests in service, a worker gives some to the next one.
 const DEEP: usize = 6;
 /// Bytes that take as long to check and copy as a small request takes.
@@ -187,11 +202,10 @@ impl<F: FileSystem> Queue<F> {
         let processors = crate::sys::processors();
         let workers = self.all.upgrade().map_or(1, |all| all.len());
         let mine: Vec<usize> = (self.worker..processors).step_by(workers).collect();
-        let entries = self.state.options.buffers.0 as usize / self.state.agreement.max_data / processors;
+        let entries = self.state.entries();
         let pinned = mine.clone();
         self.spawner.spawn(async move { crate::sys::pin_thread(&pinned) });
         for processor in mine {
-            let entries = entries.clamp(*ENTRIES.start(), *ENTRIES.end());
             *self.state.standing[processor].lock() = Standing::new(entries);
             for _ in 0..entries {
                 let entry = Entry::new(processor as u16, None, self.state.agreement.max_data);
@@ -288,5 +302,27 @@ impl<F: FileSystem> Queue<F> {
         }
         let next = &all[(home + 1) % all.len()];
         (busy(self) >= DEEP && busy(next) < busy(self) / 2).then(|| next.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_memory_makes_requests_small_before_it_makes_them_few() {
+        const MAX_DATA: usize = 1 << 20;
+        let shares = |buffers: usize, processors| {
+            let data = data_max(buffers, processors).min(MAX_DATA);
+            (entries(buffers, processors, data), data >> 10)
+        };
+        assert_eq!(shares(64 << 20, 2), (32, 1024));
+        assert_eq!(shares(30 << 20, 2), (15, 1024));
+        assert_eq!(shares(10 << 20, 2), (10, 512));
+        assert_eq!(shares(3 << 20, 2), (12, 128));
+        assert_eq!(shares(1 << 20, 2), (8, 64));
+        assert_eq!(shares(0, 2), (2, 64));
+        assert_eq!(shares(64 << 20, 64), (8, 128));
+        assert_eq!(shares(1 << 40, 1), (32, 1024));
     }
 }

@@ -23,6 +23,7 @@ mod mend;
 mod names;
 mod numbers;
 mod record;
+mod room;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
@@ -38,6 +39,7 @@ pub use mend::*;
 pub use names::*;
 pub use numbers::*;
 pub use record::{Contents, Record};
+pub use room::*;
 pub use uses::*;
 
 use ashlar_pool::{Applied, Pool, Txn, Volume};

@@ -82,7 +82,7 @@ pub static EXPLORATIONS: [Exploration; 8] = [
         rules: || [texts(ashlar_betr::Rule::ALL), texts(Rule::ALL)].concat(),
         explore: |seed, without| {
             let mut setting = BetrSetting::of_seed(seed);
-            setting.options.without = without.and_then(ashlar_betr::Rule::named);
+            setting.without = without.and_then(ashlar_betr::Rule::named);
             let without = without.and_then(Rule::named);
             explore_engine(seed, FilesOptions { without, betr: Some(setting), ..FilesOptions::default() })
         },

@@ -70,8 +70,12 @@ impl Tested for Files {
 pub struct BetrSetting {
     /// When directories and files become zones.
     pub zones: Zones,
-    /// The rest.
-    pub options: ashlar_betr::Options,
+    /// Bits of the name hash.
+    pub hash_bits: u32,
+    /// Bytes of one transaction of a move, at most.
+    pub part_len_max: usize,
+    /// A rule to break.
+    pub without: Option<ashlar_betr::Rule>,
 }
 
 impl BetrSetting {
@@ -90,7 +94,12 @@ impl BetrSetting {
         };
         // Every other history has a hash of two bits, so that names collide, and moves of many small parts.
         let (hash_bits, part_len_max) = if seed.is_multiple_of(2) { (55, 1) } else { (2, 256 << 10) };
-        BetrSetting { zones, options: ashlar_betr::Options { hash_bits, part_len_max, ..Default::default() } }
+        BetrSetting { zones, hash_bits, part_len_max, without: None }
+    }
+
+    fn options(self) -> ashlar_betr::Options {
+        let BetrSetting { hash_bits, part_len_max, without, .. } = self;
+        ashlar_betr::Options { hash_bits, part_len_max, without, ..Default::default() }
     }
 }
 
@@ -98,7 +107,8 @@ impl Tested for Betr {
     type Setting = BetrSetting;
 
     fn usual() -> BetrSetting {
-        BetrSetting { zones: Zones::default(), options: ashlar_betr::Options::default() }
+        let ashlar_betr::Options { hash_bits, part_len_max, without, .. } = Default::default();
+        BetrSetting { zones: Zones::default(), hash_bits, part_len_max, without }
     }
     async fn view(volume: Volume) -> Found<Arc<Betr>> {
         let options = ashlar_betr::Options { read_only: true, ..Default::default() };
@@ -108,7 +118,7 @@ impl Tested for Betr {
         Betr::format(volume, OWNER.0, OWNER.1, setting.zones).await.map_err(text)
     }
     async fn start(volume: Volume, setting: BetrSetting) -> Found<Arc<Betr>> {
-        Betr::open(volume, setting.options).await.map_err(text)
+        Betr::open(volume, setting.options()).await.map_err(text)
     }
     async fn close(&self) -> Found<()> {
         Betr::close(self).await.map_err(text)
