@@ -169,7 +169,7 @@ impl Mount {
     }
 
     /// Memory that its requests may take: over io_uring so much for each processor's entries, of which it has 32 of
-    /// [`Options::max_data`] if [`Options::buffers`] allow that, at least eight down to 64 KiB, and at least two. Through the device
+    /// [`Options::max_data`] if [`Options::buffers`] allow that, at least 16 down to 64 KiB, and at least two. Through the device
     /// requests have no memory of their own.
     pub fn buffers(&self) -> Bytes {
         let ring = self.0.agreement.uring().then(|| self.0.entries() * sys::processors() * self.0.agreement.max_data);
