@@ -9,7 +9,7 @@ use crate::inode::{Inode, Placed};
 use crate::keys::{self, Place, RANGE_BLOCKS};
 use crate::record::{Contents, Record};
 use crate::seen::Changes;
-use ashlar_inodes::{BLOCK, InodeStore, blocks_of, sought, trim, visit};
+use ashlar_inodes::{BLOCK, Counted, InodeStore, blocks_of, sought, trim, visit};
 use ashlar_pool::Txn;
 use ashlar_pool::patches::{Piece, patch, piece, pieces};
 use ashlar_units::{BLOCK_LEN, Blocks};
@@ -490,17 +490,17 @@ impl Betr {
         Ok(found.map(|block| (block - base).0))
     }
 
-    /// Counts the bytes that a sparse file takes: a walk over its part of the map, and its pieces.
-    pub(crate) async fn count_stored(&self, inode: &Arc<Inode>) -> Result<u64> {
+    /// Counts the blocks of a sparse file that are stored: a walk over its part of the map, and its pieces.
+    pub(crate) async fn count_blocks(&self, inode: &Arc<Inode>) -> Result<Counted> {
         loop {
             let (record, version) = {
                 let state = inode.state();
                 (state.record.clone(), state.version)
             };
             let (place, end) = (inode.place(), blocks_of(record.size));
-            let below = match record.contents.range {
-                0 => 0,
-                _ => self.volume.stored_blocks(record.contents.base(), Blocks(end)).await?.0,
+            let (Blocks(below), keys) = match record.contents.range {
+                0 => (Blocks(0), 0),
+                _ => self.volume.stored_blocks(record.contents.base(), Blocks(end)).await?,
             };
             let over = if record.contents.overlaid { self.overlaid_blocks(&place, record.ino).await? } else { 0 };
             // Nobody holds its lock, so it may have moved meanwhile, and its pieces with it.
@@ -508,12 +508,7 @@ impl Betr {
                 continue;
             }
             // Where both have a block it counts once or twice, but a file takes no more than its size.
-            let counted = (below + over).min(end);
-            let mut state = inode.state();
-            if state.version == version {
-                state.counted = Some(counted);
-            }
-            return Ok(counted * BLOCK);
+            return Ok(Counted { blocks: (below + over).min(end), keys: keys + over as usize, version });
         }
     }
 }

@@ -64,11 +64,11 @@ impl FileSystem for Betr {
     async fn getattr(&self, ino: Ino) -> Result<Attr> {
         let inode = self.inode(ino)?;
         let attr = inode.attr();
-        if !attr.estimated {
+        if attr.estimated.is_none() {
             return Ok(attr);
         }
         let _shape = self.still().await;
-        inodes::exact_attr(self, &inode).await
+        inodes::counted_attr(self, &inode).await
     }
     async fn setattr(&self, ino: Ino, changes: SetAttr) -> Result<Attr> {
         change!(self, inodes::set_attr(self, ino, changes))

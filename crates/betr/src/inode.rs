@@ -16,7 +16,7 @@ use crate::data::SIZE_MAX;
 use crate::keys::Place;
 use crate::record::{Contents, Record};
 use crate::seen::{Epoch, keep_epoch};
-use ashlar_inodes::InodeStore;
+use ashlar_inodes::{Counted, InodeStore};
 use ashlar_pool::{Applied, Txn, Volume};
 use ashlar_vfs::{Errno, Ino, ROOT, Result};
 use bytes::Bytes;
@@ -214,8 +214,8 @@ impl InodeStore for Betr {
         self.change_size(txn, inode, record, size).await
     }
 
-    async fn count_allocated(&self, inode: &Arc<Inode>) -> Result<u64> {
-        self.count_stored(inode).await
+    async fn count_stored(&self, inode: &Arc<Inode>) -> Result<Counted> {
+        self.count_blocks(inode).await
     }
 
     async fn reap(&self, inode: &Arc<Inode>) -> Result<()> {

@@ -4,7 +4,7 @@ use crate::Files;
 use crate::inode::Inode;
 use crate::keys::{self, Contents, Record, SLOT_BLOCKS, SMALL_BLOCKS, base_of, blocks_in_range};
 use ashlar_inodes::{
-    BLOCK, COPY_BYTES, InodeStore, SHARE_BLOCKS, Shift, blocks_of, lock_all, make_durable, sought, trim,
+    BLOCK, COPY_BYTES, Counted, InodeStore, SHARE_BLOCKS, Shift, blocks_of, lock_all, make_durable, sought, trim,
 };
 use ashlar_pool::Txn;
 use ashlar_units::{BLOCK_LEN, Blocks};
@@ -354,22 +354,19 @@ impl Files {
         Ok(copied)
     }
 
-    /// Counts the bytes that a sparse file takes: a walk over its part of the map.
-    pub(crate) async fn count_stored(&self, inode: &Inode) -> Result<u64> {
+    /// Counts the blocks of a sparse file that are stored: a walk over its part of the map.
+    pub(crate) async fn count_blocks(&self, inode: &Inode) -> Result<Counted> {
         let (record, version) = {
             let state = inode.state();
             (state.record.clone(), state.version)
         };
         let (base, end) = (base_of(&record), blocks_in_range(&record));
-        let counted = self.volume.stored_blocks(base, Blocks(end)).await?.0;
+        let (Blocks(blocks), keys) = self.volume.stored_blocks(base, Blocks(end)).await?;
         let mut state = inode.state();
-        if state.version == version {
-            state.counted = Some(counted);
-            if counted == blocks_of(record.size) && state.record.sparse {
-                // The holes were filled, as when pages are written back in another order: it need not be counted again.
-                (state.record.sparse, state.dirty) = (false, true);
-            }
+        if state.version == version && blocks == blocks_of(record.size) && state.record.sparse {
+            // The holes were filled, as when pages are written back in another order: it need not be counted again.
+            (state.record.sparse, state.dirty) = (false, true);
         }
-        Ok(counted * BLOCK)
+        Ok(Counted { blocks, keys, version })
     }
 }

@@ -29,7 +29,7 @@ impl FileSystem for Files {
         inodes::forget(self, ino, count).await;
     }
     async fn getattr(&self, ino: Ino) -> Result<Attr> {
-        inodes::exact_attr(self, &self.load(ino).await?).await
+        inodes::counted_attr(self, &self.load(ino).await?).await
     }
     async fn setattr(&self, ino: Ino, changes: SetAttr) -> Result<Attr> {
         inodes::set_attr(self, ino, changes).await

@@ -3,7 +3,7 @@
 use crate::Files;
 use crate::data::SIZE_MAX;
 use crate::keys::{self, Contents, Record, damaged, decode_record};
-use ashlar_inodes::InodeStore;
+use ashlar_inodes::{Counted, InodeStore};
 use ashlar_pool::{Applied, Txn, Volume};
 use ashlar_vfs::{Errno, Ino, Result};
 use parking_lot::Mutex;
@@ -95,8 +95,8 @@ impl InodeStore for Files {
         self.change_size(txn, inode, record, size).await
     }
 
-    async fn count_allocated(&self, inode: &Arc<Inode>) -> Result<u64> {
-        self.count_stored(inode).await
+    async fn count_stored(&self, inode: &Arc<Inode>) -> Result<Counted> {
+        self.count_blocks(inode).await
     }
 
     async fn reap(&self, inode: &Arc<Inode>) -> Result<()> {

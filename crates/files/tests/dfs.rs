@@ -81,7 +81,7 @@ fn pattern(stamp: u8, len: u64) -> Vec<u8> {
 }
 /// Blocks that are stored in a range of the volume.
 async fn stored(files: &Files, at: Lba, count: u64) -> u64 {
-    files.volume().stored_blocks(at, Blocks(count)).await.expect("counted").0
+    files.volume().stored_blocks(at, Blocks(count)).await.expect("counted").0.0
 }
 /// First block of the small range of an inode.
 fn small(ino: Ino) -> Lba {

@@ -182,7 +182,7 @@ impl Reply {
 
 /// For how long the kernel may answer for us.
 fn attr_valid(attr: &Attr, timeouts: &Timeouts) -> Duration {
-    if attr.estimated { Duration::ZERO } else { timeouts.attr }
+    attr.estimated.unwrap_or(timeouts.attr)
 }
 
 fn entry_out(attr: &Attr, timeouts: &Timeouts) -> EntryOut {

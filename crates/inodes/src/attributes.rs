@@ -3,12 +3,14 @@
 //! Extended attributes lie under keys of their own, whatever else an engine has in its dictionary: `X`, the inode's number as 8 bytes,
 //! big-endian, and the name.
 
-use crate::{Inode, InodeStore, RecordOf};
+use crate::{BLOCK, Inode, InodeStore, RecordOf};
+use ashlar_env::Instant;
 use ashlar_pool::Txn;
 use ashlar_vfs::acl::{self, Acl};
 use ashlar_vfs::{Attr, Errno, FileKind, Ino, Name, NewNode, Result, SetAttr, XattrMode};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Longest value of an extended attribute, in bytes: what Linux allows.
 const XATTR_LEN_MAX: usize = 64 << 10;
@@ -33,14 +35,27 @@ pub fn xattr_keys(ino: Ino) -> (Vec<u8>, Vec<u8>) {
     (xattr_key(ino, &[]), xattr_key(ino + 1, &[]))
 }
 
-/// Attributes as they are.
-pub async fn exact_attr<S: InodeStore>(store: &S, inode: &Arc<Inode<S::Cell>>) -> Result<Attr> {
-    let attr = inode.attr();
-    if !attr.estimated {
-        return Ok(attr);
+/// Counting what a sparse file takes is short if no more keys are looked at.
+const KEYS_OF_SHORT: usize = 4096;
+/// After a long counting so many times its time goes by until the next one, whatever changes.
+const REST: u32 = 20;
+
+/// Attributes as they are. What a large sparse file takes, which somebody changes, may be as it was a short while ago: the kernel asks
+/// after each `fsync` and each hole that is punched, and to count takes as long as there are pieces of it.
+pub async fn counted_attr<S: InodeStore>(store: &S, inode: &Arc<Inode<S::Cell>>) -> Result<Attr> {
+    let env = store.volume().pool().env();
+    let began = env.now();
+    let lately = inode.state().attr_at(Some(began));
+    if lately.estimated.is_none_or(|lasts| lasts > Duration::ZERO) {
+        return Ok(lately);
     }
-    let allocated = store.count_allocated(inode).await?;
-    Ok(Attr { allocated, estimated: false, ..inode.attr() })
+    let counted = store.count_stored(inode).await?;
+    let now = env.now();
+    let rest = if counted.keys > KEYS_OF_SHORT { now.since(began) * REST } else { Duration::ZERO };
+    let until = Instant(now.0.saturating_add(rest.as_nanos() as u64));
+    let mut state = inode.state();
+    state.note_count(counted, until);
+    Ok(Attr { allocated: counted.blocks * BLOCK, estimated: None, ..state.attr() })
 }
 
 /// Changes attributes, all or none.

@@ -1,17 +1,30 @@
 //! Inodes in memory.
 
 use crate::{BLOCK, Contents, Record, blocks_of};
+use ashlar_env::Instant;
 use ashlar_pool::{Seq, Txn, Volume};
 use ashlar_vfs::{Attr, FileKind, Ino, ROOT, Result, Time};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 use tokio::sync::{OnceCell, OwnedRwLockWriteGuard, RwLock};
 
 const SHARDS: usize = 64;
 /// Records written in one transaction.
 const RECORDS_PER_COMMIT: usize = 512;
+
+/// How many blocks of a file are stored, as somebody has counted.
+#[derive(Clone, Copy, Debug)]
+pub struct Counted {
+    /// So many.
+    pub blocks: u64,
+    /// Keys that were looked at for that.
+    pub keys: usize,
+    /// [`State::version`] when the counting began.
+    pub version: u64,
+}
 
 /// What is known of an inode.
 #[derive(Debug)]
@@ -28,8 +41,8 @@ pub struct State<C, O = ()> {
     pub dirty: bool,
     /// The newest commit that concerns this inode.
     pub seq: Seq,
-    /// Stored blocks of a sparse file, if they have been counted since it changed.
-    pub counted: Option<u64>,
+    /// Stored blocks of a sparse file, when somebody last counted them; and until when that will do, although it has changed since.
+    counted: Option<(Counted, Instant)>,
     /// Goes up with every change of what is stored.
     pub version: u64,
     /// Everything of it is gone.
@@ -59,7 +72,6 @@ impl<C: Contents, O> State<C, O> {
 
     /// What is stored has changed.
     pub fn stored_changed(&mut self) {
-        self.counted = None;
         self.version += 1;
     }
 
@@ -87,21 +99,33 @@ impl<C: Contents, O> State<C, O> {
         (self.dirty && !self.reaped).then(|| self.record.clone())
     }
 
-    /// Bytes that a file takes, holes left out, as far as that is known.
-    fn allocated(&self) -> Option<u64> {
-        match self.record.kind {
-            FileKind::File if self.record.sparse => self.counted.map(|counted| counted * BLOCK),
-            FileKind::File => Some(blocks_of(self.record.size) * BLOCK),
-            _ => Some(0),
+    /// Stored blocks were counted, which will do until then whatever changes.
+    pub fn note_count(&mut self, counted: Counted, until: Instant) {
+        if self.counted.is_none_or(|(last, _)| last.version <= counted.version) {
+            self.counted = Some((counted, until));
         }
     }
 
     /// Attributes as they are known. What a sparse file takes may be estimated by its size: files are written much more often
     /// than that is wanted.
     pub fn attr(&self) -> Attr {
-        let allocated = self.allocated();
-        let estimate = || blocks_of(self.record.size) * BLOCK;
-        Attr { estimated: allocated.is_none(), ..self.record.attr(allocated.unwrap_or_else(estimate)) }
+        self.attr_at(None)
+    }
+
+    /// The same; what a sparse file takes may be as it was counted last, if that will do now.
+    pub(crate) fn attr_at(&self, now: Option<Instant>) -> Attr {
+        let most = blocks_of(self.record.size);
+        let (blocks, estimated) = match (self.record.kind, self.counted) {
+            (FileKind::File, _) if !self.record.sparse => (most, None),
+            (FileKind::File, Some((last, _))) if last.version == self.version => (last.blocks, None),
+            // Who finds a file without blocks takes it for one hole.
+            (FileKind::File, Some((last, until))) if now.is_some_and(|now| now < until) => {
+                (last.blocks.max(1).min(most), now.map(|now| until.since(now)))
+            }
+            (FileKind::File, _) => (most, Some(Duration::ZERO)),
+            _ => (0, None),
+        };
+        Attr { estimated, ..self.record.attr(blocks * BLOCK) }
     }
 }
 

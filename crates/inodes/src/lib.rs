@@ -107,8 +107,8 @@ pub trait InodeStore: Send + Sync {
         record: RecordOf<Self::Cell>,
         size: u64,
     ) -> impl Future<Output = Result<()>> + Send;
-    /// Counts the bytes that a sparse file takes.
-    fn count_allocated(&self, inode: &Arc<Inode<Self::Cell>>) -> impl Future<Output = Result<u64>> + Send;
+    /// Counts the blocks of a sparse file that are stored.
+    fn count_stored(&self, inode: &Arc<Inode<Self::Cell>>) -> impl Future<Output = Result<Counted>> + Send;
     /// Forgets an inode without names. Several may let go of it, one after another.
     fn reap(&self, inode: &Arc<Inode<Self::Cell>>) -> impl Future<Output = Result<()>> + Send;
     /// Drops an inode from memory that nobody uses. The caller's reference is the only one besides the table's.

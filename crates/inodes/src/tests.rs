@@ -2,6 +2,7 @@ use crate::testing::record;
 use crate::*;
 use ashlar_block::Device;
 use ashlar_devices::Memory;
+use ashlar_env::Instant;
 use ashlar_env::sim::{Schedule, Sim};
 use ashlar_pool::{Config, Creation};
 use ashlar_units::Blocks;
@@ -10,6 +11,7 @@ use bytes::BytesMut;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 type Plain = Record<()>;
 
@@ -125,6 +127,31 @@ fn writing_clears_set_id_bits_and_children_inherit_the_group() {
     assert_eq!((below.permissions, below.gid, below.parent, below.links), (0o2700, 50, ROOT, 2));
     below.clear_setid();
     assert_eq!(below.permissions, 0o2700);
+}
+
+#[test]
+fn what_was_counted_lately_will_do_for_a_while() {
+    let sparse = Record { sparse: true, size: 10 * BLOCK, ..Record::new(7, FileKind::File, time(0)) };
+    let mut state = State::<()>::new(sparse, (), Default::default());
+    let told = |state: &State<()>, now: u64| {
+        let attr = state.attr_at(Some(Instant(now)));
+        (attr.allocated / BLOCK, attr.estimated.map(|lasts| lasts.as_nanos()))
+    };
+    assert_eq!(told(&state, 0), (10, Some(0)), "nobody has counted");
+    let counted = |blocks, version| Counted { blocks, keys: 0, version };
+    state.note_count(counted(3, 0), Instant(100));
+    assert_eq!(told(&state, 500), (3, None));
+    state.stored_changed();
+    assert_eq!((told(&state, 40), told(&state, 100)), ((3, Some(60)), (10, Some(0))));
+    // Who began to count later knows better.
+    state.note_count(counted(0, 1), Instant(200));
+    state.note_count(counted(5, 0), Instant(300));
+    assert_eq!(told(&state, 0), (0, None));
+    state.stored_changed();
+    assert_eq!(told(&state, 150), (1, Some(50)), "it may have blocks now");
+    state.record.size = 0;
+    assert_eq!(told(&state, 150), (0, Some(50)));
+    assert_eq!(state.attr().estimated, Some(Duration::ZERO), "who does not ask for that alone gets an estimate");
 }
 
 #[test]

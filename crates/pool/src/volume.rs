@@ -243,11 +243,13 @@ impl Volume {
 
     /// The first block at or behind `at`, before `end`, that is stored (or is not, with `hole`).
     pub async fn seek(&self, at: Lba, end: Lba, hole: bool) -> Result<Option<Lba>> {
-        // In steps, so that a hole at the start of a huge file is found without reading its whole map.
-        const STEP: u64 = 1 << 15;
-        let mut next = at;
+        // In steps, so that a hole at the start of a huge file is found without reading its whole map, and the first ones are small:
+        // what is sought is mostly near.
+        const STEP_MAX: u64 = 1 << 15;
+        let (mut next, mut most) = (at, 2 * CHUNK_BLOCKS);
         while next < end {
-            let step = Blocks(STEP.min(end.0 - next.0));
+            let step = Blocks(most.min(end.0 - next.0));
+            most = STEP_MAX.min(most * 4);
             let runs = self.runs(next, step).await?;
             if !hole {
                 if let Some((first, _)) = runs.first() {
@@ -275,12 +277,13 @@ impl Volume {
         Ok(None)
     }
 
-    /// How many blocks of a range are stored.
-    pub async fn stored_blocks(&self, at: Lba, count: Blocks) -> Result<Blocks> {
+    /// How many blocks of a range are stored, and how many keys of the map were looked at for that, which is what it costs.
+    pub async fn stored_blocks(&self, at: Lba, count: Blocks) -> Result<(Blocks, usize)> {
         let (mut low, high) = (chunk_key(at.0), chunk_key((at + count).0.next_multiple_of(CHUNK_BLOCKS)));
-        let mut stored = 0;
+        let (mut stored, mut keys) = (0, 0);
         while low < high {
             let page = self.page(&low, Some(&high), 1024).await?;
+            keys += page.entries.len();
             for (key, value) in &page.entries {
                 let first = chunk_start(key).unwrap_or(0);
                 for run in decode(value)?.iter().filter(|run| run.form != Form::Hole) {
@@ -293,7 +296,7 @@ impl Volume {
                 None => break,
             }
         }
-        Ok(Blocks(stored))
+        Ok((Blocks(stored), keys))
     }
 
     async fn next_key(&self, low: &[u8], high: &[u8]) -> Result<Option<Key>> {

@@ -95,8 +95,9 @@ pub struct Attr {
     pub size: u64,
     /// Allocated bytes.
     pub allocated: u64,
-    /// `allocated` is only an estimate, since it takes long to count: who needs it asks for the attributes by themselves.
-    pub estimated: bool,
+    /// `allocated` is only an estimate, since it takes long to count: who needs it better asks for the attributes by themselves after
+    /// so long.
+    pub estimated: Option<Duration>,
     /// Last access.
     pub accessed: Time,
     /// Last change of contents.
@@ -122,7 +123,7 @@ impl Attr {
             device: 0,
             size: 0,
             allocated: 0,
-            estimated: false,
+            estimated: None,
             accessed: epoch,
             modified: epoch,
             changed: epoch,
