@@ -8,23 +8,28 @@ use ashlar_pool::{Checked, Damaged, Pool, Volume, VolumeKind};
 use ashlar_units::Lba;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A snapshot that lives only while a file system is audited, so that nothing changes meanwhile.
 const AUDITED: &str = ".check";
 
+/// After so many keys that were compared somebody is told.
+const TOLD_EACH: u64 = 1 << 14;
+
 /// Files that are named of those that lost blocks with one node of the block map; the rest is counted.
 const FILES_NAMED_MAX: usize = 1000;
 
-/// Verifies everything; with `repair` mends what can be mended first, in file systems `in_use` only data. `progress` is told bytes done and bytes in all.
+/// Verifies everything; with `repair` mends what can be mended first, in file systems `in_use` only data. `progress` is told bytes done and bytes in all,
+/// and then how many keys were compared, of none in all.
 pub async fn check(
     pool: &Pool,
     repair: bool,
     in_use: &[String],
-    progress: impl Fn(u64, u64) + Send + Sync,
+    progress: impl Fn(u64, u64) + Send + Sync + 'static,
 ) -> Result<CheckReport, Failure> {
-    let progress = |done: ashlar_units::Bytes, all: ashlar_units::Bytes| progress(done.0, all.0);
+    let verified = |done: ashlar_units::Bytes, all: ashlar_units::Bytes| progress(done.0, all.0);
     forget_audited(pool).await?;
-    let mut checked = pool.check(&progress).await?;
+    let mut checked = pool.check(&verified).await?;
     let mut repaired = Vec::new();
     if repair {
         repaired.extend(pool.cut().map(|damage| format!("cut the log; what was committed later is lost: {damage}")));
@@ -40,7 +45,7 @@ pub async fn check(
             unmapped.push((damage, locator.locate_blocks(damage).await));
         }
         repaired.extend(repair_files(pool, &checked.damaged, in_use).await?);
-        let left = pool.check(&progress).await?;
+        let left = pool.check(&verified).await?;
         let is_left = |damage: &ashlar_pool::Damage| {
             left.damaged.iter().any(|left| (&left.volume, &left.lost) == (&damage.volume, &damage.lost))
         };
@@ -74,7 +79,7 @@ pub async fn check(
     for damage in checked.damaged {
         report.damaged.extend(locator.locate(damage).await);
     }
-    audit(pool, &torn, &mut report).await?;
+    audit(pool, &torn, &mut report, Arc::new(progress)).await?;
     Ok(report)
 }
 
@@ -87,7 +92,13 @@ fn zeroed(Damage { volume, file, offset, len, error }: &Damage) -> String {
 }
 
 /// Compares names and inodes of every file system. Of those that are `torn`, which lack keys, only what can be read.
-async fn audit(pool: &Pool, torn: &HashSet<String>, report: &mut CheckReport) -> Result<(), Failure> {
+async fn audit(
+    pool: &Pool,
+    torn: &HashSet<String>,
+    report: &mut CheckReport,
+    progress: Arc<dyn Fn(u64, u64) + Send + Sync>,
+) -> Result<(), Failure> {
+    let compared = Arc::new(AtomicU64::new(0));
     for info in pool.volumes() {
         if !is_bucket(&info.name) && is_empty(pool, &info.name).await {
             report.empty.push(info.name);
@@ -103,6 +114,15 @@ async fn audit(pool: &Pool, torn: &HashSet<String>, report: &mut CheckReport) ->
                 None => continue, // destroyed meanwhile
             },
         };
+        progress(compared.load(Ordering::Relaxed), 0);
+        let (compared, progress) = (compared.clone(), progress.clone());
+        let snapshot = snapshot.telling(move |keys| {
+            let before = compared.fetch_add(keys as u64, Ordering::Relaxed);
+            let now = before + keys as u64;
+            if now / TOLD_EACH > before / TOLD_EACH {
+                progress(now, 0);
+            }
+        });
         let wrong = match is_bucket(&info.name) {
             true => ashlar_objects_pool::audit(&snapshot).await.map(|audit| audit.wrong).map_err(Failure::from),
             false => audit_files(snapshot).await,

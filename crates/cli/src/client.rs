@@ -30,14 +30,18 @@ pub fn ask(directory: &Path, request: Request, output: &Output) -> Result<ExitCo
     if let Some(code) = schema {
         return Ok(code);
     }
-    let bar = if output.json { ProgressBar::hidden() } else { ProgressBar::new(0) };
-    let style = ProgressStyle::with_template(match request {
+    let bar = if output.json { ProgressBar::hidden() } else { ProgressBar::no_length() };
+    let style = |template| ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.set_style(style(match request {
         Request::Remove { .. } => "{bar:40} {human_pos} of {human_len} names, {eta} left",
         _ => "{bar:40} {bytes} of {total_bytes}, {eta} left",
-    });
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let shown = bar.clone();
+    }));
+    let (shown, counting) = (bar.clone(), style("{spinner} {human_pos} records compared, {elapsed}"));
     let progress = move |done, all| {
+        // Of some things nobody knows how many there are.
+        if all == 0 && shown.length() != Some(0) {
+            shown.set_style(counting.clone());
+        }
         shown.set_length(all);
         shown.set_position(done);
     };

@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// A line from a server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Line<A> {
-    /// Bytes done of bytes in all.
+    /// Bytes done of bytes in all; of none: records that were compared.
     Progress(u64, u64),
     Answer(A),
     Failure(String),

@@ -20,7 +20,12 @@ use std::sync::Arc;
 pub struct Volume {
     pub(crate) pool: Pool,
     pub(crate) tree: Arc<Tree<Map>>,
+    /// See [`Volume::telling`].
+    pub(crate) told: Option<Told>,
 }
+
+/// Is told how many keys a page had.
+pub(crate) type Told = Arc<dyn Fn(usize) + Send + Sync>;
 
 /// A dictionary key: any bytes that do not begin with [`MAP_PREFIX`] or [`BACK_PREFIX`].
 pub(crate) fn check_key(key: &[u8]) {
@@ -37,6 +42,12 @@ impl Volume {
         &self.pool
     }
 
+    /// The same volume; `told` hears of each page of the dictionary that is read by what is returned how many keys it has: how far
+    /// somebody has come who goes through all of them.
+    pub fn telling(self, told: impl Fn(usize) + Send + Sync + 'static) -> Volume {
+        Volume { told: Some(Arc::new(told)), ..self }
+    }
+
     /// Value of a key of the dictionary.
     pub async fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
         check_key(key);
@@ -49,7 +60,9 @@ impl Volume {
     /// Part of a range of the dictionary.
     pub async fn page(&self, low: &[u8], high: Option<&[u8]>, limit: usize) -> Result<Page> {
         let _pin = self.pool.0.pin();
-        self.tree.page(&self.pool, low, high, limit).await
+        let page = self.tree.page(&self.pool, low, high, limit).await?;
+        self.told.iter().for_each(|told| told(page.entries.len()));
+        Ok(page)
     }
     /// About so many entries at the beginning of a range of the dictionary, in order: none only if there are none.
     pub async fn first(&self, low: &[u8], high: &[u8], limit: usize) -> Result<Vec<(Key, Bytes)>> {

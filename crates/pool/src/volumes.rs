@@ -41,7 +41,7 @@ impl Pool {
     pub fn volume(&self, name: &str) -> Option<Volume> {
         let volumes = self.0.volumes.read();
         let volume = volumes.values().find(|volume| volume.name == name && !volume.closing)?;
-        Some(Volume { pool: self.clone(), tree: volume.tree.clone() })
+        Some(Volume { pool: self.clone(), tree: volume.tree.clone(), told: None })
     }
 
     /// Makes an empty volume. It is durable when this returns.
@@ -179,7 +179,7 @@ impl Pool {
         let tree = Arc::new(Tree::open(id, root, self.0.semantics.clone()));
         let state = VolumeState { name: name.into(), tree: tree.clone(), kind, nodes, closing: false };
         self.0.volumes.write().insert(id, state);
-        Volume { pool: self.clone(), tree }
+        Volume { pool: self.clone(), tree, told: None }
     }
 
     fn live(&self, name: &str) -> Result<Volume> {
