@@ -496,7 +496,7 @@ mod tests {
                 assert!(moving.build(&mut last, &built).await.expect("built"), "in several transactions");
                 if crash {
                     drop((from, root));
-                    betr = Betr::open(volume, options.clone()).await.expect("a file system");
+                    betr = Betr::open(volume, options).await.expect("a file system");
                 } else {
                     betr.forget_built(&built).await.expect("forgotten");
                 }

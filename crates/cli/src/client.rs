@@ -36,10 +36,14 @@ pub fn ask(directory: &Path, request: Request, output: &Output) -> Result<ExitCo
         Request::Remove { .. } => "{bar:40} {human_pos} of {human_len} names, {eta} left",
         _ => "{bar:40} {bytes} of {total_bytes}, {eta} left",
     }));
-    let (shown, counting) = (bar.clone(), style("{spinner} {human_pos} records compared, {elapsed}"));
+    let counting =
+        matches!(request, Request::Check { .. }).then(|| style("{spinner} {human_pos} records compared, {elapsed}"));
+    let shown = bar.clone();
     let progress = move |done, all| {
-        // Of some things nobody knows how many there are.
-        if all == 0 && shown.length() != Some(0) {
+        // Nobody knows how many records there are.
+        if let Some(counting) = &counting
+            && (all == 0 && shown.length() != Some(0))
+        {
             shown.set_style(counting.clone());
         }
         shown.set_length(all);

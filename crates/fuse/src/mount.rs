@@ -92,14 +92,13 @@ const READ_AHEAD_SHARE: u64 = 512;
 
 impl Mount {
     /// Mounts `fs` at `at`, an empty directory, and serves it on every worker of the runtime.
-    pub fn new<F: FileSystem>(real: &Real, fs: Arc<F>, at: &Path, options: Options) -> Result<Mount, MountError> {
+    pub fn new<F: FileSystem>(real: &Real, fs: Arc<F>, at: &Path, mut options: Options) -> Result<Mount, MountError> {
         let at = mount_point(at)?;
         // Over io_uring a request is served on the processor where it was made, which saves waking another one; with fewer
         // workers than processors it would be slower than the device. The kernel's switch is off at boot; whoever may not
         // turn it on is served through the device.
         let over_ring =
             options.over_io_uring && real.has_io_uring() && real.workers() >= sys::processors() && sys::enable_uring();
-        let mut options = options;
         if over_ring {
             let most = ring::data_max(options.buffers.0 as usize, sys::processors());
             options.max_data.0 = options.max_data.0.min(most as u64);

@@ -1,7 +1,7 @@
 //! Requests through the device: one descriptor for each worker.
 
 use crate::abi::{NOTIFY_INVAL_INODE, NOTIFY_RETRIEVE, NotifyInvalInodeOut, NotifyRetrieveOut, OutHeader};
-use crate::buffers::Buffers;
+use crate::buffers;
 use crate::decode::{Message, Operation, Request};
 use crate::listings::Listings;
 use crate::mount::State;
@@ -43,11 +43,11 @@ pub(crate) struct Queue<F> {
 impl<F: FileSystem> Queue<F> {
     /// Takes requests until the file system is unmounted; each is served by a task on the same worker.
     pub(crate) async fn run(self: Arc<Self>, all: Arc<Vec<Arc<Queue<F>>>>) {
-        let buffers = Buffers::new(self.state.agreement.max_write);
+        let max_write = self.state.agreement.max_write;
         let mut last = ashlar_env::Instant::default();
         let over_ring = self.state.agreement.uring();
         loop {
-            match buffers.take(|buffer| sys::read(&self.device, buffer)) {
+            match buffers::take(max_write, |buffer| sys::read(&self.device, buffer)) {
                 Ok(request) => {
                     last = self.state.env.now();
                     let queue = self.clone();

@@ -55,7 +55,8 @@ pub async fn counted_attr<S: InodeStore>(store: &S, inode: &Arc<Inode<S::Cell>>)
     let until = Instant(now.0.saturating_add(rest.as_nanos() as u64));
     let mut state = inode.state();
     state.note_count(counted, until);
-    Ok(Attr { allocated: counted.blocks * BLOCK, estimated: None, ..state.attr() })
+    // It is an estimate if contents changed meanwhile.
+    Ok(Attr { allocated: counted.blocks * BLOCK, ..state.attr_at(Some(now)) })
 }
 
 /// Changes attributes, all or none.
